@@ -1,0 +1,57 @@
+# `make help` lists what there is. Every target that runs something sets the checkout up first.
+
+PY := .venv/bin/python
+READY := .venv/setup-done
+PYTHON_DIRS := $(wildcard src tests tools benchmarks)
+
+# Spark finds its JVM through JAVA_HOME. Asked anew each time: a JDK may be upgraded or removed.
+WITH_JAVA = JAVA_HOME="$$(sh scripts/setup.sh java-home)" && export JAVA_HOME &&
+
+# Same answer on every platform and Python, exact versions, hashes, no addresses.
+COMPILE = .venv/bin/uv --quiet pip compile --universal --python-version 3.11 \
+	--fork-strategy fewest --generate-hashes --no-header --no-emit-index-url \
+	--no-emit-find-links $(LOCK_ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint fmt bench lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Create .venv from the lock and find Java (PYTHON=..., JAVA_HOME=... to choose)
+	@:
+
+$(READY): requirements.lock requirements-build.lock pyproject.toml scripts/setup.sh
+	@sh scripts/setup.sh
+
+demo: setup ## Run the demonstration (ARGS="..." is passed on)
+	@$(WITH_JAVA) .venv/bin/midstream demo $(ARGS)
+
+test: setup ## Run all tests (ARGS="-k join -x" is passed to pytest)
+	@$(WITH_JAVA) $(PY) -m pytest $(ARGS)
+
+test-fast: setup ## Run the tests that need no JVM
+	@$(PY) -m pytest -m "not spark and not cluster" $(ARGS)
+
+lint: setup ## Check style, types, architecture and house rules
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy $(PYTHON_DIRS)
+	@$(PY) tools/check_imports.py
+	@$(PY) tools/check_house.py
+
+fmt: setup ## Format, and repair what ruff can repair
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+bench: setup ## Run the benchmarks (ARGS="..." is passed on)
+	@$(WITH_JAVA) $(PY) -m benchmarks $(ARGS)
+
+lock: setup ## Regenerate the lock files (LOCK_ARGS=--upgrade for newer versions)
+	@$(COMPILE) --all-extras --group dev pyproject.toml -o requirements.lock >/dev/null
+	@$(COMPILE) --group pyproject.toml:build -c requirements.lock -o requirements-build.lock >/dev/null
+
+clean: ## Remove .venv and everything generated
+	rm -rf .venv .setup.log .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf spark-warehouse metastore_db derby.log artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,46 @@
+"""Midstream: streaming joins on Apache Spark that change their plan while they run."""
+
+from typing import TYPE_CHECKING, Any
+
+from midstream.errors import (
+    CheckpointError,
+    InternalError,
+    MidstreamError,
+    OptionError,
+    PlanError,
+    QueryError,
+    StreamError,
+)
+from midstream.plan.tree import Plan
+
+if TYPE_CHECKING:
+    from midstream.spark.join import Join
+    from midstream.spark.query import JoinStreamingQuery
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CheckpointError",
+    "InternalError",
+    "Join",
+    "JoinStreamingQuery",
+    "MidstreamError",
+    "OptionError",
+    "Plan",
+    "PlanError",
+    "QueryError",
+    "StreamError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import Spark only when it is asked for: the core, the test kit and ``--help`` do without."""
+    if name == "Join":
+        from midstream.spark.join import Join
+
+        return Join
+    if name == "JoinStreamingQuery":
+        from midstream.spark.query import JoinStreamingQuery
+
+        return JoinStreamingQuery
+    raise AttributeError(f"module 'midstream' has no attribute {name!r}")

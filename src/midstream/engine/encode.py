@@ -1,0 +1,162 @@
+"""Encoding: rows of a source, hashed by the key of the fragment they enter and split by engine partition.
+
+What travels is a table per target partition: the hash, the event time, and the payload columns. Rows that
+can never be part of a result, because a key is null, stay behind and are counted. Rows without a time do
+travel: only the step knows what is late, and they belong there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from midstream.engine.hashing import Hashes, group_of, hash_key
+from midstream.plan.layout import Key, Layout, column_name, key_column
+from midstream.query.query import Query
+from midstream.query.stream import ColumnRef
+
+HASH = "#hash"
+
+
+def time_column(stream: str) -> str:
+    """The column that holds a stream's event times, in microseconds, on the way to the step."""
+    return f"{stream}#time"
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Which engine partition has which partition group."""
+
+    partitions: tuple[int, ...]
+    """The engine partition of each group."""
+
+    def targets(self, hashes: Hashes) -> npt.NDArray[np.int64]:
+        """The engine partition of each hash."""
+        table = np.array(self.partitions, np.int64)
+        return table[group_of(hashes, len(self.partitions))]
+
+
+def even_routing(partitions: int, groups: int) -> Routing:
+    """Neighbouring groups together, the same number to every partition."""
+    return Routing(tuple(group * partitions // groups for group in range(groups)))
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column that the shell must read from a source: what, under which name, cast to which type."""
+
+    name: str
+    ref: ColumnRef
+    type: pa.DataType | None
+    """The type to cast to; None to leave it as it is."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """How the rows of one stream enter a plan."""
+
+    stream: str
+    key: Key
+    keys: tuple[tuple[str, ...], ...]
+    """For every key class of the stream, its columns; those of one class must be equal."""
+    hashed: tuple[str, ...]
+    """The columns that the hash is made of."""
+    sent: tuple[str, ...]
+    """The columns that travel besides hash and time."""
+    source: tuple[SourceColumn, ...]
+    routing: Routing
+
+    def __call__(self, table: pa.Table) -> tuple[list[tuple[int, pa.Table]], int]:
+        """Split source rows by target partition; also the number of rows that a null key left behind."""
+        time = table.column(time_column(self.stream))
+        joins = self._can_join(table)
+        travels = pc.or_(joins, pc.is_null(time))
+        left_behind = table.num_rows - (pc.sum(travels).as_py() or 0)
+        if left_behind:
+            table, joins = table.filter(travels), pc.filter(joins, travels)
+        hashes = self._hash(table, joins)
+        return list(split(self._send(table, hashes), self.routing.targets(hashes))), left_behind
+
+    def empty(self, table: pa.Table) -> pa.Table:
+        """What would travel of no rows; it still carries the count of those left behind."""
+        return self._send(table.slice(0, 0), np.zeros(0, np.uint64))
+
+    def _send(self, table: pa.Table, hashes: Hashes) -> pa.Table:
+        sent = table.select([time_column(self.stream), *self.sent])
+        return sent.add_column(0, HASH, pa.array(hashes))
+
+    def _can_join(self, table: pa.Table) -> pa.ChunkedArray:
+        can = pa.chunked_array([pa.repeat(pa.scalar(True), table.num_rows)])
+        for first, *others in self.keys:
+            can = pc.and_(can, pc.is_valid(table.column(first)))
+            for other in others:
+                # Polars compares NaN and -0.0 as Spark does.
+                same = pl.from_arrow(table.column(first)) == pl.from_arrow(table.column(other))
+                can = pc.and_(can, pa.chunked_array([same.fill_null(value=False).to_arrow()]))
+        return can
+
+    def _hash(self, table: pa.Table, joins: pa.ChunkedArray) -> Hashes:
+        if pc.all(joins).as_py() in (True, None):
+            return hash_key([table.column(name) for name in self.hashed], table.num_rows)
+        hashes = np.zeros(table.num_rows, np.uint64)
+        chosen = table.filter(joins)
+        columns = [chosen.column(name) for name in self.hashed]
+        hashes[joins.to_numpy()] = hash_key(columns, chosen.num_rows)
+        return hashes
+
+
+def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *, whole_rows: bool) -> Encoder:
+    """The encoder of a stream in a plan; with ``whole_rows`` every column travels, for the late table."""
+    fragment = layout.fragment_of_stream(stream)
+    payload = fragment.by_id[stream].columns
+    spec = query.by_name[stream]
+    source = [SourceColumn(time_column(stream), spec.time, None)]
+    keys: dict[int, tuple[str, ...]] = {}
+    for key_class in query.classes:
+        members = key_class.of(stream)
+        first = key_column(stream, key_class.id)
+        names = tuple(first if i == 0 else f"{first}+{i}" for i in range(len(members)))
+        source += [SourceColumn(n, r, key_class.type) for n, r in zip(names, members, strict=True)]
+        if names:
+            keys[key_class.id] = names
+    refs = {column_name(r): r for r in _user_columns(query, stream)}
+    whole = [ColumnRef(stream, (name,)) for name in spec.schema.names] if whole_rows else []
+    refs |= {column_name(ref): ref for ref in whole}
+    wanted = [name for name in refs if name in payload or refs[name] in whole]
+    source += [SourceColumn(name, refs[name], None) for name in wanted]
+    sent = tuple(dict.fromkeys([*payload, *wanted]))
+    return Encoder(
+        stream=stream,
+        key=fragment.key,
+        keys=tuple(keys.values()),
+        hashed=tuple(keys[c][0] for c in fragment.key),
+        sent=sent,
+        source=tuple(source),
+        routing=routing,
+    )
+
+
+def _user_columns(query: Query, stream: str) -> list[ColumnRef]:
+    refs = [output.ref for output in query.outputs]
+    refs += [ref for residual in query.residuals for ref in residual.columns]
+    return [ref for ref in dict.fromkeys(refs) if ref.stream == stream]
+
+
+def split(table: pa.Table, targets: Sequence[int] | npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:
+    """The table in parts, one per target that has rows."""
+    if table.num_rows == 0:
+        return
+    targets = np.asarray(targets)
+    order = np.argsort(targets, kind="stable")
+    ordered = targets[order]
+    table = table.take(pa.array(order))
+    bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
+    for start, stop in pairwise(bounds):
+        yield int(ordered[start]), table.slice(start, stop - start)

@@ -1,0 +1,143 @@
+"""Residual predicates as Polars expressions, with Spark's results.
+
+Where Spark's default (ANSI) mode would stop the query, at a division by zero or an overflow, a residual is
+null and the row does not pass; integers are calculated in 128 bits, so an overflow needs three factors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import polars as pl
+import pyarrow as pa
+from pyarrow import types
+
+from midstream.plan.layout import column_name
+from midstream.query.arithmetic import compared_type
+from midstream.query.expression import Call, Column, Constant, Expression, Operator
+from midstream.query.predicate import Residual
+
+_MAX_DIGITS = 38
+
+
+def filter_residual(residual: Residual, columns: dict[str, pa.ChunkedArray]) -> pl.Series:
+    """Which rows pass; ``columns`` are the payload columns that the residual reads, row by row."""
+    frame = pl.DataFrame({name: pl.from_arrow(column) for name, column in columns.items()})
+    passed = frame.select(_evaluate(residual.expression).fill_null(value=False).alias("passed"))
+    return passed.get_column("passed")
+
+
+def _evaluate(expression: Expression) -> pl.Expr:
+    if isinstance(expression, Column):
+        return _cast(pl.col(column_name(expression.ref)), expression.type)
+    if isinstance(expression, Constant):
+        return _cast(pl.lit(expression.value), expression.type)
+    if expression.operator in _COMPARISONS:
+        left, right = _alike(expression.args)
+        return _COMPARISONS[expression.operator](left, right)
+    return _CALLS[expression.operator](expression)
+
+
+def _cast(value: pl.Expr, kind: pa.DataType) -> pl.Expr:
+    """The value in the Polars type that stands for an Arrow type; the widest of its family, to be exact."""
+    if types.is_null(kind) or types.is_duration(kind) or types.is_timestamp(kind):
+        return value
+    if types.is_integer(kind):
+        return value.cast(pl.Int128)
+    if types.is_decimal(kind):
+        return value.cast(pl.Decimal(_MAX_DIGITS, kind.scale))
+    if types.is_floating(kind):
+        return value.cast(pl.Float64)
+    return value
+
+
+def _alike(args: tuple[Expression, ...]) -> list[pl.Expr]:
+    """The arguments in the one type in which they all compare."""
+    kind = pa.null()
+    for arg in args:
+        kind = compared_type(kind, arg.type)
+    return [_cast(_evaluate(arg), kind) for arg in args]
+
+
+def _arithmetic(calculate: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[[Call], pl.Expr]:
+    def evaluate(call: Call) -> pl.Expr:
+        left, right = (_evaluate(arg) for arg in call.args)
+        if types.is_decimal(call.type) or types.is_floating(call.type):
+            left, right = _cast(left, call.type), _cast(right, call.type)
+        return calculate(left, right)
+
+    return evaluate
+
+
+def _divide(left: pl.Expr, right: pl.Expr) -> pl.Expr:
+    return pl.when(right != 0).then(left / right)
+
+
+def _remainder(left: pl.Expr, right: pl.Expr) -> pl.Expr:
+    """With the sign of the dividend, as in Spark; Polars' own has that of the divisor."""
+    size = left.abs() % right.abs()
+    return pl.when(right != 0).then(pl.when(left < 0).then(-size).otherwise(size))
+
+
+def _case(call: Call) -> pl.Expr:
+    *branches, default = call.args
+    result = _cast(_evaluate(default), call.type)
+    for condition, value in reversed(list(zip(branches[::2], branches[1::2], strict=True))):
+        then = _cast(_evaluate(value), call.type)
+        result = pl.when(_evaluate(condition)).then(then).otherwise(result)
+    return result
+
+
+def _like(call: Call) -> pl.Expr:
+    value, pattern = call.args
+    if not (isinstance(pattern, Constant) and isinstance(pattern.value, str)):
+        raise TypeError("the translator lets only literal patterns through")
+    pieces: list[str] = []
+    escaped = False
+    for letter in pattern.value:
+        if escaped or letter not in "%_\\":
+            pieces.append(re.escape(letter))
+            escaped = False
+        elif letter == "\\":
+            escaped = True
+        else:
+            pieces.append(".*" if letter == "%" else ".")
+    return _evaluate(value).str.contains(f"(?s)^{''.join(pieces)}$")
+
+
+def _one(function: Callable[[pl.Expr], pl.Expr]) -> Callable[[Call], pl.Expr]:
+    return lambda call: function(_evaluate(call.args[0]))
+
+
+_COMPARISONS: dict[Operator, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    "=": lambda a, b: a == b,
+    "<>": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "<=>": lambda a, b: a.eq_missing(b),
+}
+_CALLS: dict[Operator, Callable[[Call], pl.Expr]] = {
+    "and": lambda call: _evaluate(call.args[0]) & _evaluate(call.args[1]),
+    "or": lambda call: _evaluate(call.args[0]) | _evaluate(call.args[1]),
+    "not": _one(lambda a: ~a),
+    "+": _arithmetic(lambda a, b: a + b),
+    "-": _arithmetic(lambda a, b: a - b),
+    "*": _arithmetic(lambda a, b: a * b),
+    "/": _arithmetic(_divide),
+    "%": _arithmetic(_remainder),
+    "negate": _one(lambda a: -a),
+    "abs": _one(lambda a: a.abs()),
+    "is null": _one(lambda a: a.is_null()),
+    "like": _like,
+    "coalesce": lambda call: pl.coalesce(_alike(call.args)),
+    "case": _case,
+    "lower": _one(lambda a: a.str.to_lowercase()),
+    "upper": _one(lambda a: a.str.to_uppercase()),
+    "length": _one(lambda a: a.str.len_chars().cast(pl.Int128)),
+    "floor": _one(lambda a: a.floor()),
+    "ceil": _one(lambda a: a.ceil()),
+    "sqrt": _one(lambda a: a.cast(pl.Float64).sqrt()),
+}

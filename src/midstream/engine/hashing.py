@@ -1,0 +1,106 @@
+"""The hash that decides where rows live. It is part of the checkpoint format: never change it in place.
+
+Libraries do not promise that their hashes stay the same between versions, and state that lies in a
+checkpoint must be found again by any later version on any machine. So the hash is our own, small, and
+pinned by golden values in the tests.
+
+For types of at most 64 bits it is one to one (a finaliser that can be undone), so equal hashes mean equal
+keys and no value needs comparing. Longer values are folded word by word; there, whoever joins by the hash
+must compare the values as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+Hashes = npt.NDArray[np.uint64]
+
+# Odd constants of the splitmix64 generator; any odd numbers with well spread bits would do.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_FOLD = np.uint64(0xD6E8FEB86659FD93)
+_WORD = 8
+
+
+def hash_key(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> Hashes:
+    """Hash the values of a key, one column per key class; no columns give one hash for all rows."""
+    if not columns:
+        return np.zeros(rows, np.uint64)
+    hashes = hash_values(columns[0])
+    for column in columns[1:]:
+        hashes = _mix(hashes * _FOLD + hash_values(column))
+    return hashes
+
+
+def hash_values(values: pa.Array | pa.ChunkedArray) -> Hashes:
+    """Hash a column without nulls."""
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if types.is_string(array.type) or types.is_binary(array.type):
+        return _hash_bytes(array)
+    if types.is_decimal(array.type):
+        words = np.frombuffer(array.buffers()[1], np.uint64)
+        words = words[2 * array.offset : 2 * (array.offset + len(array))].reshape(-1, 2)
+        return _mix(_mix(words[:, 0]) * _FOLD + words[:, 1])
+    return _mix(_as_words(array))
+
+
+def group_of(hashes: Hashes, groups: int) -> npt.NDArray[np.int64]:
+    """The partition group of each hash. It grows with the hash: rows sorted by hash are sorted by group."""
+    high = hashes >> np.uint64(32)
+    return ((high * np.uint64(groups)) >> np.uint64(32)).astype(np.int64)
+
+
+def _mix(words: Hashes) -> Hashes:
+    words = words + _GOLDEN
+    words = (words ^ (words >> np.uint64(30))) * _MIX_1
+    words = (words ^ (words >> np.uint64(27))) * _MIX_2
+    return words ^ (words >> np.uint64(31))
+
+
+def _as_words(array: pa.Array) -> Hashes:
+    words: Hashes
+    if types.is_floating(array.type):
+        numbers = array.to_numpy(zero_copy_only=False)
+        # As Spark compares them: -0.0 equals 0.0, and every NaN equals every other.
+        numbers = np.where(np.isnan(numbers), np.nan, numbers + 0.0)
+        words = numbers.view(np.uint64)
+        return words
+    if types.is_boolean(array.type):
+        words = array.to_numpy(zero_copy_only=False).astype(np.uint64)
+        return words
+    bits = pa.int32() if types.is_date32(array.type) else pa.int64()
+    words = array.view(bits).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    return words
+
+
+def _hash_bytes(array: pa.Array) -> Hashes:
+    """Fold each value's 8-byte words with a power of a constant per position, and its length."""
+    offsets = np.frombuffer(array.buffers()[1], np.int32)[
+        array.offset : array.offset + len(array) + 1
+    ].astype(np.int64)
+    lengths = np.diff(offsets)
+    counts = (lengths + _WORD - 1) // _WORD
+    total = int(counts.sum())
+    if total == 0:
+        return _mix(_mix(lengths.astype(np.uint64)))
+    begin = offsets[0]
+    data = np.zeros(int(offsets[-1] - begin) + _WORD, np.uint8)
+    data[:-_WORD] = np.frombuffer(array.buffers()[2], np.uint8)[begin : offsets[-1]]
+    first = np.cumsum(counts) - counts
+    place = np.arange(total) - np.repeat(first, counts)
+    starts = np.repeat(offsets[:-1] - begin, counts) + place * _WORD
+    # Words start at any byte; this view has one at each.
+    words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))[starts]
+    left = np.minimum(np.repeat(lengths, counts) - place * _WORD, _WORD).astype(np.uint64)
+    words = words & (np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - left * np.uint64(8)))
+    powers = np.cumprod(np.full(int(counts.max()), _FOLD))
+    sums = np.cumsum(_mix(words) * powers[place])
+    ends = np.concatenate([np.zeros(1, np.uint64), sums])
+    folded = ends[first + counts] - ends[first]
+    return _mix(folded + _mix(lengths.astype(np.uint64)))

@@ -1,0 +1,123 @@
+"""Rows inside the engine: a hash, a reference per input, and a time per stream. Never any payload.
+
+A **reference** is a row id: the epoch in which the row arrived, the engine partition that took it in, and
+its position among what arrived there then. The epoch comes first, so "older than epoch e" is one
+comparison of integers; the id stays good when slices are merged, because merging keeps these runs whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from midstream.engine.hashing import Hashes
+from midstream.errors import StreamError
+from midstream.plan.layout import Key, StateId
+
+Integers = npt.NDArray[np.int64]
+
+_POSITION_BITS = 24
+_PARTITION_BITS = 10
+MAX_PARTITIONS = 1 << _PARTITION_BITS
+MAX_POSITIONS = 1 << _POSITION_BITS
+
+
+def segment_of(epoch: int, partition: int) -> int:
+    """The part of a row id that all rows share which arrive together in one partition."""
+    return (epoch << _PARTITION_BITS) | partition
+
+
+def new_references(epoch: int, partition: int, count: int) -> Integers:
+    """References for ``count`` rows that arrive together."""
+    if count > MAX_POSITIONS:
+        raise StreamError(
+            f"an epoch must bring at most {MAX_POSITIONS:,} rows of a stream to one partition",
+            got=f"{count:,}",
+            hint="read less per trigger (maxFilesPerTrigger, maxOffsetsPerTrigger) or use more partitions",
+        )
+    return (segment_of(epoch, partition) << _POSITION_BITS) + np.arange(count, dtype=np.int64)
+
+
+def split_references(references: Integers) -> tuple[Integers, Integers]:
+    """Segment and position of each reference."""
+    return references >> _POSITION_BITS, references & (MAX_POSITIONS - 1)
+
+
+def epoch_of(references: Integers) -> Integers:
+    """The epoch in which each referenced row arrived."""
+    return references >> (_POSITION_BITS + _PARTITION_BITS)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Joined rows of some inputs of a fragment. Whoever probes needs them sorted by the hash of ``key``."""
+
+    key: Key
+    hashes: Hashes
+    references: dict[StateId, Integers]
+    times: dict[str, Integers]
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def take(self, positions: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Rows:
+        """The rows at ``positions``, in that order."""
+        return Rows(
+            self.key,
+            self.hashes[positions],
+            {name: column[positions] for name, column in self.references.items()},
+            {name: column[positions] for name, column in self.times.items()},
+        )
+
+    def latest(self) -> Integers:
+        """The time of each row's latest component, which is the row's own time."""
+        columns = list(self.times.values())
+        return columns[0] if len(columns) == 1 else np.maximum.reduce(columns)
+
+    def to_table(self) -> pa.Table:
+        """As an index slice."""
+        columns: dict[str, npt.NDArray[np.generic]] = {"hash": self.hashes}
+        columns |= {f"ref {name}": column for name, column in self.references.items()}
+        columns |= {f"time {name}": column for name, column in self.times.items()}
+        return pa.table({name: pa.array(column) for name, column in columns.items()})
+
+    @staticmethod
+    def from_table(table: pa.Table, key: Key) -> Rows:
+        """An index slice as rows; nothing is copied."""
+        arrays = {name: _view(table.column(name)) for name in table.column_names}
+        return Rows(
+            key,
+            arrays["hash"].view(np.uint64),
+            {n.removeprefix("ref "): a for n, a in arrays.items() if n.startswith("ref ")},
+            {n.removeprefix("time "): a for n, a in arrays.items() if n.startswith("time ")},
+        )
+
+
+def sort_rows(
+    key: Key, hashes: Hashes, references: dict[StateId, Integers], times: dict[str, Integers]
+) -> Rows:
+    """Rows in any order as sorted rows."""
+    return Rows(key, hashes, references, times).take(np.argsort(hashes, kind="stable"))
+
+
+def merge_rows(parts: Sequence[Rows]) -> Rows:
+    """Sorted parts as one; at least one part is needed, since rows know their columns only from it."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    return sort_rows(
+        first.key,
+        np.concatenate([part.hashes for part in parts]),
+        {n: np.concatenate([part.references[n] for part in parts]) for n in first.references},
+        {n: np.concatenate([part.times[n] for part in parts]) for n in first.times},
+    )
+
+
+def _view(column: pa.ChunkedArray) -> Integers:
+    chunk = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    view: Integers = chunk.to_numpy()
+    return view

@@ -1,0 +1,1 @@
+"""What is run: plans as trees, and how a plan lays its nodes out over key classes and stages."""

@@ -1,0 +1,88 @@
+"""A plan as text that a person reads: the tree, where its nodes run, and what they remember."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from midstream.plan.layout import Fragment, Layout, StateId, state_id
+from midstream.plan.tree import Plan
+from midstream.query.query import Query
+from midstream.values import show_duration
+
+
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """What a state holds, over all engine partitions."""
+
+    rows: int = 0
+    bytes: int = 0
+    slices: int = 0
+
+
+def explain(query: Query, layout: Layout, sizes: Mapping[StateId, StateSize]) -> str:
+    """The whole explanation."""
+    lines = [f"Plan: {layout.plan}", "", *_tree(query, layout, layout.plan, sizes, "", "")]
+    lines += ["", "Key classes:"]
+    lines += [f"  k{c.id}: {c}" for c in query.classes] or ["  none"]
+    if query.residuals:
+        lines += ["", "Residual predicates:", *(f"  {residual.text}" for residual in query.residuals)]
+    lines += ["", "Windows:"]
+    lines += [f"  {a}, {b}: {show_duration(bound)}" for a, b, bound in query.windows.bounds] or ["  none"]
+    lines += ["", f"Stages: {layout.stages}"]
+    lines += [f"  {_stage(fragment)}" for fragment in layout.fragments]
+    return "\n".join(lines)
+
+
+def _tree(
+    query: Query,
+    layout: Layout,
+    plan: Plan,
+    sizes: Mapping[StateId, StateSize],
+    lead: str,
+    below: str,
+) -> Iterator[str]:
+    state = state_id(query, plan.streams)
+    size = sizes.get(state)
+    held = "" if plan == layout.plan else f"  {_size(size or StateSize())}"
+    if plan.stream is not None:
+        yield f"{lead}{plan.stream}{held}"
+        return
+    fragment = next(f for f in layout.fragments for node in f.nodes if node.id == state)
+    node = next(node for node in fragment.nodes if node.id == state)
+    checks = [query.residuals[i].text for probe in node.probes[0] for i in probe.residuals]
+    also = f", then {' and '.join(checks)}" if checks else ""
+    yield f"{lead}join {{{state}}} on {_key(fragment)}{also}{held}"
+    for i, child in enumerate(plan.inputs):
+        last = i == len(plan.inputs) - 1
+        yield from _tree(
+            query,
+            layout,
+            child,
+            sizes,
+            below + ("└─ " if last else "├─ "),
+            below + ("   " if last else "│  "),
+        )
+
+
+def _key(fragment: Fragment) -> str:
+    return ", ".join(f"k{c}" for c in fragment.key) if fragment.key else "no common key"
+
+
+def _stage(fragment: Fragment) -> str:
+    nodes = ", ".join(f"{{{node.id}}}" for node in fragment.nodes)
+    where = f"by {_key(fragment)}" if fragment.key else "all in one engine partition: no common key"
+    return f"{fragment.stage + 1}. {nodes} {where}"
+
+
+def _size(size: StateSize) -> str:
+    return f"[{size.rows:,} rows, {_bytes(size.bytes)}, {size.slices} slices]"
+
+
+def _bytes(count: int) -> str:
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

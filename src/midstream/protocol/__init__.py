@@ -1,0 +1,1 @@
+"""What is decided between epochs, from committed facts only: watermarks, programs, manifests."""

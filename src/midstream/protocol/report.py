@@ -1,0 +1,50 @@
+"""What an engine partition tells the coordinator after its part of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from midstream.engine.node import WorkDone
+from midstream.engine.program import InputCount
+from midstream.state.manifest import OutputFile
+from midstream.state.slices import Slice
+
+
+class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The facts of one engine partition, or of several added up."""
+
+    slices: tuple[Slice, ...] = ()
+    merged: tuple[str, ...] = ()
+    outputs: tuple[OutputFile, ...] = ()
+    counts: dict[str, InputCount] = msgspec.field(default_factory=dict)
+    results: int = 0
+    work: WorkDone = WorkDone()
+    millis: dict[str, float] = msgspec.field(default_factory=dict)
+    """How long the parts took; of several partitions, the longest."""
+
+    def __add__(self, other: Report) -> Report:
+        names = dict.fromkeys([*self.counts, *other.counts])
+        none = InputCount()
+        parts = dict.fromkeys([*self.millis, *other.millis])
+        return Report(
+            (*self.slices, *other.slices),
+            (*self.merged, *other.merged),
+            (*self.outputs, *other.outputs),
+            {n: self.counts.get(n, none) + other.counts.get(n, none) for n in names},
+            self.results + other.results,
+            self.work + other.work,
+            {n: max(self.millis.get(n, 0.0), other.millis.get(n, 0.0)) for n in parts},
+        )
+
+
+def encode_report(report: Report) -> bytes:
+    """A report as it travels to the driver."""
+    return msgspec.json.encode(report)
+
+
+def add_reports(encoded: Iterable[bytes]) -> Report:
+    """All partitions' reports as one."""
+    reports = [msgspec.json.decode(data, type=Report) for data in encoded]
+    return sum(reports, Report())

@@ -1,0 +1,65 @@
+"""Expressions as values: the closed set of things that a residual predicate may compute.
+
+Text is parsed once, on the driver (:mod:`midstream.query.sql`), into these frozen values; the engine turns
+them into Polars expressions (:mod:`midstream.engine.evaluate`). Nothing else travels, so no text of a
+user's is ever executed and nothing needs unpickling but these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Literal as OneOf
+
+import pyarrow as pa
+
+from midstream.query.stream import ColumnRef
+
+Value = bool | int | float | str | bytes | Decimal | date | datetime | timedelta | None
+
+Operator = OneOf[
+    "and", "or", "not",
+    "=", "<>", "<", "<=", ">", ">=", "<=>",
+    "+", "-", "*", "/", "%", "negate", "abs",
+    "is null", "like", "coalesce", "case",
+    "lower", "upper", "length", "floor", "ceil", "sqrt",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The value of a column."""
+
+    ref: ColumnRef
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal."""
+
+    value: Value
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator over arguments; ``type`` is what it gives."""
+
+    operator: Operator
+    args: tuple[Expression, ...]
+    type: pa.DataType
+
+
+Expression = Column | Constant | Call
+
+
+def columns(expression: Expression) -> Iterator[ColumnRef]:
+    """Every column that the expression reads, in order of appearance."""
+    if isinstance(expression, Column):
+        yield expression.ref
+    elif isinstance(expression, Call):
+        for arg in expression.args:
+            yield from columns(arg)

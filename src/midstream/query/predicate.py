@@ -1,0 +1,104 @@
+"""Predicates: equalities, which decide where rows meet, and residuals, which filter what has met."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from midstream.errors import QueryError
+from midstream.query.expression import Expression, columns
+from midstream.query.sql import conjuncts, dotted_name, parse
+from midstream.query.stream import ColumnRef, Stream, resolve
+from midstream.query.translate import Translator
+from midstream.query.types import common_type, family, show_type
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """``left = right``, columns of two streams."""
+
+    left: ColumnRef
+    right: ColumnRef
+
+    def __str__(self) -> str:
+        return f"{self.left} = {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """Any other condition over two or more streams; a row passes if it is true, not if it is null."""
+
+    text: str
+    expression: Expression
+
+    @property
+    def columns(self) -> tuple[ColumnRef, ...]:
+        """The columns that the condition reads, each once."""
+        return tuple(dict.fromkeys(columns(self.expression)))
+
+    @property
+    def streams(self) -> frozenset[str]:
+        """The streams whose rows must have met before the condition can be checked."""
+        return frozenset(ref.stream for ref in self.columns)
+
+
+def read_predicate(text: str, streams: Sequence[Stream], zone: str) -> tuple[list[Equality], list[Residual]]:
+    """Split the text of a predicate into equalities between two streams and residuals."""
+    equalities: list[Equality] = []
+    residuals: list[Residual] = []
+    for part in conjuncts(parse(text, "a predicate")):
+        equality = _equality(part, streams)
+        if equality is not None:
+            equalities.append(equality)
+        else:
+            residuals.append(_residual(part, streams, zone))
+    return equalities, residuals
+
+
+def compare_exactly(equality: Equality, streams: Sequence[Stream], zone: str) -> Residual:
+    """The equality as a residual, which compares in the common type of the two columns alone."""
+    tree = exp.EQ(this=_as_column(equality.left), expression=_as_column(equality.right))
+    return Residual(str(equality), Translator(streams, zone, str(equality))(tree))
+
+
+def _as_column(ref: ColumnRef) -> exp.Expr:
+    return exp.Dot.build([exp.column(ref.stream), *(exp.to_identifier(p) for p in ref.path)])
+
+
+def _equality(part: exp.Expr, streams: Sequence[Stream]) -> Equality | None:
+    if not isinstance(part, exp.EQ):
+        return None
+    names = [dotted_name(side.unnest()) for side in (part.this, part.expression)]
+    if names[0] is None or names[1] is None:
+        return None
+    left, right = (resolve(streams, name) for name in names if name)
+    if left.stream == right.stream:
+        return None
+    by_name = {stream.name: stream for stream in streams}
+    kinds = [by_name[ref.stream].type_of(ref) for ref in (left, right)]
+    if common_type(kinds) is None:
+        too_wide = family(kinds[0]) == family(kinds[1]) == "number"
+        raise QueryError(
+            f"both sides must have types that compare: {left} = {right}",
+            got=" and ".join(show_type(kind) for kind in kinds),
+            hint="no decimal is wide enough for both, cast one of them"
+            if too_wide
+            else "cast one of the columns in its DataFrame before the join",
+        )
+    return Equality(left, right)
+
+
+def _residual(part: exp.Expr, streams: Sequence[Stream], zone: str) -> Residual:
+    text = part.sql(dialect="spark")
+    residual = Residual(text, Translator(streams, zone, text)(part))
+    if family(residual.expression.type) != "boolean":
+        raise QueryError("a predicate must be true or false", got=f"{text} of {residual.expression.type}")
+    if len(residual.streams) < 2:
+        raise QueryError(
+            "a predicate must be over two or more streams",
+            got=text,
+            hint="filter the DataFrame of the stream before the join",
+        )
+    return residual

@@ -1,0 +1,109 @@
+"""Streams and references to their columns.
+
+A reference may lead into a struct (``orders.user.id``). Names resolve as in Spark: exactly, or else
+without regard to case as long as only one name fits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from midstream.errors import QueryError
+from midstream.values import Micros
+
+_NAME = re.compile(r"[A-Za-z_]\w*\Z")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ColumnRef:
+    """A column of a stream, or a field inside one."""
+
+    stream: str
+    path: tuple[str, ...]
+
+    def __str__(self) -> str:
+        quoted = (p if _NAME.match(p) else "`" + p.replace("`", "``") + "`" for p in self.path)
+        return ".".join((self.stream, *quoted))
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A source of rows: its name, its columns, which of them is the event time, and how late rows may be."""
+
+    name: str
+    schema: pa.Schema
+    time: ColumnRef
+    lateness: Micros
+
+    def type_of(self, ref: ColumnRef) -> pa.DataType:
+        """Arrow type of a column that :func:`resolve` found."""
+        found: pa.DataType = self.schema.field(ref.path[0]).type
+        for step in ref.path[1:]:
+            found = found.field(step).type
+        return found
+
+
+def check_name(name: str, taken: Iterable[str]) -> str:
+    """The name, if it can be the name of one more stream."""
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise QueryError(
+            "the name of a stream must be a word of letters, digits and underscores", got=repr(name)
+        )
+    if name.lower() in (other.lower() for other in taken):
+        raise QueryError(
+            "every stream must have a name of its own",
+            got=repr(name),
+            hint="a DataFrame may be joined with itself under two names",
+        )
+    return name
+
+
+def resolve(streams: Iterable[Stream], parts: tuple[str, ...]) -> ColumnRef:
+    """Find the column that the dotted ``parts`` name; the first part is the stream."""
+    by_name = {stream.name: stream for stream in streams}
+    text = ".".join(parts)
+    if len(parts) < 2:
+        raise QueryError(
+            "a column must be named with its stream",
+            got=repr(text),
+            hint=f"write <stream>.{text} with a stream of {', '.join(by_name)}",
+        )
+    name = _match(parts[0], list(by_name))
+    if name is None:
+        raise QueryError(
+            "a column must belong to one of the streams",
+            got=repr(text),
+            hint=f"the streams are {', '.join(by_name)}",
+        )
+    return resolve_path(by_name[name].name, by_name[name].schema, parts[1:])
+
+
+def resolve_path(stream: str, schema: pa.Schema, parts: tuple[str, ...]) -> ColumnRef:
+    """Find the column or nested field ``parts`` in the schema of a stream."""
+    path: list[str] = []
+    fields = [schema.field(i) for i in range(len(schema))]
+    for depth, part in enumerate(parts):
+        found = _match(part, [field.name for field in fields])
+        if found is None:
+            where = ".".join((stream, *path))
+            names = ", ".join(field.name for field in fields) or "no fields"
+            raise QueryError(
+                f"{'a field' if depth else 'a column'} must exist",
+                got=f"{part!r} in {where}",
+                hint=f"{where} has {names}",
+            )
+        path.append(found)
+        kind = next(field for field in fields if field.name == found).type
+        fields = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_struct(kind) else []
+    return ColumnRef(stream, tuple(path))
+
+
+def _match(name: str, known: list[str]) -> str | None:
+    if name in known:
+        return name
+    alike = [one for one in known if one.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 else None

@@ -1,0 +1,268 @@
+"""From a parsed tree to an expression, by an allow-list.
+
+Whatever has no entry in the tables below is refused by name: sub-queries, function calls that nobody
+listed, lambdas, casts of anything but a literal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+from sqlglot import exp
+
+from midstream.errors import QueryError
+from midstream.query.arithmetic import INTERVAL, arithmetic_type, compared_type
+from midstream.query.expression import Call, Column, Constant, Expression, Operator
+from midstream.query.sql import dotted_name
+from midstream.query.stream import Stream, resolve
+from midstream.query.types import TIMESTAMP, canonical, family, show_type
+from midstream.values import duration
+
+_BOOLEAN = pa.bool_()
+_CAST = "cast the column in its DataFrame before the join"
+_COMPUTE = "compute it as a column of the DataFrame with withColumn, and use that column"
+
+_COMPARISONS: dict[type[exp.Expr], Operator] = {
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+}  # fmt: skip
+_ARITHMETIC: dict[type[exp.Expr], Operator] = {
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%",
+}  # fmt: skip
+# operator, family of its argument, type it gives (None: that of the argument)
+_FUNCTIONS: dict[type[exp.Expr], tuple[Operator, str, pa.DataType | None]] = {
+    exp.Lower: ("lower", "string", pa.string()),
+    exp.Upper: ("upper", "string", pa.string()),
+    exp.Length: ("length", "string", pa.int64()),
+    exp.Floor: ("floor", "number", None),
+    exp.Ceil: ("ceil", "number", None),
+    exp.Sqrt: ("sqrt", "number", pa.float64()),
+    exp.Not: ("not", "boolean", _BOOLEAN),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Translator:
+    """Turns parsed trees into expressions over the columns of ``streams``."""
+
+    streams: Sequence[Stream]
+    zone: str
+    text: str
+
+    def __call__(self, tree: exp.Expr) -> Expression:
+        """Translate a tree, or refuse it by name."""
+        tree = tree.unnest()
+        kind = type(tree)
+        name = dotted_name(tree)
+        if name is not None:
+            return self.column(name)
+        if kind in _COMPARISONS:
+            return self.compare(_COMPARISONS[kind], self(tree.this), self(tree.expression))
+        if kind in _ARITHMETIC:
+            return self.arithmetic(_ARITHMETIC[kind], self(tree.this), self(tree.expression))
+        if kind in _FUNCTIONS:
+            operator, wanted, result = _FUNCTIONS[kind]
+            arg = self.expect(self(tree.this), wanted, operator)
+            return Call(operator, (arg,), arg.type if result is None else result)
+        if kind not in _HANDLERS:
+            raise self.refusal(tree)
+        return _HANDLERS[kind](self, tree)
+
+    def column(self, name: tuple[str, ...]) -> Expression:
+        """A column, in the type in which the engine keeps it for comparing."""
+        ref = resolve(self.streams, name)
+        stream = next(one for one in self.streams if one.name == ref.stream)
+        kind = canonical(stream.type_of(ref))
+        if kind is None:
+            raise QueryError(
+                f"a predicate must use columns of simple types: {self.text}",
+                got=f"{ref} of type {show_type(stream.type_of(ref))}",
+                hint="use a field of it, or add a simple column to the DataFrame",
+            )
+        return Column(ref, kind)
+
+    def compare(self, operator: Operator, left: Expression, right: Expression) -> Expression:
+        """A comparison of two values whose types compare."""
+        self.common(left.type, right.type)
+        return Call(operator, (left, right), _BOOLEAN)
+
+    def common(self, left: pa.DataType, right: pa.DataType) -> pa.DataType:
+        """The type in which two types compare."""
+        kind = compared_type(left, right)
+        if kind is None:
+            raise QueryError(
+                f"both sides must have types that compare: {self.text}",
+                got=f"{show_type(left)} and {show_type(right)}",
+                hint=_CAST,
+            )
+        return kind
+
+    def arithmetic(self, operator: Operator, left: Expression, right: Expression) -> Expression:
+        """A calculation whose result is exact, or a double as in Spark."""
+        kind = arithmetic_type(operator, left.type, right.type)
+        if kind is None:
+            raise QueryError(
+                f"'{operator}' must have types that it can calculate exactly: {self.text}",
+                got=f"{show_type(left.type)} {operator} {show_type(right.type)}",
+                hint=f"{_CAST}, or {_COMPUTE}",
+            )
+        return Call(operator, (left, right), kind)
+
+    def expect(self, value: Expression, wanted: str, where: str) -> Expression:
+        """The value, if it is of the wanted family."""
+        if family(value.type) not in (wanted, "null"):
+            raise QueryError(
+                f"{where} must have a {wanted}: {self.text}", got=show_type(value.type), hint=_CAST
+            )
+        return value
+
+    def refusal(self, tree: exp.Expr) -> QueryError:
+        """The error for a construct that is not on the list."""
+        return QueryError(
+            f"a predicate must use only the listed operators and functions: {self.text}",
+            got=f"{tree.sql(dialect='spark')} ({tree.key})",
+            hint=_COMPUTE,
+        )
+
+
+Handler = Callable[[Translator, exp.Expr], Expression]
+
+
+def _logic(operator: Operator) -> Handler:
+    def translate(to: Translator, tree: exp.Expr) -> Expression:
+        sides = (to(tree.this), to(tree.expression))
+        return Call(operator, tuple(to.expect(s, "boolean", operator) for s in sides), _BOOLEAN)
+
+    return translate
+
+
+def _literal(to: Translator, tree: exp.Expr) -> Expression:
+    if tree.is_string:
+        return Constant(tree.this, pa.string())
+    number = Decimal(tree.this)
+    if "e" in tree.this.lower():
+        return Constant(float(number), pa.float64())
+    digits, exponent = number.as_tuple().digits, int(number.as_tuple().exponent)
+    if exponent < 0:
+        return Constant(number, pa.decimal128(max(len(digits), -exponent), -exponent))
+    if number >= 2**63:
+        raise to.refusal(tree)
+    return Constant(int(number), pa.int64())
+
+
+def _typed_literal(to: Translator, tree: exp.Expr) -> Expression:
+    """DATE '...', TIMESTAMP '...' and TIMESTAMP_NTZ '...'; no other cast."""
+    target = tree.args["to"]
+    if not (isinstance(tree.this, exp.Literal) and tree.this.is_string):
+        raise to.refusal(tree)
+    try:
+        if target.is_type("date"):
+            return Constant(date.fromisoformat(tree.this.this), pa.date32())
+        moment = datetime.fromisoformat(tree.this.this)
+    except ValueError as error:
+        must = f"a literal must be a valid date or time: {to.text}"
+        raise QueryError(must, got=error) from None
+    if target.is_type("timestamptz", "timestamp", "timestampltz"):
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(to.zone))
+        return Constant(moment.astimezone(UTC), TIMESTAMP)
+    if target.is_type("timestampntz"):
+        return Constant(moment.replace(tzinfo=None), pa.timestamp("us"))
+    raise to.refusal(tree)
+
+
+def _interval(to: Translator, tree: exp.Expr) -> Expression:
+    text = f"{tree.this.name} {tree.text('unit')}"
+    micros = duration(text, f"an interval in {to.text}")
+    return Constant(timedelta(microseconds=micros), INTERVAL)
+
+
+def _negate(to: Translator, tree: exp.Expr) -> Expression:
+    arg = to.expect(to(tree.this), "number", "-")
+    return Call("negate", (arg,), arg.type)
+
+
+def _absolute(to: Translator, tree: exp.Expr) -> Expression:
+    arg = to(tree.this)
+    if arg.type != INTERVAL:
+        to.expect(arg, "number", "abs")
+    return Call("abs", (arg,), arg.type)
+
+
+def _between(to: Translator, tree: exp.Expr) -> Expression:
+    value, low, high = to(tree.this), to(tree.args["low"]), to(tree.args["high"])
+    return Call("and", (to.compare(">=", value, low), to.compare("<=", value, high)), _BOOLEAN)
+
+
+def _is(to: Translator, tree: exp.Expr) -> Expression:
+    if isinstance(tree.expression, exp.Null):
+        return Call("is null", (to(tree.this),), _BOOLEAN)
+    return to.compare("<=>", to(tree.this), to(tree.expression))
+
+
+def _in(to: Translator, tree: exp.Expr) -> Expression:
+    if not tree.expressions:
+        raise to.refusal(tree)
+    value = to(tree.this)
+    choices = [to.compare("=", value, to(choice)) for choice in tree.expressions]
+    found = choices[0]
+    for choice in choices[1:]:
+        found = Call("or", (found, choice), _BOOLEAN)
+    return found
+
+
+def _like(to: Translator, tree: exp.Expr) -> Expression:
+    value = to.expect(to(tree.this), "string", "LIKE")
+    pattern = to(tree.expression)
+    if not (isinstance(pattern, Constant) and isinstance(pattern.value, str)):
+        raise QueryError(f"the pattern of LIKE must be a literal: {to.text}", got=tree.sql())
+    return Call("like", (value, pattern), _BOOLEAN)
+
+
+def _coalesce(to: Translator, tree: exp.Expr) -> Expression:
+    args = [to(tree.this), *(to(arg) for arg in tree.expressions)]
+    kind = args[0].type
+    for arg in args[1:]:
+        kind = to.common(kind, arg.type)
+    return Call("coalesce", tuple(args), kind)
+
+
+def _case(to: Translator, tree: exp.Expr) -> Expression:
+    """CASE and IF as (condition, value, condition, value, ..., default)."""
+    branches = tree.args["ifs"] if isinstance(tree, exp.Case) else [tree]
+    args: list[Expression] = []
+    kind = pa.null()
+    for branch in branches:
+        condition = to(branch.this)
+        if isinstance(tree, exp.Case) and tree.this is not None:
+            condition = to.compare("=", to(tree.this), condition)
+        value = to(branch.args["true"])
+        kind = to.common(kind, value.type)
+        args += [to.expect(condition, "boolean", "WHEN"), value]
+    last = tree.args.get("default") or tree.args.get("false")
+    default = to(last) if last is not None else Constant(None, pa.null())
+    return Call("case", (*args, default), to.common(kind, default.type))
+
+
+_HANDLERS: dict[type[exp.Expr], Handler] = {
+    exp.And: _logic("and"),
+    exp.Or: _logic("or"),
+    exp.Literal: _literal,
+    exp.Boolean: lambda _, tree: Constant(bool(tree.this), _BOOLEAN),
+    exp.Null: lambda _to, _tree: Constant(None, pa.null()),
+    exp.Cast: _typed_literal,
+    exp.Interval: _interval,
+    exp.Neg: _negate,
+    exp.Abs: _absolute,
+    exp.Between: _between,
+    exp.Is: _is,
+    exp.In: _in,
+    exp.Like: _like,
+    exp.Coalesce: _coalesce,
+    exp.Case: _case,
+    exp.If: _case,
+}

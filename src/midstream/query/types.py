@@ -1,0 +1,110 @@
+"""Which types may be compared, and the one type in which a key class compares its columns.
+
+Spark compares ``int = bigint`` or ``decimal(10,2) = decimal(12,4)`` by casting both sides to a common
+type. A key class may have many columns, so all of them are cast to the common type of the whole class
+when a row enters (see :mod:`midstream.query.keys` for the pairs that need a finer comparison).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+import pyarrow as pa
+from pyarrow import types
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+LOCAL_TIMESTAMP = pa.timestamp("us")
+
+# Decimal digits that hold every value of an integer of this many bits.
+_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+_MAX_DIGITS = 38
+
+
+def common_type(kinds: Iterable[pa.DataType]) -> pa.DataType | None:
+    """The type in which values of all ``kinds`` compare as Spark compares them; None if there is none."""
+    return reduce(lambda a, b: None if a is None else _common(a, b), map(canonical, kinds))
+
+
+def canonical(kind: pa.DataType) -> pa.DataType | None:
+    """The type in which a key column of this type is kept; None if it cannot be a key."""
+    if types.is_integer(kind):
+        return pa.int64()
+    if types.is_floating(kind):
+        return pa.float64()
+    if types.is_string(kind) or types.is_large_string(kind):
+        return pa.string()
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return pa.binary()
+    if types.is_timestamp(kind):
+        return LOCAL_TIMESTAMP if kind.tz is None else TIMESTAMP
+    if types.is_boolean(kind) or types.is_date32(kind) or types.is_decimal(kind):
+        return kind
+    return None
+
+
+def fits_in_hash(kind: pa.DataType) -> bool:
+    """Whether a 64-bit hash of the type can be one to one, so that equal hashes mean equal values."""
+    return not (types.is_string(kind) or types.is_binary(kind) or types.is_decimal(kind))
+
+
+def family(kind: pa.DataType) -> str | None:
+    """The family of types that may be compared with each other by ``<`` and ``=``."""
+    for name, test in (
+        ("number", lambda k: types.is_integer(k) or types.is_floating(k) or types.is_decimal(k)),
+        ("string", lambda k: types.is_string(k) or types.is_large_string(k)),
+        ("time", lambda k: types.is_timestamp(k) or types.is_date32(k)),
+        ("boolean", types.is_boolean),
+        ("binary", lambda k: types.is_binary(k) or types.is_large_binary(k)),
+        ("interval", types.is_duration),
+        ("null", types.is_null),
+    ):
+        if test(kind):
+            return name
+    return None
+
+
+def show_type(kind: pa.DataType) -> str:
+    """The name by which Spark users know the type."""
+    names = {
+        pa.int8(): "tinyint",
+        pa.int16(): "smallint",
+        pa.int32(): "int",
+        pa.int64(): "bigint",
+        pa.float32(): "float",
+        pa.float64(): "double",
+        pa.string(): "string",
+        pa.large_string(): "string",
+        pa.binary(): "binary",
+        pa.bool_(): "boolean",
+        pa.date32(): "date",
+    }
+    if types.is_timestamp(kind):
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return names.get(kind, str(kind))
+
+
+def _common(a: pa.DataType, b: pa.DataType | None) -> pa.DataType | None:
+    if b is None or a == b:
+        return b
+    if family(a) == family(b) == "number":
+        return _common_number(a, b)
+    if family(a) == family(b) == "time":
+        # As in Spark, a date compares as its midnight, a local timestamp as an instant of the session's zone.
+        return LOCAL_TIMESTAMP if TIMESTAMP not in (a, b) else TIMESTAMP
+    return None
+
+
+def _common_number(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    if types.is_floating(a) or types.is_floating(b):
+        return pa.float64()
+    a, b = _as_decimal(a), _as_decimal(b)
+    scale = max(a.scale, b.scale)
+    digits = max(a.precision - a.scale, b.precision - b.scale) + scale
+    return pa.decimal128(digits, scale) if digits <= _MAX_DIGITS else None
+
+
+def _as_decimal(kind: pa.DataType) -> pa.DataType:
+    return kind if types.is_decimal(kind) else pa.decimal128(_INTEGER_DIGITS[kind.bit_width], 0)

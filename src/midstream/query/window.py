@@ -1,0 +1,45 @@
+"""Windows: how far apart in event time the rows of a result may be.
+
+A bound holds for a pair of streams: ``|time_i - time_j| <= bound``. Pairs without a bound of their own
+get what the others imply, the shortest path through the stated ones: if a and b are within 5 minutes and
+b and c within 10, then a and c are within 15 whether anybody says so or not. Closing the bounds never
+changes a result; it lets state expire that no result can need any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+
+from midstream.values import Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The closed bounds of all pairs; a pair that is not in the table is unbounded."""
+
+    bounds: tuple[tuple[str, str, Micros], ...]
+
+    def bound(self, a: str, b: str) -> Micros | None:
+        """The bound of a pair, or None where the times of the pair may be any distance apart."""
+        pair = (a, b) if a <= b else (b, a)
+        return next((bound for x, y, bound in self.bounds if (x, y) == pair), None)
+
+
+def close_windows(
+    streams: Sequence[str],
+    everywhere: Micros | None,
+    stated: dict[tuple[str, str], Micros],
+) -> Windows:
+    """Close the stated bounds by shortest path; ``everywhere`` is the bound of pairs without their own."""
+    distance: dict[tuple[str, str], int] = {}
+    for a, b in permutations(streams, 2):
+        bound = stated.get((a, b), stated.get((b, a), everywhere))
+        if bound is not None:
+            distance[a, b] = bound
+    for middle, a, b in product(streams, repeat=3):
+        if a != b and (a, middle) in distance and (middle, b) in distance:
+            through = distance[a, middle] + distance[middle, b]
+            distance[a, b] = min(through, distance.get((a, b), through))
+    return Windows(tuple((a, b, Micros(bound)) for (a, b), bound in sorted(distance.items()) if a < b))

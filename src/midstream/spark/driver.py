@@ -1,0 +1,148 @@
+"""The driver of a running query: what happens in each micro-batch, in the order that makes it exactly once.
+
+1. the program of the epoch follows from the last manifest;
+2. one Spark job runs the stages; tasks write new slices and stage results, and report;
+3. the sink prepares (``foreachBatch``: the user's function);
+4. the manifest is committed: before this nothing has happened, after it everything has;
+5. the sink publishes; old files are deleted; Spark commits its offsets when we return.
+
+A crash before 4 leaves files that nobody names; the epoch runs again with the same rows. A crash after 4
+leaves at most publishing to do, which the next start or the same batch, run again, finishes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from midstream.engine.program import Program
+from midstream.errors import CheckpointError, MidstreamError
+from midstream.protocol.coordinator import Coordinator, expendable
+from midstream.protocol.report import Report, add_reports
+from midstream.spark.progress import describe_epoch
+from midstream.spark.sinks import Sink
+from midstream.spark.tasks import MESSAGE, REPORT, stage_task
+from midstream.state.manifest import Manifest
+from midstream.storage.manifests import commit_manifest, forget_manifests
+from midstream.storage.output import ParquetWriter
+from midstream.storage.slices import FOLDER as SLICES
+from midstream.storage.store import Store
+
+PROGRESS_KEPT = 100
+
+
+class Driver:
+    """Runs the epochs of one query; Spark calls it with each micro-batch."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        manifest: Manifest,
+        store: Store,
+        sink: Sink,
+        writer: ParquetWriter,
+        name: str | None,
+    ) -> None:
+        self.coordinator = coordinator
+        self.manifest = manifest
+        self.progress: deque[dict[str, Any]] = deque(maxlen=PROGRESS_KEPT)
+        self.error: MidstreamError | None = None
+        self.identity: dict[str, str | None] = {"name": name}
+        self._store = store
+        self._sink = sink
+        self._writer = writer
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """One micro-batch; what goes wrong is kept, because Spark passes on only its text."""
+        try:
+            self._epoch(batch, batch_id)
+        except MidstreamError as error:
+            self.error = error
+            raise
+
+    def recover(self) -> None:
+        """On start: finish publishing the last epoch, and clear away what was never committed."""
+        self._publish(self.manifest)
+        for table in self._tables():
+            table.sweep(())
+        used = {s.name for s in self.manifest.slices} | {r.name for r in self.manifest.retired}
+        for name in self._store.list(SLICES):
+            if name.removeprefix(f"{SLICES}/") not in used:
+                self._store.delete(name)
+
+    def _epoch(self, batch: DataFrame, batch_id: int) -> None:
+        before = self.manifest
+        if batch_id <= before.epoch:
+            # Spark had not noted that this batch was done. It was: its manifest is there.
+            self._publish(before)
+            return
+        if batch_id != before.epoch + 1:
+            raise CheckpointError(
+                f"the next batch must be {before.epoch + 1}, the one after the last manifest",
+                got=batch_id,
+                hint="the folder 'spark' of the checkpoint does not belong to its manifests; restore both",
+            )
+        clock = _Clock()
+        program = self.coordinator.program(before)
+        report = clock.time("step", partial(self._run, program, batch))
+        results = [output for output in report.outputs if output.table == "results"]
+        prepare = partial(self._sink.prepare, batch.sparkSession, batch_id, results)
+        clock.time("sink", prepare)
+        after = self.coordinator.commit(before, program, report)
+        clock.time("commit", partial(commit_manifest, self._store, after))
+        self.manifest = after
+        clock.time("publish", partial(self._publish, after))
+        clock.time("clean", partial(self._clean, before, after))
+        now = datetime.now(UTC)
+        self.progress.append(describe_epoch(self.identity, before, after, report, clock.millis(), now))
+
+    def _run(self, program: Program, batch: DataFrame) -> Report:
+        """One Spark job: a shuffle and a stage for each level of the layout."""
+        # Adaptive execution would cut the job into one per stage, and there is nothing for it to adapt.
+        batch.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
+        partitions = self.coordinator.settings.partitions
+        rows = batch
+        for stage in range(program.layout.stages):
+            task = stage_task(program, stage, self._store, self._writer)
+            rows = rows.repartitionById(partitions, F.col("partition")).mapInArrow(task, MESSAGE)
+        reports = rows.filter(F.col("input") == REPORT).select("blob").collect()
+        return add_reports(bytes(row.blob) for row in reports)
+
+    def _publish(self, manifest: Manifest) -> None:
+        results = [output for output in manifest.outputs if output.table == "results"]
+        self._sink.publish(manifest.epoch, results)
+        if self._writer.late_table is not None:
+            self._writer.late_table.publish(o for o in manifest.outputs if o.table == "late")
+
+    def _clean(self, before: Manifest, after: Manifest) -> None:
+        for name in expendable(before, after):
+            self._store.delete(f"{SLICES}/{name}")
+        forget_manifests(self._store, after.epoch)
+
+    def _tables(self) -> list[Any]:
+        late = self._writer.late_table
+        return [self._sink.table, *([late] if late is not None else [])]
+
+
+class _Clock:
+    """Times the parts of an epoch."""
+
+    def __init__(self) -> None:
+        self._begin = time.perf_counter()
+        self._parts: dict[str, float] = {}
+
+    def time(self, name: str, part: partial[Any]) -> Any:
+        begin = time.perf_counter()
+        result = part()
+        self._parts[name] = 1000 * (time.perf_counter() - begin)
+        return result
+
+    def millis(self) -> Mapping[str, float]:
+        return {"total": 1000 * (time.perf_counter() - self._begin), **self._parts}

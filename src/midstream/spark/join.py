@@ -1,0 +1,143 @@
+"""The entrance: say which streams are joined, on what and how far apart, then write the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from pyarrow import types
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from midstream.errors import QueryError
+from midstream.plan.default import default_plan
+from midstream.plan.explain import explain
+from midstream.plan.layout import lay_out
+from midstream.plan.tree import parse_plan
+from midstream.query.query import Query, build_query
+from midstream.query.stream import Stream, check_name, resolve_path
+from midstream.query.types import show_type
+from midstream.spark.schema import arrow_schema
+from midstream.spark.writer import JoinStreamWriter
+from midstream.values import Micros, duration
+
+
+@dataclass(frozen=True)
+class Join:
+    """A continuous join of two or more streaming DataFrames.
+
+    Each method returns a new ``Join``, as methods of a DataFrame return a new DataFrame. Nothing runs
+    before ``writeStream...start()``.
+    """
+
+    spark: SparkSession
+    _streams: tuple[Stream, ...] = ()
+    _frames: dict[str, DataFrame] = field(default_factory=dict)
+    _predicates: tuple[str, ...] = ()
+    _everywhere: Micros | None = None
+    _pairs: dict[tuple[str, str], Micros] = field(default_factory=dict)
+    _select: tuple[str, ...] = ()
+    _cross: bool = False
+
+    def stream(self, name: str, df: DataFrame, *, time: str, lateness: str | timedelta = "0 seconds") -> Join:
+        """Add a stream.
+
+        Args:
+            name: What predicates, windows and outputs call it.
+            df: Any streaming DataFrame; the same one may be added under several names.
+            time: Its event-time column, a timestamp; may be a nested field.
+            lateness: How far behind the latest row of earlier batches a row may be. Later rows are
+                counted and, with option ``lateRows``, kept aside.
+        """
+        check_name(name, self._frames)
+        if not isinstance(df, ClassicDataFrame):
+            raise QueryError(
+                f"stream {name!r} must be a DataFrame of a classic Spark session",
+                got=type(df).__name__,
+                hint="Spark Connect sessions cannot run foreachBatch in this process; use a classic one",
+            )
+        if not df.isStreaming:
+            raise QueryError(
+                f"stream {name!r} must be a streaming DataFrame",
+                got="a static one",
+                hint="read it with spark.readStream",
+            )
+        schema = arrow_schema(name, df)
+        ref = resolve_path(name, schema, tuple(time.split(".")))
+        stream = Stream(name, schema, ref, duration(lateness, f"the lateness of {name}"))
+        if not types.is_timestamp(stream.type_of(ref)):
+            raise QueryError(
+                "the time of a stream must be a timestamp",
+                got=f"{ref} of type {show_type(stream.type_of(ref))}",
+                hint="cast it in the DataFrame, e.g. withColumn('at', timestamp_millis('at_ms'))",
+            )
+        return replace(self, _streams=(*self._streams, stream), _frames={**self._frames, name: df})
+
+    def on(self, *predicates: str) -> Join:
+        """Add predicates, e.g. ``on("orders.id = payments.order_id")``; all of them must hold.
+
+        Equalities between columns of two streams decide which rows meet. Any other condition over
+        two or more streams filters what has met.
+        """
+        for predicate in predicates:
+            if not isinstance(predicate, str):
+                raise QueryError(
+                    "a predicate must be text", got=repr(predicate), hint="write on('a.x = b.y')"
+                )
+        return replace(self, _predicates=(*self._predicates, *predicates))
+
+    def within(self, bound: str | timedelta, *streams: str) -> Join:
+        """Bound how far apart in event time the rows of a result may be.
+
+        ``within("30 minutes")`` holds for every pair of streams; ``within("5 minutes", "a", "b")`` for
+        one pair, instead of the general bound. Pairs without a bound get what the others imply.
+        """
+        micros = duration(bound, "a window")
+        if not streams:
+            return replace(self, _everywhere=micros)
+        if len(streams) != 2 or len(set(streams)) != 2:
+            raise QueryError("a window must be for all streams or for two of them", got=streams)
+        unknown = [name for name in streams if name not in self._frames]
+        if unknown:
+            raise QueryError(
+                "a window must be for streams of the join",
+                got=", ".join(unknown),
+                hint=f"the streams so far are {', '.join(self._frames)}",
+            )
+        pair = (min(streams), max(streams))
+        return replace(self, _pairs={**self._pairs, pair: micros})
+
+    def select(self, *items: str) -> Join:
+        """Choose the columns of the result: ``stream.column``, ``stream.column AS name`` or ``stream.*``.
+
+        Without it the result has every column of every stream. A column without a name is called
+        ``<stream>_<column>``.
+        """
+        return replace(self, _select=(*self._select, *items))
+
+    def cross(self) -> Join:
+        """Allow parts without any equality between them: every row of one meets every row of the other."""
+        return replace(self, _cross=True)
+
+    def query(self) -> Query:
+        """Check everything that was asked; raises the first thing that is wrong."""
+        return build_query(
+            self._streams,
+            self._predicates,
+            everywhere=self._everywhere,
+            pairs=self._pairs,
+            select=self._select,
+            cross=self._cross,
+            zone=str(self.spark.conf.get("spark.sql.session.timeZone")),
+        )
+
+    def explain(self, plan: str | None = None) -> None:
+        """Print how the join would run, with the default plan or with ``plan``."""
+        query = self.query()
+        chosen = default_plan(query) if plan is None else parse_plan(plan, query.names)
+        print(explain(query, lay_out(query, chosen), {}))
+
+    @property
+    def writeStream(self) -> JoinStreamWriter:  # noqa: N802  # Spark's name
+        """Where the results go; ends with ``start()``."""
+        return JoinStreamWriter(self.spark, self.query(), dict(self._frames))

@@ -1,0 +1,175 @@
+"""The options of a query: names, defaults, what they mean, and how their text is read.
+
+The table is the single source: the writer checks against it, and the guide's table is generated from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from midstream.engine.rows import MAX_PARTITIONS
+from midstream.errors import OptionError, QueryError
+from midstream.values import Micros, duration
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its documented default, its meaning, and the reader of its text."""
+
+    name: str
+    default: str
+    meaning: str
+    read: Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options that a query was given, read and checked."""
+
+    values: Mapping[str, object] = field(default_factory=dict)
+
+    def text(self, name: str) -> str | None:
+        """An option that is text, or None if it was not given."""
+        value = self.values.get(name)
+        return None if value is None else str(value)
+
+    def number(self, name: str) -> int | None:
+        """An option that is a whole number, or None if it was not given."""
+        value = self.values.get(name)
+        return value if isinstance(value, int) else None
+
+    def duration(self, name: str) -> Micros | None:
+        """An option that is a duration, or None if it was not given."""
+        value = self.number(name)
+        return None if value is None else Micros(value)
+
+
+def read_option(name: str, value: object) -> tuple[str, object]:
+    """The proper name and the value of an option; unknown names and bad values are errors."""
+    option = _BY_NAME.get(str(name).lower())
+    if option is None:
+        raise OptionError(
+            "an option must be one that Midstream knows",
+            got=repr(name),
+            hint=f"the options are {', '.join(o.name for o in OPTIONS)}",
+        )
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return option.name, option.read(text)
+
+
+def _whole_number(name: str, low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.strip().isdigit() or not low <= int(text) <= high:
+            raise OptionError(f"{name} must be a whole number from {low} to {high}", got=repr(text))
+        return int(text)
+
+    return read
+
+
+def _duration(name: str) -> Callable[[str], Micros]:
+    def read(text: str) -> Micros:
+        try:
+            return duration(text, name)
+        except QueryError as error:
+            raise OptionError(error.must, got=error.got, hint=error.hint) from None
+
+    return read
+
+
+def _path(name: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        url = urlparse(text)
+        if url.scheme not in ("", "file") or not text.strip():
+            raise OptionError(f"{name} must be a folder of a local or mounted file system", got=repr(text))
+        return str(Path(unquote(url.path) if url.scheme else text).absolute())
+
+    return read
+
+
+def _choice(name: str, *known: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text.lower() not in known:
+            raise OptionError(f"{name} must be one of {', '.join(known)}", got=repr(text))
+        return text.lower()
+
+    return read
+
+
+def _only_off(name: str, what: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text.lower() != "off":
+            raise OptionError(f"{name} must be 'off': this version does not {what} yet", got=repr(text))
+        return "off"
+
+    return read
+
+
+def _not_yet(name: str, what: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        raise OptionError(f"{name} must not be set: this version does not {what} yet", got=repr(text))
+
+    return read
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("path", "none", "Folder of the Parquet sink.", _path("path")),
+    Option(
+        "checkpointLocation",
+        "none; a temporary folder for `memory`, `console` and `foreachBatch`",
+        "Folder of the query's state and progress. The same folder goes on with the same query.",
+        _path("checkpointLocation"),
+    ),
+    Option(
+        "plan",
+        "left-deep in the order of the streams, staying connected",
+        "The plan to start with, e.g. `(orders payments) shipments`. A restarted query goes on with the "
+        "plan of its checkpoint.",
+        str,
+    ),
+    Option(
+        "partitions",
+        "Spark's default parallelism",
+        "Number of engine partitions: tasks that join in parallel. Fixed for the life of a checkpoint.",
+        _whole_number("partitions", 1, MAX_PARTITIONS),
+    ),
+    Option(
+        "groups",
+        "256, or 4 per partition if that is more",
+        "Number of partition groups, the unit in which state is placed. Fixed for the life of a checkpoint.",
+        _whole_number("groups", 1, 1 << 20),
+    ),
+    Option(
+        "lateRows",
+        "none: late rows are only counted",
+        "Folder of a Parquet table that keeps late rows, with their stream and the reason.",
+        _path("lateRows"),
+    ),
+    Option(
+        "idleTimeout",
+        "none: a silent stream is waited for",
+        "A stream that brings nothing while the others' event time goes on by more than this no longer "
+        "holds back the expiry of state.",
+        _duration("idleTimeout"),
+    ),
+    Option(
+        "numRows",
+        "20",
+        "Rows that the console sink shows of each batch.",
+        _whole_number("numRows", 0, 1 << 30),
+    ),
+    Option(
+        "truncate",
+        "true",
+        "Whether the console sink shortens long values.",
+        _choice("truncate", "true", "false"),
+    ),
+    Option("adapt", "off", "Whether the query changes its plan by itself.", _only_off("adapt", "adapt")),
+    Option("strategy", "none", "How a change of plan is carried out.", _not_yet("strategy", "change plans")),
+    Option("stateMemory", "none", "Budget of state in memory.", _not_yet("stateMemory", "limit memory")),
+    Option("spill", "none", "Which state leaves memory first.", _not_yet("spill", "spill state")),
+    Option("balance", "off", "Whether state moves between partitions.", _only_off("balance", "move state")),
+)
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}

@@ -1,0 +1,96 @@
+"""Progress: one plain dictionary per epoch, JSON-ready, in the manner of Spark's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from midstream.plan.explain import StateSize
+from midstream.protocol.report import Report
+from midstream.state.manifest import Manifest
+
+
+def state_sizes(manifest: Manifest) -> dict[str, StateSize]:
+    """What each state holds; a base state counts its payload and its index as one."""
+    sizes: dict[str, StateSize] = {}
+    for slice_ in manifest.slices:
+        size = sizes.get(slice_.owner.state, StateSize())
+        # Payload has the same rows as its index.
+        rows = slice_.rows if slice_.owner.kind == "index" else 0
+        sizes[slice_.owner.state] = StateSize(size.rows + rows, size.bytes + slice_.bytes, size.slices + 1)
+    return sizes
+
+
+def describe_epoch(
+    identity: Mapping[str, str | None],
+    before: Manifest,
+    after: Manifest,
+    report: Report,
+    millis: Mapping[str, float],
+    now: datetime,
+) -> dict[str, Any]:
+    """The progress of an epoch that was just committed."""
+    sizes = state_sizes(after)
+    counts = report.counts
+    return {
+        **identity,
+        "timestamp": _iso(now),
+        "batchId": after.epoch,
+        "plan": after.plan,
+        "numInputRows": sum(count.rows for count in counts.values()),
+        "numOutputRows": report.results,
+        "numLateRows": sum(count.late + count.null_time for count in counts.values()),
+        "numNullKeyRows": sum(count.null_key for count in counts.values()),
+        "durationMs": {name: round(value) for name, value in millis.items()},
+        "taskMs": {name: round(value, 1) for name, value in report.millis.items()},
+        "watermark": {name: _time(mark.watermark) for name, mark in after.streams.items()},
+        "sources": {
+            name: {
+                "rows": count.rows,
+                "late": count.late,
+                "nullTime": count.null_time,
+                "nullKey": count.null_key,
+                "idle": after.streams[name].idle,
+            }
+            for name, count in counts.items()
+        },
+        "state": {
+            f"{{{name}}}": {"rows": size.rows, "bytes": size.bytes, "slices": size.slices}
+            for name, size in sizes.items()
+        },
+        "stateBytesActive": sum(size.bytes for size in sizes.values()),
+        "stateBytesSpilled": 0,
+        "work": {
+            "probes": report.work.probes,
+            "candidates": report.work.candidates,
+            "intermediateRows": report.work.intermediate_rows,
+            "comparisons": report.work.comparisons,
+        },
+        "migration": None,
+        "events": _events(before, after),
+    }
+
+
+def _events(before: Manifest, after: Manifest) -> list[dict[str, Any]]:
+    """What was decided in this epoch."""
+    events: list[dict[str, Any]] = []
+    for name, mark in after.streams.items():
+        if mark.idle != before.streams[name].idle:
+            events.append({"type": "idle" if mark.idle else "active", "stream": name})
+    return events
+
+
+def _time(micros: int | None) -> str | None:
+    if micros is None:
+        return None
+    seconds, rest = divmod(micros, 1_000_000)
+    try:
+        return _iso(datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest))
+    except (ValueError, OverflowError, OSError):
+        # Event times may lie outside the years that Python's calendar has.
+        return f"{micros} us"
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,106 @@
+"""The handle of a running query, shaped like Spark's own ``StreamingQuery``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from midstream.errors import OptionError
+from midstream.plan.explain import explain
+from midstream.plan.tree import Plan
+from midstream.spark.driver import Driver
+from midstream.spark.progress import state_sizes
+
+
+class JoinStreamingQuery:
+    """A join that runs in the background. Everything that Spark's handle has means the same here."""
+
+    def __init__(self, query: StreamingQuery, driver: Driver) -> None:
+        self._query = query
+        self._driver = driver
+
+    @property
+    def id(self) -> str:
+        """The id of the query; it stays the same when it is restarted from its checkpoint."""
+        return self._query.id
+
+    @property
+    def runId(self) -> str:  # noqa: N802  # Spark's name
+        """The id of this run of the query."""
+        return self._query.runId
+
+    @property
+    def name(self) -> str | None:
+        """The name given by ``queryName``."""
+        return self._query.name
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802  # Spark's name
+        """Whether the query is running."""
+        return self._query.isActive
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What the query is doing right now, in Spark's words."""
+        return self._query.status
+
+    @property
+    def plan(self) -> Plan:
+        """The running plan; ``str()`` gives its text form."""
+        return self._driver.coordinator.layout.plan
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
+        """The progress of the last epoch, or None before the first."""
+        return self._driver.progress[-1] if self._driver.progress else None
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802  # Spark's name
+        """The progress of the last epochs, oldest first."""
+        return list(self._driver.progress)
+
+    def explain(self) -> None:
+        """Print the plan, its key classes and stages, and what its states hold."""
+        print(self.explanation())
+
+    def explanation(self) -> str:
+        """What ``explain`` prints."""
+        coordinator = self._driver.coordinator
+        return explain(coordinator.query, coordinator.layout, state_sizes(self._driver.manifest))
+
+    def migrate(self, plan: str, strategy: str | None = None) -> None:
+        """Refused until a running query can change its plan."""
+        raise OptionError(
+            "the plan of a running query must stay as it is: this version does not change plans yet",
+            got=f"migrate({plan!r}, strategy={strategy!r})",
+            hint="stop the query and start another with option('plan', ...) and a new checkpointLocation",
+        )
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
+        """Wait until the query ends; if it ends by an error, raise it."""
+        try:
+            return self._query.awaitTermination(timeout)
+        except StreamingQueryException as error:
+            raise self._driver.error or error from None
+
+    def processAllAvailable(self) -> None:  # noqa: N802  # Spark's name
+        """Wait until everything that the sources have now is processed and committed."""
+        try:
+            self._query.processAllAvailable()
+        except StreamingQueryException as error:
+            raise self._driver.error or error from None
+
+    def stop(self) -> None:
+        """Stop the query; started again with the same checkpoint it goes on from here."""
+        self._query.stop()
+
+    def exception(self) -> Exception | None:
+        """The error that ended the query, or None."""
+        error = self._query.exception()
+        return error if error is None else self._driver.error or error
+
+    def __repr__(self) -> str:
+        state = "active" if self.isActive else "ended"
+        return f"<JoinStreamingQuery {self.name or self.id} {state}: {self.plan}>"

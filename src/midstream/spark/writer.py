@@ -1,0 +1,119 @@
+"""Writing a join: the same calls as Spark's ``DataStreamWriter``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+
+from midstream.errors import OptionError
+from midstream.query.query import Query
+from midstream.spark.launch import Trigger, launch
+from midstream.spark.options import Options, read_option
+from midstream.spark.query import JoinStreamingQuery
+
+Format = Literal["parquet", "memory", "console"]
+_FORMATS = ("parquet", "memory", "console")
+
+
+class JoinStreamWriter:
+    """Collects where results go and how the query runs. Methods change the writer and return it."""
+
+    def __init__(self, spark: SparkSession, query: Query, frames: dict[str, DataFrame]) -> None:
+        self._spark = spark
+        self._query = query
+        self._frames = frames
+        self._format: str | None = None
+        self._function: Callable[[DataFrame, int], None] | None = None
+        self._options: dict[str, object] = {}
+        self._trigger: Trigger = {}
+        self._name: str | None = None
+
+    def format(self, source: str) -> JoinStreamWriter:
+        """Choose the sink: ``parquet``, ``memory`` or ``console``. For your own, see ``foreachBatch``."""
+        if source not in _FORMATS:
+            raise OptionError(
+                f"the format must be one of {', '.join(_FORMATS)}",
+                got=repr(source),
+                hint="write any other format with foreachBatch(lambda df, id: df.write...)",
+            )
+        self._format = source
+        return self
+
+    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinStreamWriter:  # noqa: N802
+        """Call ``func(df, batch_id)`` with the results of each batch.
+
+        It may be called again for the same batch after a crash, with the same rows and the same id.
+        """
+        if not callable(func):
+            raise OptionError("foreachBatch must have a function", got=repr(func))
+        self._function = func
+        return self
+
+    def option(self, key: str, value: Any) -> JoinStreamWriter:
+        """Set an option; the guide lists them with their defaults."""
+        name, read = read_option(key, value)
+        self._options[name] = read
+        return self
+
+    def options(self, **options: Any) -> JoinStreamWriter:
+        """Set several options."""
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def outputMode(self, outputMode: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
+        """Only ``append``: a result, once it is out, never changes."""
+        if outputMode != "append":
+            raise OptionError("the output mode must be 'append'", got=repr(outputMode))
+        return self
+
+    def queryName(self, queryName: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
+        """Name the query; the memory sink's view has this name."""
+        self._name = queryName
+        return self
+
+    def trigger(
+        self,
+        *,
+        processingTime: str | None = None,  # noqa: N803  # Spark's name
+        availableNow: bool | None = None,  # noqa: N803  # Spark's name
+        once: bool | None = None,
+    ) -> JoinStreamWriter:
+        """When batches run: every ``processingTime``, or over all that is there now and then stop."""
+        chosen: Trigger = {
+            name: value
+            for name, value in (
+                ("processingTime", processingTime),
+                ("availableNow", availableNow),
+                ("once", once),
+            )
+            if value is not None
+        }
+        if len(chosen) != 1:
+            raise OptionError(
+                "a trigger must be one of processingTime, availableNow and once", got=chosen or "none"
+            )
+        self._trigger = chosen
+        return self
+
+    def start(self, path: str | None = None) -> JoinStreamingQuery:
+        """Check everything, then start the query in the background."""
+        if path is not None:
+            self.option("path", path)
+        if (self._format is None) == (self._function is None):
+            raise OptionError(
+                "the results must go to one sink",
+                got="none" if self._format is None else "a format and foreachBatch",
+                hint="write .format('parquet').option('path', ...) or .foreachBatch(function)",
+            )
+        return launch(
+            self._spark,
+            self._query,
+            self._frames,
+            Options(dict(self._options)),
+            sink=self._function or str(self._format),
+            trigger=self._trigger,
+            name=self._name,
+        )

@@ -1,0 +1,39 @@
+"""Reading and writing manifests, one file per epoch."""
+
+from __future__ import annotations
+
+from midstream.errors import CheckpointError
+from midstream.protocol.coordinator import EPOCHS_KEPT
+from midstream.state.manifest import Manifest, decode_manifest, encode_manifest
+from midstream.storage.store import Store
+
+FOLDER = "manifests"
+
+
+def newest_manifest(store: Store) -> Manifest | None:
+    """The manifest of the last committed epoch, or None if nothing was ever committed."""
+    names = store.list(FOLDER)
+    if not names:
+        return None
+    return decode_manifest(store.read(names[-1]).to_pybytes(), names[-1])
+
+
+def commit_manifest(store: Store, manifest: Manifest) -> None:
+    """Make a manifest the truth. This is the commit: before it nothing happened, after it everything did."""
+    name = _name(manifest.epoch)
+    if not store.put_if_absent(name, encode_manifest(manifest)):
+        raise CheckpointError(
+            "an epoch must be committed by one driver only",
+            got=f"{name} exists already",
+            hint="another query is running on this checkpointLocation: stop one of them",
+        )
+
+
+def forget_manifests(store: Store, epoch: int) -> None:
+    """Delete the manifest that is old enough after ``epoch`` was committed."""
+    if epoch >= EPOCHS_KEPT:
+        store.delete(_name(epoch - EPOCHS_KEPT))
+
+
+def _name(epoch: int) -> str:
+    return f"{FOLDER}/{epoch:012d}.json"

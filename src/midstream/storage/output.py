@@ -1,0 +1,142 @@
+"""Files for readers: staged by tasks where no reader looks, published whole after the commit.
+
+A staged file lies in a folder that Spark and others pass over, under a name without ``.parquet``, so that
+no glob finds it either. Publishing is one rename, which may be repeated: a reader sees the file whole
+or not at all, and only rows of committed epochs.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from midstream.engine.encode import time_column
+from midstream.errors import CheckpointError
+from midstream.query.types import TIMESTAMP
+from midstream.state.manifest import OutputFile
+
+STAGED = "_staged"
+
+LATE_SCHEMA = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("reason", pa.string()),
+        ("time", TIMESTAMP),
+        ("batchId", pa.int64()),
+        ("row", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class OutputTable:
+    """A folder of Parquet files that one query adds to."""
+
+    table: Literal["results", "late"]
+    path: str
+    query: str
+    """A short id of the query, so that several may write into one folder."""
+
+    def stage(self, epoch: int, partition: int, rows: pa.Table) -> OutputFile:
+        """Write rows where no reader looks."""
+        published = f"part-{epoch:010d}-{partition:05d}-{self.query}.parquet"
+        staged = f"{self.query}-{epoch:010d}-{partition:05d}-{uuid.uuid4().hex}"
+        folder = Path(self.path, STAGED)
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, folder / staged)
+        return OutputFile(self.table, staged, published, rows.num_rows)
+
+    def staged_path(self, output: OutputFile) -> str:
+        """Where a staged file is."""
+        return str(Path(self.path, STAGED, output.staged))
+
+    def publish(self, outputs: Iterable[OutputFile]) -> None:
+        """Give staged files their names; those that have them already are left alone."""
+        for output in outputs:
+            staged, target = Path(self.staged_path(output)), Path(self.path, output.published)
+            if staged.exists():
+                staged.replace(target)
+            elif not target.exists():
+                raise CheckpointError(
+                    "results of a committed epoch must be there to publish",
+                    got=f"neither {staged} nor {target}",
+                    hint="somebody removed them; restore the folder, or start a new query",
+                )
+
+    def published(self) -> list[str]:
+        """The paths of all files that this query has published."""
+        return sorted(map(str, Path(self.path).glob(f"part-*-{self.query}.parquet")))
+
+    def sweep(self, wanted: Iterable[OutputFile]) -> None:
+        """Remove what attempts that were given up have left behind."""
+        keep = {output.staged for output in wanted}
+        folder = Path(self.path, STAGED)
+        for path in folder.glob(f"{self.query}-*") if folder.is_dir() else ():
+            if path.name not in keep:
+                path.unlink(missing_ok=True)
+
+    def prune(self, before: int) -> None:
+        """Remove files of epochs before ``before``, staged or published."""
+        for path in Path(self.path).rglob(f"*{self.query}*"):
+            epoch = next((int(p) for p in path.name.split("-") if p.isdigit() and len(p) == 10), None)
+            if epoch is not None and epoch < before:
+                path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class ParquetWriter:
+    """Stages results, and late rows if somebody wants them."""
+
+    results_table: OutputTable
+    late_table: OutputTable | None
+    schema: pa.Schema
+
+    def results(self, epoch: int, partition: int, table: pa.Table | None) -> list[OutputFile]:
+        """One file per partition that has results; the very first epoch leaves a file in any case.
+
+        Without it a reader of a query that has found nothing yet would see a folder without a schema.
+        """
+        if table is None and (epoch, partition) == (0, 0):
+            table = self.schema.empty_table()
+        return [] if table is None else [self.results_table.stage(epoch, partition, table)]
+
+    def late(self, epoch: int, partition: int, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
+        """One file for the late rows of all streams."""
+        if self.late_table is None:
+            return []
+        table = pa.concat_tables([late_rows(epoch, name, part) for name, part in rows.items()])
+        return [self.late_table.stage(epoch, partition, table)]
+
+
+def late_rows(epoch: int, stream: str, rows: pa.Table) -> pa.Table:
+    """Late rows of a stream in the columns that all streams share; the row itself as JSON."""
+    time = rows.column(time_column(stream))
+    frame = pl.from_arrow(rows.select([n for n in rows.column_names if n.startswith(f"{stream}.")]))
+    if not isinstance(frame, pl.DataFrame):
+        raise TypeError("a table becomes a frame")
+    fields = [_for_json(frame, name).alias(name.removeprefix(f"{stream}.")) for name in frame.columns]
+    as_json = frame.select(pl.struct(fields).struct.json_encode()).to_series()
+    return pa.table(
+        [
+            pa.repeat(stream, rows.num_rows),
+            pc.if_else(time.is_null(), "null time", "late"),
+            time.cast(TIMESTAMP),
+            pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows),
+            as_json.to_arrow(),
+        ],
+        schema=LATE_SCHEMA,
+    )
+
+
+def _for_json(frame: pl.DataFrame, name: str) -> pl.Expr:
+    if frame.schema[name] == pl.Binary:
+        return pl.col(name).bin.encode("base64")
+    return pl.col(name)

@@ -1,0 +1,94 @@
+"""One engine partition's part of an epoch: run the steps of a stage, write what is new, report.
+
+Both shells use it, Spark's tasks and the in-process runner; only how rows get here and how reports get
+back differs between them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from midstream.engine.program import Program
+from midstream.engine.step import run_step
+from midstream.plan.layout import StateId
+from midstream.protocol.report import Report
+from midstream.state.manifest import OutputFile
+from midstream.state.slices import Slice
+from midstream.storage.slices import open_slice, write_slice
+from midstream.storage.store import Store
+
+Arrivals = Mapping[StateId, Sequence[pa.Table]]
+
+
+class OutputWriter(Protocol):
+    """Writes what readers will see, where no reader looks yet. Called by the task that has the rows."""
+
+    def results(self, epoch: int, partition: int, table: pa.Table | None) -> list[OutputFile]:
+        """Stage results; None if the partition has none."""
+
+    def late(self, epoch: int, partition: int, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
+        """Stage rows that were late, by stream."""
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """Rows for a fragment of a later stage."""
+
+    input: StateId
+    partition: int
+    table: pa.Table
+
+
+def run_partition(
+    program: Program,
+    stage: int,
+    partition: int,
+    arrivals: Arrivals,
+    store: Store,
+    writer: OutputWriter,
+) -> tuple[Report, list[Outgoing]]:
+    """Run every fragment of ``stage`` in this partition."""
+    report = Report()
+    outgoing: list[Outgoing] = []
+    for fragment in program.layout.fragments:
+        if fragment.stage != stage:
+            continue
+        opening = 0.0
+
+        def opened(slice_: Slice) -> pa.Table:
+            nonlocal opening
+            begin = time.perf_counter()
+            table = open_slice(store, slice_)
+            opening += time.perf_counter() - begin
+            return table
+
+        begin = time.perf_counter()
+        step = run_step(program, fragment, partition, arrivals, opened)
+        joined = time.perf_counter()
+        slices = tuple(write_slice(store, new) for new in step.slices)
+        written = time.perf_counter()
+        outputs = writer.late(program.epoch, partition, step.late) if step.late else []
+        if fragment.parent is None:
+            outputs += writer.results(program.epoch, partition, step.results)
+        done = time.perf_counter()
+        report += Report(
+            slices,
+            step.merged,
+            tuple(outputs),
+            dict(step.counts),
+            step.results.num_rows if step.results is not None else 0,
+            step.work,
+            {
+                "open": 1000 * opening,
+                "join": 1000 * (joined - begin - opening),
+                "state": 1000 * (written - joined),
+                "stage": 1000 * (done - written),
+            },
+        )
+        outgoing += [Outgoing(fragment.root, p, table) for p, table in step.outgoing]
+    return report, outgoing

@@ -1,0 +1,31 @@
+"""The storage seam: all that Midstream ever asks of a file system.
+
+It is this small so that any store can offer it, and so that tests can put faults behind each operation.
+Names are relative, with forward slashes. A name is written once: either its bytes follow from the name
+(slices), or only the first writer wins (manifests).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+
+class Store(Protocol):
+    """A place for immutable files."""
+
+    def put(self, name: str, data: pa.Buffer | bytes) -> None:
+        """Write a file whole: it is there with all its bytes after this, or not at all."""
+
+    def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
+        """Write a file unless the name is taken; False if it was. The commit rests on this."""
+
+    def read(self, name: str) -> pa.Buffer:
+        """The bytes of a file, mapped into memory where that is possible."""
+
+    def list(self, folder: str) -> list[str]:
+        """The names in a folder, in order; none if there is no such folder."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file; one that is not there is no error."""

@@ -1,0 +1,80 @@
+"""Small values that every layer speaks: epochs, times and durations.
+
+Event times are whole microseconds since the Unix epoch, as in Spark. A duration is a count of
+microseconds too, so that windows and lateness are compared without ever rounding.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import NewType
+
+from midstream.errors import QueryError
+
+Epoch = NewType("Epoch", int)
+"""Number of a micro-batch; the same number as Spark's batch id."""
+
+Micros = NewType("Micros", int)
+"""Microseconds: a point in event time, or a duration."""
+
+_UNITS = {
+    "microsecond": 1,
+    "us": 1,
+    "millisecond": 1_000,
+    "ms": 1_000,
+    "second": 1_000_000,
+    "sec": 1_000_000,
+    "s": 1_000_000,
+    "minute": 60_000_000,
+    "min": 60_000_000,
+    "m": 60_000_000,
+    "hour": 3_600_000_000,
+    "h": 3_600_000_000,
+    "day": 86_400_000_000,
+    "d": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+
+
+def duration(text: str | timedelta, what: str) -> Micros:
+    """Read a duration such as ``"30 minutes"`` or ``"1 hour 30 minutes"``.
+
+    >>> duration("90 seconds", "window") == duration("1 minute 30 seconds", "window")
+    True
+    """
+    if isinstance(text, timedelta):
+        micros = text // timedelta(microseconds=1)
+        if micros < 0:
+            raise QueryError(f"{what} must not be negative", got=repr(text))
+        return Micros(micros)
+    hint = "write a number and a unit, e.g. '10 seconds', '30 minutes', '1 hour 30 minutes'"
+    if not isinstance(text, str) or not text.strip():
+        raise QueryError(f"{what} must be a duration", got=repr(text), hint=hint)
+    body = text.strip()
+    body = body[len("interval") :] if body.lower().startswith("interval ") else body
+    total, position = 0, 0
+    while position < len(body):
+        part = _PART.match(body, position)
+        unit = _unit(part.group(2)) if part else None
+        if part is None or unit is None:
+            raise QueryError(f"{what} must be a duration", got=repr(text), hint=hint)
+        total += round(float(part.group(1)) * unit)
+        position = part.end()
+    return Micros(total)
+
+
+def _unit(word: str) -> int | None:
+    word = word.lower()
+    return _UNITS.get(word) or _UNITS.get(word.removesuffix("s"))
+
+
+def show_duration(micros: int) -> str:
+    """Render a duration in the largest unit that divides it."""
+    for unit in ("day", "hour", "minute", "second", "millisecond"):
+        size = _UNITS[unit]
+        if micros >= size and micros % size == 0:
+            count = micros // size
+            return f"{count} {unit}" + ("" if count == 1 else "s")
+    return f"{micros} microseconds"
