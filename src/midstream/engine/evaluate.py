@@ -77,7 +77,12 @@ def _divide(left: pl.Expr, right: pl.Expr) -> pl.Expr:
 def _remainder(left: pl.Expr, right: pl.Expr) -> pl.Expr:
     """With the sign of the dividend, as in Spark; Polars' own has that of the divisor."""
     size = left.abs() % right.abs()
-    return pl.when(right != 0).then(pl.when(left < 0).then(-size).otherwise(size))
+    return pl.when(right != 0).then(pl.when(left < 0).then(_negative(size)).otherwise(size))
+
+
+def _negative(value: pl.Expr) -> pl.Expr:
+    """Polars has no unary minus for 128 bits."""
+    return 0 - value
 
 
 def _case(call: Call) -> pl.Expr:
@@ -128,7 +133,7 @@ _CALLS: dict[Operator, Callable[[Call], pl.Expr]] = {
     "*": _arithmetic(lambda a, b: a * b),
     "/": _arithmetic(_divide),
     "%": _arithmetic(_remainder),
-    "negate": _one(lambda a: -a),
+    "negate": _one(_negative),
     "abs": _one(lambda a: a.abs()),
     "is null": _one(lambda a: a.is_null()),
     "like": _like,
@@ -137,7 +142,5 @@ _CALLS: dict[Operator, Callable[[Call], pl.Expr]] = {
     "lower": _one(lambda a: a.str.to_lowercase()),
     "upper": _one(lambda a: a.str.to_uppercase()),
     "length": _one(lambda a: a.str.len_chars().cast(pl.Int128)),
-    "floor": _one(lambda a: a.floor()),
-    "ceil": _one(lambda a: a.ceil()),
     "sqrt": _one(lambda a: a.cast(pl.Float64).sqrt()),
 }

@@ -24,7 +24,7 @@ Operator = OneOf[
     "=", "<>", "<", "<=", ">", ">=", "<=>",
     "+", "-", "*", "/", "%", "negate", "abs",
     "is null", "like", "coalesce", "case",
-    "lower", "upper", "length", "floor", "ceil", "sqrt",
+    "lower", "upper", "length", "sqrt",
 ]  # fmt: skip
 
 

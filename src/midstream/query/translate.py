@@ -34,13 +34,11 @@ _COMPARISONS: dict[type[exp.Expr], Operator] = {
 _ARITHMETIC: dict[type[exp.Expr], Operator] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%",
 }  # fmt: skip
-# operator, family of its argument, type it gives (None: that of the argument)
-_FUNCTIONS: dict[type[exp.Expr], tuple[Operator, str, pa.DataType | None]] = {
+# operator, family of its argument, type it gives
+_FUNCTIONS: dict[type[exp.Expr], tuple[Operator, str, pa.DataType]] = {
     exp.Lower: ("lower", "string", pa.string()),
     exp.Upper: ("upper", "string", pa.string()),
     exp.Length: ("length", "string", pa.int64()),
-    exp.Floor: ("floor", "number", None),
-    exp.Ceil: ("ceil", "number", None),
     exp.Sqrt: ("sqrt", "number", pa.float64()),
     exp.Not: ("not", "boolean", _BOOLEAN),
 }
@@ -68,7 +66,7 @@ class Translator:
         if kind in _FUNCTIONS:
             operator, wanted, result = _FUNCTIONS[kind]
             arg = self.expect(self(tree.this), wanted, operator)
-            return Call(operator, (arg,), arg.type if result is None else result)
+            return Call(operator, (arg,), result)
         if kind not in _HANDLERS:
             raise self.refusal(tree)
         return _HANDLERS[kind](self, tree)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from midstream.engine.program import InputCount
 from midstream.plan.explain import StateSize
 from midstream.protocol.report import Report
-from midstream.state.manifest import Manifest
+from midstream.state.manifest import Manifest, StreamMark
 
 
 def state_sizes(manifest: Manifest) -> dict[str, StateSize]:
@@ -46,14 +47,7 @@ def describe_epoch(
         "taskMs": {name: round(value, 1) for name, value in report.millis.items()},
         "watermark": {name: _time(mark.watermark) for name, mark in after.streams.items()},
         "sources": {
-            name: {
-                "rows": count.rows,
-                "late": count.late,
-                "nullTime": count.null_time,
-                "nullKey": count.null_key,
-                "idle": after.streams[name].idle,
-            }
-            for name, count in counts.items()
+            name: _source(counts.get(name, InputCount()), mark) for name, mark in after.streams.items()
         },
         "state": {
             f"{{{name}}}": {"rows": size.rows, "bytes": size.bytes, "slices": size.slices}
@@ -69,6 +63,16 @@ def describe_epoch(
         },
         "migration": None,
         "events": _events(before, after),
+    }
+
+
+def _source(count: InputCount, mark: StreamMark) -> dict[str, Any]:
+    return {
+        "rows": count.rows,
+        "late": count.late,
+        "nullTime": count.null_time,
+        "nullKey": count.null_key,
+        "idle": mark.idle,
     }
 
 

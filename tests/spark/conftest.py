@@ -1,0 +1,99 @@
+"""One Spark session for all Spark tests, and streams fed from files, one file per epoch."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from midstream.query.query import Query
+from midstream.testing import accept, assert_same_rows, batch_join
+
+# Read when the JVM starts: without it Spark listens on every interface of the machine.
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("midstream tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+class Feed:
+    """Streams on disk. Each epoch is one file per stream, and each micro-batch reads one."""
+
+    def __init__(self, spark, root: Path) -> None:
+        self.spark = spark
+        self.root = root
+        self.epochs: list[dict[str, pa.Table]] = []
+
+    def add(self, *epochs: Mapping[str, pa.Table]) -> None:
+        for epoch in epochs:
+            for name, table in epoch.items():
+                folder = self.root / name
+                folder.mkdir(parents=True, exist_ok=True)
+                path = folder / f"{len(self.epochs):05d}.parquet"
+                pq.write_table(table, folder / f".{path.name}")
+                # The file source goes by modification time; writing is faster than its clock ticks.
+                os.utime(folder / f".{path.name}", (1_700_000_000 + len(self.epochs),) * 2)
+                (folder / f".{path.name}").rename(path)
+            self.epochs.append(dict(epoch))
+
+    def df(self, name: str):
+        folder = str(self.root / name)
+        schema = self.spark.read.parquet(folder).schema
+        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        return reader.parquet(folder)
+
+
+@pytest.fixture
+def feed(spark, tmp_path: Path) -> Feed:
+    return Feed(spark, tmp_path / "in")
+
+
+class Runner:
+    """Runs joins into a Parquet folder and reads what came out."""
+
+    def __init__(self, root: Path) -> None:
+        self.out = root / "out"
+        self.checkpoint = root / "checkpoint"
+
+    def start(self, join, **options):
+        writer = join.writeStream.format("parquet").option("path", self.out)
+        writer = writer.option("checkpointLocation", self.checkpoint).options(**options)
+        return writer.trigger(availableNow=True).start()
+
+    def run(self, join, **options):
+        query = self.start(join, **options)
+        query.awaitTermination()
+        return query
+
+    def results(self) -> pa.Table:
+        return pa.concat_tables([pq.read_table(path) for path in sorted(self.out.glob("*.parquet"))])
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    return Runner(tmp_path)
+
+
+def check(query: Query, epochs: Sequence[Mapping[str, pa.Table]], got: pa.Table, **options) -> pa.Table:
+    """The results must be DuckDB's over the rows that were in time; gives what they should be."""
+    want = batch_join(query, accept(query, epochs, **options).tables(query))
+    assert got.num_rows == want.num_rows
+    assert_same_rows(got, want)
+    return want

@@ -1,0 +1,109 @@
+"""Bad input gets an error of our own before anything starts."""
+
+import pytest
+
+from midstream import Join, MidstreamError, OptionError, PlanError, QueryError
+from midstream.testing import Shape, generate
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def streams(spark, feed):
+    feed.add(*generate(dict.fromkeys("abc", Shape(rows=2)), epochs=1, seed=1))
+    return {name: feed.df(name) for name in "abc"}
+
+
+@pytest.fixture
+def pair(spark, streams):
+    join = Join(spark).stream("a", streams["a"], time="t").stream("b", streams["b"], time="t")
+    return join.on("a.k = b.k")
+
+
+def test_streams_that_cannot_be_joined(spark, streams):
+    join = Join(spark).stream("a", streams["a"], time="t")
+    with pytest.raises(QueryError, match=r"must be a streaming DataFrame; got a static one"):
+        join.stream("b", spark.range(3), time="id")
+    with pytest.raises(QueryError, match=r"name of its own; got 'A'"):
+        join.stream("A", streams["b"], time="t")
+    with pytest.raises(QueryError, match=r"must be a word"):
+        join.stream("a b", streams["b"], time="t")
+    with pytest.raises(QueryError, match=r"'when' in b. Hint: b has id, t, k, k2, v"):
+        join.stream("b", streams["b"], time="when")
+    with pytest.raises(QueryError, match=r"must be a timestamp; got b.k of type bigint"):
+        join.stream("b", streams["b"], time="k")
+    with pytest.raises(QueryError, match=r"the lateness of b must be a duration; got 'soon'"):
+        join.stream("b", streams["b"], time="t", lateness="soon")
+    with pytest.raises(QueryError, match=r"two or more streams; got a"):
+        _ = join.writeStream
+    interval = streams["b"].selectExpr("*", "t - t AS gap")
+    with pytest.raises(QueryError, match=r"b.gap of type interval day to second"):
+        join.stream("b", interval, time="t")
+    with pytest.raises(QueryError, match=r"byte by byte"):
+        join.stream("b", streams["b"].selectExpr("*", "k2 COLLATE UNICODE_CI AS c"), time="t")
+    with pytest.raises(QueryError, match=r"classic Spark session; got list"):
+        join.stream("b", [1, 2], time="t")
+
+
+def test_joins_that_cannot_be_run(pair, streams):
+    with pytest.raises(QueryError, match=r"connected .* nothing between a, b and c"):
+        _ = pair.stream("c", streams["c"], time="t").writeStream
+    with pytest.raises(QueryError, match=r"types that compare: a.k = b.k2; got bigint and string"):
+        _ = pair.on("a.k = b.k2").writeStream
+    with pytest.raises(QueryError, match=r"a predicate must be text"):
+        pair.on(streams["a"]["k"] == streams["b"]["k"])
+    with pytest.raises(QueryError, match=r"a window must be for all streams or for two"):
+        pair.within("1 minute", "a")
+    with pytest.raises(QueryError, match=r"streams of the join; got z"):
+        pair.within("1 minute", "a", "z")
+    with pytest.raises(QueryError, match=r"a window must be a duration; got '5 apples'"):
+        pair.within("5 apples")
+    with pytest.raises(QueryError, match=r"a name of its own; got 'a_k'"):
+        _ = pair.select("a.k", "b.k AS a_k").writeStream
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("adapt", "auto", "adapt must be 'off'"),
+        ("strategy", "hybrid", "does not change plans yet"),
+        ("stateMemory", "512m", "does not limit memory yet"),
+        ("spill", "bottom_up", "does not spill state yet"),
+        ("balance", "lazy_disk", "balance must be 'off'"),
+        ("partitions", "0", "partitions must be a whole number from 1 to 1024; got '0'"),
+        ("groups", "many", "groups must be a whole number"),
+        ("idleTimeout", "soon", "idleTimeout must be a duration"),
+        ("path", "s3://bucket/out", "a local or mounted file system"),
+        ("truncate", "maybe", "truncate must be one of true, false"),
+        ("colour", "red", "the options are path, checkpointLocation"),
+    ],
+)
+def test_options_that_are_unknown_malformed_or_not_there_yet(pair, option, value, message):
+    with pytest.raises(OptionError, match=message):
+        pair.writeStream.option(option, value)
+
+
+def test_writers_that_cannot_start(pair, tmp_path):
+    with pytest.raises(OptionError, match=r"must go to one sink; got none"):
+        pair.writeStream.start()
+    with pytest.raises(OptionError, match=r"got a format and foreachBatch"):
+        pair.writeStream.format("console").foreachBatch(print).start()
+    with pytest.raises(OptionError, match=r"the parquet sink must have a path"):
+        pair.writeStream.format("parquet").start()
+    with pytest.raises(OptionError, match=r"must have a checkpointLocation"):
+        pair.writeStream.format("parquet").start(str(tmp_path))
+    with pytest.raises(OptionError, match=r"the memory sink must have a name"):
+        pair.writeStream.format("memory").start()
+    with pytest.raises(OptionError, match=r"the format must be one of parquet"):
+        pair.writeStream.format("delta")
+    with pytest.raises(OptionError, match=r"must be 'append'"):
+        pair.writeStream.outputMode("complete")
+    with pytest.raises(OptionError, match=r"a trigger must be one of"):
+        pair.writeStream.trigger()
+    with pytest.raises(OptionError, match=r"foreachBatch must have a function"):
+        pair.writeStream.foreachBatch("print")
+    with pytest.raises(OptionError, match=r"groups must be at least as many as partitions"):
+        pair.writeStream.format("console").option("groups", 2).option("partitions", 3).start()
+    with pytest.raises(PlanError, match=r"b is missing"):
+        pair.writeStream.format("console").option("plan", "a").start()
+    assert issubclass(PlanError, MidstreamError)
