@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,7 +26,7 @@ FLOATS = ("float", [2.0, 1.0, 0.5, 3.0, NAN, None])
 TEXTS = ("string", ["", "a", "Ab", "äÖ", "a%b", "ab\nc", None])
 MORE_TEXTS = ("string", ["A", "ab", "ÄÖ", "a", None])
 
-CASES = {
+CASES: dict[str, tuple[tuple[tuple[str, list[Any]], ...], list[str]]] = {
     "integers": (
         (INTEGERS, INTEGERS, INTEGERS),
         [

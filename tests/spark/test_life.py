@@ -117,11 +117,14 @@ def test_an_idle_stream_lets_state_expire(spark, feed, tmp_path):
     shapes = {"a": Shape(rows=30), "b": Shape(rows=30), "c": Shape(rows=30, silent=frozenset(range(1, 12)))}
     feed.add(*generate(shapes, epochs=12, seed=8))
     waiting, going_on = Runner(tmp_path / "waiting"), Runner(tmp_path / "going_on")
-    held = waiting.run(_join(spark, feed)).lastProgress
+    first = waiting.run(_join(spark, feed))
+    held = first.lastProgress
+    assert ("waiting", "c") in [(e["type"], e["stream"]) for p in first.recentProgress for e in p["events"]]
     query = going_on.run(_join(spark, feed), idleTimeout="20 seconds")
     freed = query.lastProgress
     assert freed["sources"]["c"]["idle"]
-    assert {"type": "idle", "stream": "c"} in [e for p in query.recentProgress for e in p["events"]]
+    assert ("idle", "c") in [(e["type"], e["stream"]) for p in query.recentProgress for e in p["events"]]
+    assert held["sources"]["c"]["idle"] is False
     assert freed["state"]["{a}"]["rows"] < held["state"]["{a}"]["rows"]
     check(_join(spark, feed).query(), feed.epochs, waiting.results())
     check(_join(spark, feed).query(), feed.epochs, going_on.results(), idle_timeout=20_000_000)

@@ -42,7 +42,7 @@ def test_streams_that_cannot_be_joined(spark, streams):
     with pytest.raises(QueryError, match=r"byte by byte"):
         join.stream("b", streams["b"].selectExpr("*", "k2 COLLATE UNICODE_CI AS c"), time="t")
     with pytest.raises(QueryError, match=r"classic Spark session; got list"):
-        join.stream("b", [1, 2], time="t")
+        join.stream("b", [1, 2], time="t")  # type: ignore[arg-type]
 
 
 def test_joins_that_cannot_be_run(pair, streams):

@@ -39,7 +39,7 @@ def test_a_query_without_results_leaves_a_readable_table(spark, feed, join, runn
 def test_staged_files_are_invisible_to_readers(spark, join, runner, monkeypatch):
     from midstream.storage.output import OutputTable
 
-    seen = []
+    seen: list[list[object]] = []
 
     def look_then_publish(self, outputs):
         outputs = list(outputs)

@@ -82,8 +82,10 @@ def test_big_integers_that_one_double_holds_apart_stay_apart(spark, tmp_path, ru
 def test_payload_of_any_type_comes_out_as_it_went_in(spark, tmp_path, runner):
     rows = spark.range(20).selectExpr(
         "id", "timestamp '2024-01-01' + make_dt_interval(0, 0, 0, id) AS at",
-        "array(id, id + 1) AS list", "map('k', id) AS map", "struct(id AS n, cast(id AS string) AS s) AS deep",
-        "cast(id AS decimal(20,3)) AS dec", "cast(cast(id AS string) AS binary) AS bin", "cast(null AS string) AS nothing",
+        "array(id, id + 1) AS list", "map('k', id) AS map",
+        "struct(id AS n, cast(id AS string) AS s) AS deep",
+        "cast(id AS decimal(20,3)) AS dec", "cast(cast(id AS string) AS binary) AS bin",
+        "cast(null AS string) AS nothing",
         "cast('2024-01-01' AS date) AS day", "timestamp_ntz'2024-01-01 10:00:00' AS local",
         "cast(id AS smallint) AS small", "id % 2 = 0 AS even", "cast(id AS float) AS f",
         "named_struct('a.b', id) AS `odd name.d`",

@@ -41,8 +41,8 @@ def _evaluate(expression: Expression) -> pl.Expr:
 
 def _cast(value: pl.Expr, kind: pa.DataType) -> pl.Expr:
     """The value in the Polars type that stands for an Arrow type; the widest of its family, to be exact."""
-    if types.is_null(kind) or types.is_duration(kind) or types.is_timestamp(kind):
-        return value
+    if types.is_timestamp(kind) and kind.tz is None:
+        return value.cast(pl.Datetime("us"))
     if types.is_integer(kind):
         return value.cast(pl.Int128)
     if types.is_decimal(kind):

@@ -7,7 +7,7 @@ payload is putting them one after the other, and expired rows leave a segment at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,9 +56,17 @@ def _with_segments(table: pa.Table, segments: Integers) -> pa.Table:
 
 @dataclass(frozen=True)
 class Payload:
-    """The payload of one input in one partition, as the tables of its slices."""
+    """The payload of one input in one partition, as the tables of its slices.
 
-    tables: tuple[pa.Table, ...]
+    Most epochs fetch from few inputs, so tables are opened when somebody first asks.
+    """
+
+    opened: Callable[[], Sequence[pa.Table]]
+
+    @cached_property
+    def tables(self) -> Sequence[pa.Table]:
+        """The tables, oldest first."""
+        return self.opened()
 
     def fetch(self, column: str, references: Integers) -> pa.ChunkedArray:
         """The values of a column for the rows that are referenced, in that order."""

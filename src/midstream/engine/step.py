@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -54,14 +55,14 @@ class _Step:
             table = pa.concat_tables(arrivals[entrance.id]) if entrance.id in arrivals else None
             if table is not None and entrance.fragment is None:
                 table, counts[entrance.id], late[entrance.id] = self._admit(entrance.id, table)
-            stored = self._open("rows", entrance.id, self.fragment.key)
+            fresh: list[pa.Table] = []
             if table is not None and table.num_rows:
                 rows, segment = self._take_in(entrance, table)
                 deltas[entrance.id] = rows
                 if entrance.columns:
-                    stored.append(segment)
+                    fresh.append(segment)
                     new.append(self._slice("rows", entrance.id, self.fragment.key, rows, segment))
-            payloads[entrance.id] = Payload(tuple(stored))
+            payloads[entrance.id] = Payload(partial(self._payload, entrance.id, fresh))
         joiner = Joiner(self.program.query, payloads)
         new += self._join(joiner, deltas)
         kept, merged = self._compact(new)
@@ -120,6 +121,9 @@ class _Step:
             if rows is not None:
                 deltas[node.id] = rows
         return new
+
+    def _payload(self, state: StateId, fresh: list[pa.Table]) -> list[pa.Table]:
+        return [*self._open("rows", state, self.fragment.key), *fresh]
 
     def _runs(self, state: StateId, key: Key) -> list[Rows]:
         return [Rows.from_table(table, key) for table in self._open("index", state, key)]

@@ -111,4 +111,6 @@ def _project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedAr
         values = pc.struct_field(values, step)
     if column.name == time_column(stream):
         return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
-    return values if column.type is None else values.cast(column.type)
+    # Spark's cast to double rounds what a double cannot hold; Arrow's would refuse it.
+    rounds = column.type is not None and pa.types.is_floating(column.type)
+    return values if column.type is None else values.cast(column.type, safe=not rounds)

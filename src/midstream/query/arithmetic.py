@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types
 
-from midstream.query.types import common_type, family
+from midstream.query.types import LOCAL_TIMESTAMP, common_type, family
 
 INTERVAL = pa.duration("us")
 _MAX_DIGITS = 38
@@ -22,9 +22,10 @@ def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return right
     if types.is_null(right) or left == right:
         return left
-    # Dates and timestamps mix only by the session's time zone: let the user cast them.
-    both_numbers = family(left) == family(right) == "number"
-    return common_type((left, right)) if both_numbers else None
+    if family(left) == family(right) == "number" or {left, right} == {pa.date32(), LOCAL_TIMESTAMP}:
+        return common_type((left, right))
+    # Instants mix with dates and local times only by the session's time zone: let the user cast them.
+    return None
 
 
 def arithmetic_type(operator: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:

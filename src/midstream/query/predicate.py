@@ -46,6 +46,17 @@ class Residual:
 
 def read_predicate(text: str, streams: Sequence[Stream], zone: str) -> tuple[list[Equality], list[Residual]]:
     """Split the text of a predicate into equalities between two streams and residuals."""
+    try:
+        return _read(text, streams, zone)
+    except RecursionError:
+        raise QueryError(
+            "a predicate must not be nested that deep",
+            got=f"{len(text):,} characters that begin with {text[:40]!r}",
+            hint="give several predicates, on(first, second, ...), or compute a column in the DataFrame",
+        ) from None
+
+
+def _read(text: str, streams: Sequence[Stream], zone: str) -> tuple[list[Equality], list[Residual]]:
     equalities: list[Equality] = []
     residuals: list[Residual] = []
     for part in conjuncts(parse(text, "a predicate")):

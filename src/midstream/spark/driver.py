@@ -12,19 +12,22 @@ leaves at most publishing to do, which the next start or the same batch, run aga
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from midstream.engine.program import Program
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.protocol.coordinator import Coordinator, expendable
+from midstream.protocol.events import events_of
 from midstream.protocol.report import Report, add_reports
 from midstream.spark.progress import describe_epoch
 from midstream.spark.sinks import Sink
@@ -36,6 +39,7 @@ from midstream.storage.slices import FOLDER as SLICES
 from midstream.storage.store import Store
 
 PROGRESS_KEPT = 100
+_log = logging.getLogger("midstream")
 
 
 class Driver:
@@ -100,19 +104,21 @@ class Driver:
         self.manifest = after
         clock.time("publish", partial(self._publish, after))
         clock.time("clean", partial(self._clean, before, after))
+        events = events_of(self.coordinator.query, before, after)
+        for event in events:
+            _log.warning("batch %d: %s", batch_id, event["message"])
         now = datetime.now(UTC)
-        self.progress.append(describe_epoch(self.identity, before, after, report, clock.millis(), now))
+        self.progress.append(describe_epoch(self.identity, after, report, events, clock.millis(), now))
 
     def _run(self, program: Program, batch: DataFrame) -> Report:
         """One Spark job: a shuffle and a stage for each level of the layout."""
-        # Adaptive execution would cut the job into one per stage, and there is nothing for it to adapt.
-        batch.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
         partitions = self.coordinator.settings.partitions
         rows = batch
         for stage in range(program.layout.stages):
             task = stage_task(program, stage, self._store, self._writer)
             rows = rows.repartitionById(partitions, F.col("partition")).mapInArrow(task, MESSAGE)
-        reports = rows.filter(F.col("input") == REPORT).select("blob").collect()
+        with _one_job(batch.sparkSession):
+            reports = rows.filter(F.col("input") == REPORT).select("blob").collect()
         return add_reports(bytes(row.blob) for row in reports)
 
     def _publish(self, manifest: Manifest) -> None:
@@ -129,6 +135,21 @@ class Driver:
     def _tables(self) -> list[Any]:
         late = self._writer.late_table
         return [self._sink.table, *([late] if late is not None else [])]
+
+
+@contextmanager
+def _one_job(session: SparkSession) -> Iterator[None]:
+    """Without adaptive execution, which would run each stage as a job and has nothing to adapt here.
+
+    The session is the one that a user's ``foreachBatch`` function gets, so the setting is put back.
+    """
+    name = "spark.sql.adaptive.enabled"
+    before = str(session.conf.get(name))
+    session.conf.set(name, "false")
+    try:
+        yield
+    finally:
+        session.conf.set(name, before)
 
 
 class _Clock:

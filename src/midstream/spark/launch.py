@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 import uuid
@@ -76,8 +78,11 @@ def _checkpoint(sink: SinkChoice, options: Options) -> str:
             "the parquet sink must have a checkpointLocation",
             hint="write .option('checkpointLocation', folder); without it nothing survives a restart",
         )
-    # Results that go to no lasting place need no lasting checkpoint; Spark treats them likewise.
-    return given or tempfile.mkdtemp(prefix="midstream-")
+    if given is None:
+        # Results that go to no lasting place need no lasting checkpoint; Spark treats them likewise.
+        given = tempfile.mkdtemp(prefix="midstream-")
+        atexit.register(shutil.rmtree, given, ignore_errors=True)
+    return given
 
 
 def _open(

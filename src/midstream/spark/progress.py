@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from midstream.engine.program import InputCount
 from midstream.plan.explain import StateSize
+from midstream.protocol.events import Event
 from midstream.protocol.report import Report
 from midstream.state.manifest import Manifest, StreamMark
 
@@ -25,29 +26,29 @@ def state_sizes(manifest: Manifest) -> dict[str, StateSize]:
 
 def describe_epoch(
     identity: Mapping[str, str | None],
-    before: Manifest,
-    after: Manifest,
+    manifest: Manifest,
     report: Report,
+    events: Sequence[Event],
     millis: Mapping[str, float],
     now: datetime,
 ) -> dict[str, Any]:
     """The progress of an epoch that was just committed."""
-    sizes = state_sizes(after)
+    sizes = state_sizes(manifest)
     counts = report.counts
     return {
         **identity,
         "timestamp": _iso(now),
-        "batchId": after.epoch,
-        "plan": after.plan,
+        "batchId": manifest.epoch,
+        "plan": manifest.plan,
         "numInputRows": sum(count.rows for count in counts.values()),
         "numOutputRows": report.results,
         "numLateRows": sum(count.late + count.null_time for count in counts.values()),
         "numNullKeyRows": sum(count.null_key for count in counts.values()),
         "durationMs": {name: round(value) for name, value in millis.items()},
         "taskMs": {name: round(value, 1) for name, value in report.millis.items()},
-        "watermark": {name: _time(mark.watermark) for name, mark in after.streams.items()},
+        "watermark": {name: _time(mark.watermark) for name, mark in manifest.streams.items()},
         "sources": {
-            name: _source(counts.get(name, InputCount()), mark) for name, mark in after.streams.items()
+            name: _source(counts.get(name, InputCount()), mark) for name, mark in manifest.streams.items()
         },
         "state": {
             f"{{{name}}}": {"rows": size.rows, "bytes": size.bytes, "slices": size.slices}
@@ -62,7 +63,7 @@ def describe_epoch(
             "comparisons": report.work.comparisons,
         },
         "migration": None,
-        "events": _events(before, after),
+        "events": list(events),
     }
 
 
@@ -74,15 +75,6 @@ def _source(count: InputCount, mark: StreamMark) -> dict[str, Any]:
         "nullKey": count.null_key,
         "idle": mark.idle,
     }
-
-
-def _events(before: Manifest, after: Manifest) -> list[dict[str, Any]]:
-    """What was decided in this epoch."""
-    events: list[dict[str, Any]] = []
-    for name, mark in after.streams.items():
-        if mark.idle != before.streams[name].idle:
-            events.append({"type": "idle" if mark.idle else "active", "stream": name})
-    return events
 
 
 def _time(micros: int | None) -> str | None:

@@ -29,7 +29,10 @@ class LocalStore:
         """Write to a temporary name, then rename."""
         path, temporary = self._write(name, data)
         temporary.replace(path)
-        _sync_folder(path.parent)
+
+    def sync(self, folder: str) -> None:
+        """The bytes of a file reach the disk when it is written; this is for the names."""
+        _sync_folder(self._path(folder))
 
     def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
         """Write to a temporary name, then link: a link never replaces."""
@@ -74,7 +77,7 @@ class LocalStore:
 
     def _write(self, name: str, data: pa.Buffer | bytes) -> tuple[Path, Path]:
         path = self._path(name)
-        path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        _make_folder(path.parent)
         temporary = path.with_name(f".{uuid.uuid4().hex}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
         with os.fdopen(descriptor, "wb") as file:
@@ -84,8 +87,16 @@ class LocalStore:
         return path, temporary
 
 
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it; each that is made is the owner's alone."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+
+
 def _sync_folder(folder: Path) -> None:
-    """Make names durable, not only the bytes behind them."""
+    if not folder.is_dir():
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

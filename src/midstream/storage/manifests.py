@@ -5,6 +5,7 @@ from __future__ import annotations
 from midstream.errors import CheckpointError
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.state.manifest import Manifest, decode_manifest, encode_manifest
+from midstream.storage.slices import FOLDER as SLICES
 from midstream.storage.store import Store
 
 FOLDER = "manifests"
@@ -21,6 +22,8 @@ def newest_manifest(store: Store) -> Manifest | None:
 def commit_manifest(store: Store, manifest: Manifest) -> None:
     """Make a manifest the truth. This is the commit: before it nothing happened, after it everything did."""
     name = _name(manifest.epoch)
+    # One call for the slices of all tasks: each of them doing so would cost most of a small epoch.
+    store.sync(SLICES)
     if not store.put_if_absent(name, encode_manifest(manifest)):
         raise CheckpointError(
             "an epoch must be committed by one driver only",

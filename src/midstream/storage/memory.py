@@ -19,6 +19,9 @@ class MemoryStore:
         """Keep the bytes."""
         self.files[name] = pa.py_buffer(data)
 
+    def sync(self, folder: str) -> None:
+        """Nothing outlives this process."""
+
     def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
         """Keep the bytes if the name is free."""
         if name in self.files:

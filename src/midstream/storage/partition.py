@@ -44,6 +44,22 @@ class Outgoing:
     table: pa.Table
 
 
+class _Reader:
+    """Opens each slice at most once in a step, and knows how long that took."""
+
+    def __init__(self, store: Store) -> None:
+        self.seconds = 0.0
+        self._store = store
+        self._opened: dict[str, pa.Table] = {}
+
+    def __call__(self, slice_: Slice) -> pa.Table:
+        if slice_.name not in self._opened:
+            begin = time.perf_counter()
+            self._opened[slice_.name] = open_slice(self._store, slice_)
+            self.seconds += time.perf_counter() - begin
+        return self._opened[slice_.name]
+
+
 def run_partition(
     program: Program,
     stage: int,
@@ -58,17 +74,9 @@ def run_partition(
     for fragment in program.layout.fragments:
         if fragment.stage != stage:
             continue
-        opening = 0.0
-
-        def opened(slice_: Slice) -> pa.Table:
-            nonlocal opening
-            begin = time.perf_counter()
-            table = open_slice(store, slice_)
-            opening += time.perf_counter() - begin
-            return table
-
+        reader = _Reader(store)
         begin = time.perf_counter()
-        step = run_step(program, fragment, partition, arrivals, opened)
+        step = run_step(program, fragment, partition, arrivals, reader)
         joined = time.perf_counter()
         slices = tuple(write_slice(store, new) for new in step.slices)
         written = time.perf_counter()
@@ -84,8 +92,8 @@ def run_partition(
             step.results.num_rows if step.results is not None else 0,
             step.work,
             {
-                "open": 1000 * opening,
-                "join": 1000 * (joined - begin - opening),
+                "open": 1000 * reader.seconds,
+                "join": 1000 * (joined - begin - reader.seconds),
                 "state": 1000 * (written - joined),
                 "stage": 1000 * (done - written),
             },

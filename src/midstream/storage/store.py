@@ -16,10 +16,13 @@ class Store(Protocol):
     """A place for immutable files."""
 
     def put(self, name: str, data: pa.Buffer | bytes) -> None:
-        """Write a file whole: it is there with all its bytes after this, or not at all."""
+        """Write a file whole: a reader sees all its bytes or no file. Lasting after :meth:`sync`."""
+
+    def sync(self, folder: str) -> None:
+        """Make what was put into a folder last, even if the machine stops."""
 
     def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
-        """Write a file unless the name is taken; False if it was. The commit rests on this."""
+        """Write a file for good unless the name is taken; False if it was. The commit rests on this."""
 
     def read(self, name: str) -> pa.Buffer:
         """The bytes of a file, mapped into memory where that is possible."""

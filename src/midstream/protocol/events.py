@@ -1,0 +1,42 @@
+"""Events: what a person should know of an epoch, beyond its figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from midstream.query.query import Query
+from midstream.state.manifest import Manifest
+
+Event = dict[str, Any]
+
+
+def events_of(query: Query, before: Manifest, after: Manifest) -> list[Event]:
+    """What began or ended in the epoch of ``after``."""
+    found: list[Event] = []
+    for name in query.names:
+        was, now = _standing(query, before, name), _standing(query, after, name)
+        if was != now:
+            found.append({"type": now, "stream": name, "message": _MESSAGES[now].format(name=name)})
+    return found
+
+
+_MESSAGES = {
+    "active": "stream {name} brings rows again",
+    "idle": "stream {name} is idle: state expires without waiting for it",
+    "waiting": (
+        "stream {name} brings nothing while the others have gone on by more than the window: state grows "
+        "until it does; option idleTimeout would go on without it"
+    ),
+}
+
+
+def _standing(query: Query, manifest: Manifest, name: str) -> str:
+    mark = manifest.streams[name]
+    if mark.idle:
+        return "idle"
+    times = [other.latest for other in manifest.streams.values() if other.latest is not None]
+    windows = [bound for *_, bound in query.windows.bounds]
+    # Without a window nothing ever expires, so nobody is waited for.
+    if not times or not windows or mark.seen is None:
+        return "active"
+    return "waiting" if max(times) - mark.seen > max(windows) else "active"

@@ -1,0 +1,17 @@
+"""The test kit: what Midstream is tested with, for the tests of those who use it.
+
+- :func:`batch_join` is the oracle: the same query as a batch join by DuckDB.
+- :func:`naive_join` and :func:`accept` define the results in plain Python.
+- :func:`assert_same_rows` compares results and shows what differs.
+- :func:`generate` makes streams with everything that real streams do wrong.
+- :mod:`midstream.testing.strategies` has Hypothesis strategies of queries, plans and epochs.
+
+It needs the extra ``midstream[testing]``.
+"""
+
+from midstream.testing.compare import assert_same_rows
+from midstream.testing.oracle import batch_join
+from midstream.testing.reference import accept, naive_join
+from midstream.testing.streams import Shape, generate, stream
+
+__all__ = ["Shape", "accept", "assert_same_rows", "batch_join", "generate", "naive_join", "stream"]

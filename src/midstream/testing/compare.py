@@ -1,0 +1,62 @@
+"""Comparing results: as multisets, with a message that shows what is wrong.
+
+Two values are the same if they look the same: null is null, NaN is NaN, but 0.0 is not -0.0 and 1.50 is not
+1.5, because a join hands values on as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+_SHOWN = 5
+_AT_ONCE = 10_000
+
+
+def assert_same_rows(got: pa.Table, want: pa.Table, what: str = "results") -> None:
+    """Fail unless both tables have the same columns and the same rows equally often, in any order."""
+    assert got.schema.names == want.schema.names, (
+        f"{what}: columns must be {want.schema.names}; got {got.schema.names}"
+    )
+    if got.schema != want.schema:
+        got = got.cast(want.schema)
+    surplus, missing = difference(got, want)
+    if not surplus and not missing:
+        return
+    lines = [
+        f"{what}: {want.num_rows} rows are wanted, {got.num_rows} were got; "
+        f"{missing.total()} missing, {surplus.total()} surplus",
+        *_show("missing", missing, want.schema.names),
+        *_show("surplus", surplus, want.schema.names),
+    ]
+    raise AssertionError("\n".join(lines))
+
+
+def difference(got: pa.Table, want: pa.Table) -> tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]]:
+    """The rows that are surplus and the rows that are missing, each with how often."""
+    rest = Counter(_rows(got))
+    rest.subtract(Counter(_rows(want)))
+    return +rest, -rest
+
+
+def _rows(table: pa.Table) -> Iterator[tuple[str, ...]]:
+    """Each row as the text of its values, which compares where values would not (NaN, structs, lists)."""
+    for start in range(0, table.num_rows, _AT_ONCE):
+        part = table.slice(start, _AT_ONCE)
+        columns = [[_text(value) for value in column.to_pylist()] for column in part.columns]
+        yield from zip(*columns, strict=True)
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else repr(value)
+
+
+def _show(what: str, rows: Counter[tuple[str, ...]], names: list[str]) -> Iterator[str]:
+    for row, count in rows.most_common(_SHOWN):
+        cells = ", ".join(f"{name}={value}" for name, value in zip(names, row, strict=True))
+        yield f"  {what}{f' {count} times' if count > 1 else ''}: {cells}"
+    if len(rows) > _SHOWN:
+        yield f"  ... and {len(rows) - _SHOWN} more that are {what}"

@@ -1,0 +1,129 @@
+"""Residuals give what Spark gives."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from midstream.engine.evaluate import filter_residual
+from midstream.query.predicate import read_predicate
+from tests.helpers import COLUMNS, make_stream
+
+STREAMS = [make_stream(name) for name in "ab"]
+NAN, INF = float("nan"), float("inf")
+MORNING = datetime(2024, 3, 1, 8, tzinfo=UTC)
+
+
+def passes(text: str, a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Whether a pair of rows passes; columns that are not given are null."""
+    (residual,) = read_predicate(text, STREAMS, "UTC")[1]
+    columns = {
+        str(ref): pa.chunked_array(
+            [pa.array([{"a": a, "b": b}[ref.stream].get(ref.path[0])], COLUMNS[ref.path[0]])]
+        )
+        for ref in residual.columns
+    }
+    return bool(filter_residual(residual, columns).to_list()[0])
+
+
+TRUE = [
+    ("a.i < b.i", {"i": 1}, {"i": 2}),
+    ("a.i <= b.l", {"i": 2}, {"l": 2}),
+    ("a.i > b.d", {"i": 2}, {"d": Decimal("1.99")}),
+    ("a.i >= b.x", {"i": 2}, {"x": 2.0}),
+    ("a.i <> b.i", {"i": 1}, {"i": 2}),
+    ("a.l + 0 = b.l", {"l": 2**62}, {"l": 2**62}),
+    ("a.l + b.l > 0", {"l": 2**63 - 1}, {"l": 2**63 - 1}),
+    ("a.l * b.l > 0", {"l": 2**62}, {"l": 2**62}),
+    ("a.i - b.i = -3", {"i": 1}, {"i": 4}),
+    ("a.i / b.i = 0.5e0", {"i": 1}, {"i": 2}),
+    ("a.i % b.i = -1", {"i": -7}, {"i": 3}),
+    ("a.i % b.i = 1", {"i": 7}, {"i": -3}),
+    ("a.x % b.x = -1.5e0", {"x": -5.5}, {"x": 2.0}),
+    ("a.d + b.d = 0.30", {"d": Decimal("0.10")}, {"d": Decimal("0.20")}),
+    ("a.d * b.d = 0.0102", {"d": Decimal("0.01")}, {"d": Decimal("1.02")}),
+    ("a.d * b.i > 0.99", {"d": Decimal("0.25")}, {"i": 4}),
+    ("a.d - b.i = -0.75", {"d": Decimal("0.25")}, {"i": 1}),
+    ("a.d + b.x > 1.2e0", {"d": Decimal("0.25")}, {"x": 1.0}),
+    ("-a.d = b.d", {"d": Decimal("0.25")}, {"d": Decimal("-0.25")}),
+    ("abs(a.i - b.i) = 3", {"i": 1}, {"i": 4}),
+    ("a.x > b.x", {"x": NAN}, {"x": INF}),
+    ("a.x + 0 = b.x", {"x": NAN}, {"x": NAN}),
+    ("a.x + 0 = b.x", {"x": 0.0}, {"x": -0.0}),
+    ("a.i <=> b.i", {}, {}),
+    ("a.i <=> b.i", {"i": 1}, {"i": 1}),
+    ("NOT (a.i <=> b.i)", {"i": 1}, {}),
+    ("a.x <=> b.x", {"x": NAN}, {"x": NAN}),
+    ("a.f OR b.f", {"f": True}, {}),
+    ("NOT (a.f AND b.f)", {"f": False}, {}),
+    ("(a.f AND b.f) IS NULL", {"f": True}, {}),
+    ("(a.f OR b.f) IS NULL", {"f": False}, {}),
+    ("(a.f AND b.f) IS NOT NULL", {"f": False}, {}),
+    ("a.i IS NULL OR b.i > 0", {}, {}),
+    ("(a.i / b.i) IS NULL", {"i": 1}, {"i": 0}),
+    ("(a.x / b.x) IS NULL", {"x": 1.0}, {"x": -0.0}),
+    ("(a.i % b.i) IS NULL", {"i": 1}, {"i": 0}),
+    ("a.i IN (1, b.i)", {"i": 1}, {}),
+    ("a.i IN (b.i, 7)", {"i": 7}, {"i": 2}),
+    ("(a.i NOT IN (1, b.i)) IS NULL", {"i": 2}, {}),
+    ("a.i BETWEEN b.i AND 5", {"i": 5}, {"i": 5}),
+    ("coalesce(a.i, b.l, 3) = 3", {}, {}),
+    ("coalesce(a.i, b.d) = 0.5", {}, {"d": Decimal("0.50")}),
+    ("CASE WHEN a.f THEN b.i ELSE 2 END = 2", {}, {"i": 1}),
+    ("CASE a.i WHEN 1 THEN b.i WHEN 2 THEN 20 END = 20", {"i": 2}, {"i": 1}),
+    ("CASE WHEN a.f THEN b.i END IS NULL", {"f": False}, {"i": 1}),
+    ("IF(a.f, b.i, 0.5) = 3", {"f": True}, {"i": 3}),
+    ("lower(a.n) = b.n", {"n": "ÄB"}, {"n": "äb"}),
+    ("upper(a.n) = upper(b.n)", {"n": "ab"}, {"n": "Ab"}),
+    ("length(a.n) = b.i", {"n": "äöü"}, {"i": 3}),
+    ("sqrt(a.x) = b.x", {"x": 4.0}, {"x": 2.0}),
+    ("a.n < b.n", {"n": "Z"}, {"n": "a"}),
+    ("a.n LIKE 'x%' OR b.f", {"n": "xyz"}, {}),
+    ("a.n LIKE '_' OR b.f", {"n": "é"}, {}),
+    ("a.n LIKE '%' OR b.f", {"n": "two\nlines"}, {}),
+    ("a.n LIKE 'a.c' OR b.f", {"n": "a.c"}, {}),
+    ("a.n LIKE '50\\\\%' OR b.f", {"n": "50%"}, {}),
+    ("a.n LIKE '' OR b.f", {"n": ""}, {}),
+    ("a.b < b.b", {"b": b"\x01"}, {"b": b"\xff"}),
+    ("a.day < b.day", {"day": date(2024, 1, 1)}, {"day": date(2024, 1, 2)}),
+    ("a.day > DATE '2024-01-01' OR b.f", {"day": date(2024, 1, 2)}, {}),
+    ("a.t = b.t + INTERVAL 1 HOUR", {"t": MORNING.replace(hour=9)}, {"t": MORNING}),
+    ("INTERVAL 1 HOUR + a.t > b.t", {"t": MORNING}, {"t": MORNING}),
+    ("a.t - b.t < INTERVAL '61' MINUTES", {"t": MORNING.replace(hour=9)}, {"t": MORNING}),
+    ("abs(a.t - b.t) = INTERVAL 1 HOUR", {"t": MORNING}, {"t": MORNING.replace(hour=9)}),
+    ("a.t > TIMESTAMP '2024-03-01 07:59:59' OR b.f", {"t": MORNING}, {}),
+    ("a.local = TIMESTAMP_NTZ '2024-03-01 08:00:00' OR b.f", {"local": MORNING.replace(tzinfo=None)}, {}),
+    ("a.f = b.f OR NULL", {"f": True}, {"f": True}),
+]
+FALSE = [
+    ("a.i < b.i", {"i": 1}, {}),
+    ("a.i <> b.i", {"i": 1}, {}),
+    ("a.i + 0 = b.i", {}, {}),
+    ("NOT (a.i < b.i)", {"i": 1}, {}),
+    ("a.x < b.x", {"x": NAN}, {"x": INF}),
+    ("a.x <> b.x", {"x": NAN}, {"x": NAN}),
+    ("a.f AND b.f OR a.f", {"f": False}, {}),
+    ("NOT (a.f OR b.f)", {"f": False}, {}),
+    ("a.i / b.i > 0", {"i": 1}, {"i": 0}),
+    ("a.i NOT IN (1, b.i)", {"i": 2}, {}),
+    ("a.d + b.d = 0.31", {"d": Decimal("0.10")}, {"d": Decimal("0.20")}),
+    ("a.n LIKE 'x' OR b.f", {"n": "xyz"}, {}),
+    ("a.n LIKE 'a.c' OR b.f", {"n": "abc"}, {}),
+    ("a.n LIKE '50\\\\%' OR b.f", {"n": "500"}, {}),
+    ("a.n LIKE 'x' OR b.f", {"n": "x\n"}, {}),
+    ("a.n LIKE '%' OR b.f", {}, {}),
+    ("CASE WHEN a.f THEN b.i END = 1", {}, {"i": 1}),
+    ("a.f = b.f OR NULL", {"f": True}, {"f": False}),
+]
+
+
+@pytest.mark.parametrize(("text", "a", "b"), TRUE, ids=lambda v: v if isinstance(v, str) else "")
+def test_it_passes(text, a, b):
+    assert passes(text, a, b)
+
+
+@pytest.mark.parametrize(("text", "a", "b"), FALSE, ids=lambda v: v if isinstance(v, str) else "")
+def test_it_does_not_pass(text, a, b):
+    assert not passes(text, a, b)

@@ -1,0 +1,60 @@
+from pathlib import Path
+
+import pytest
+
+from tools.check_house import MAX_LINES, check
+
+# Written with a bar in the middle, or this file would break the rule it tests.
+NAMED = [
+    "see https://py|pi.org/project/x",
+    "url = 'https://files.python|hosted.org/packages/x.whl'",
+    "image: do|cker.io/library/python",
+    "cd /wo|rk/main",
+    "open('/ro|ot/data.csv')",
+    "log: file:///ho|me/ann/x.log",
+    "PATH=/Us|ers/ann/bin",
+]
+
+
+def violations(tmp_path: Path, name: str, text: str) -> list[str]:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return check([path], tmp_path / "src")
+
+
+@pytest.mark.parametrize("line", [line.replace("|", "") for line in NAMED])
+def test_registries_and_machine_paths_are_found(tmp_path, line):
+    (found,) = violations(tmp_path, "notes.md", f"fine\n{line}\n")
+
+    assert found.startswith(f"{tmp_path / 'notes.md'}:2: names a ")
+
+
+@pytest.mark.parametrize("line", ["src/work/x", "$HOME/work/x", "https://www.apache.org/licenses/"])
+def test_other_paths_and_addresses_pass(tmp_path, line):
+    assert violations(tmp_path, "notes.md", line) == []
+
+
+def test_a_long_module_is_found(tmp_path):
+    header = '"""Says what it is for."""\n'
+
+    assert violations(tmp_path, "src/a.py", header + "x = 1\n" * (MAX_LINES - 1)) == []
+    (found,) = violations(tmp_path, "src/a.py", header + "x = 1\n" * MAX_LINES)
+    assert "Split it" in found
+
+
+def test_a_module_without_docstring_is_found(tmp_path):
+    (found,) = violations(tmp_path, "src/a.py", "x = 1\n")
+
+    assert "docstring" in found
+
+
+def test_length_and_docstring_are_asked_of_sources_only(tmp_path):
+    assert violations(tmp_path, "tests/a.py", "x = 1\n" * (MAX_LINES + 1)) == []
+
+
+def test_binary_files_are_passed_over(tmp_path):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"\x89PNG\xff\xfe")
+
+    assert check([path], tmp_path / "src") == []

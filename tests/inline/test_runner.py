@@ -1,0 +1,85 @@
+import pyarrow as pa
+import pytest
+
+from midstream.errors import CheckpointError, PlanError
+from midstream.inline import InlineJoin
+from midstream.protocol.settings import Settings
+from midstream.storage.local import LocalStore
+from midstream.storage.memory import MemoryStore
+from tests.helpers import rows, small_query
+
+QUERY = small_query(["a.k = b.k"], everywhere=10, select=["a.v as left", "b.v as right"])
+
+
+def pairs(table: pa.Table) -> list[tuple[str, ...]]:
+    return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def test_rows_meet_within_an_epoch_and_across_epochs_once():
+    join = InlineJoin(QUERY)
+    first = join.epoch({"a": rows((0, 1, 0, "x")), "b": rows((5, 1, 0, "y"))})
+    second = join.epoch({"b": rows((10, 1, 0, "z"), (10, 2, 0, "no"))})
+    third = join.epoch({"a": rows((1, 1, 0, "w"), (20, 1, 0, "late for y"))})
+    assert pairs(first) == [("x", "y")]
+    assert pairs(second) == [("x", "z")]
+    assert pairs(third) == [("late for y", "z"), ("w", "y"), ("w", "z")]
+    assert join.manifest.results == 5
+
+
+def test_an_epoch_without_rows_is_an_epoch():
+    join = InlineJoin(QUERY)
+    assert join.epoch({}).num_rows == 0
+    assert join.epoch({"a": rows()}).schema == QUERY.output_schema
+    assert join.manifest.epoch == 1
+
+
+def test_late_and_timeless_rows_are_handed_out_with_all_their_columns():
+    join = InlineJoin(QUERY)
+    join.epoch({"a": rows((100, 1, 0, "x"))})
+    join.epoch({"a": rows((99, 1, 7, "late"), (None, 1, 7, "no time"), (100, 1, 7, "in time"))})
+    late = pa.concat_tables(join.late["a"])
+    assert sorted(late.column("a.v").to_pylist()) == ["late", "no time"]
+    assert late.column("a.j").to_pylist() == [7, 7]
+    assert join.manifest.streams["a"].late == join.manifest.streams["a"].null_time == 1
+
+
+def test_results_come_in_the_order_of_their_latest_row():
+    query = small_query(["a.k = b.k"], select=["a.t"])
+    times = [5, 3, 9, 1, 7]
+    arrivals = {"a": rows(*((t, 1) for t in times)), "b": rows((0, 1))}
+    got = InlineJoin(query, settings=Settings(1, 1)).epoch(arrivals)
+    assert got.column(0).cast(pa.int64()).to_pylist() == sorted(times)
+
+
+@pytest.mark.parametrize("kind", ["memory", "local"])
+def test_a_used_store_goes_on_where_it_stopped(kind, tmp_path):
+    store = MemoryStore() if kind == "memory" else LocalStore(str(tmp_path))
+    InlineJoin(QUERY, store=store).epoch({"a": rows((0, 1, 0, "x"))})
+    again = InlineJoin(QUERY, store=store)
+    assert again.manifest.epoch == 0
+    assert pairs(again.epoch({"b": rows((0, 1, 0, "y"))})) == [("x", "y")]
+
+
+def test_a_used_store_keeps_its_plan_and_refuses_another_query():
+    query = small_query(["a.k = b.k", "b.k = c.k"], "abc")
+    store = MemoryStore()
+    InlineJoin(query, "a (b c)", store=store).epoch({})
+    assert str(InlineJoin(query, store=store).coordinator.layout.plan) == "a (b c)"
+    other = small_query(["a.k = b.k", "b.j = c.j"], "abc")
+    with pytest.raises(CheckpointError, match="must go on with what its checkpoint was made with: on was"):
+        InlineJoin(other, store=store)
+    with pytest.raises(CheckpointError, match=r"options.partitions was 2; got 3"):
+        InlineJoin(query, store=store, settings=Settings(3, 8))
+
+
+def test_a_plan_of_other_streams_is_refused():
+    with pytest.raises(PlanError, match="c is not a stream"):
+        InlineJoin(QUERY, "(a b) c")
+
+
+def test_two_runners_on_one_store_cannot_both_commit():
+    store = MemoryStore()
+    one, two = InlineJoin(QUERY, store=store), InlineJoin(QUERY, store=store)
+    one.epoch({})
+    with pytest.raises(CheckpointError, match="committed by one driver only"):
+        two.epoch({})

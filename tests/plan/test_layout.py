@@ -1,0 +1,91 @@
+import pytest
+from hypothesis import given
+
+from midstream.plan.layout import column_name, lay_out, representative, state_id, streams_of
+from midstream.plan.tree import parse_plan
+from midstream.testing.strategies import cases
+from tests.helpers import small_query
+
+CHAIN = ["a.k = b.k", "b.j = c.j", "c.k = d.k"]
+CLIQUE = ["a.k = b.k", "b.k = c.k", "c.k = d.k"]
+
+
+def laid_out(on, plan, **more):
+    query = small_query(on, "abcd", **more)
+    return lay_out(query, parse_plan(plan, query.names))
+
+
+@pytest.mark.parametrize("plan", ["((a b) c) d", "(a b) (c d)", "a b c d", "a (b (c d))"])
+def test_one_key_class_is_one_fragment(plan):
+    layout = laid_out(CLIQUE, plan)
+    assert [f.key for f in layout.fragments] == [(0,)]
+    assert layout.stages == 1
+
+
+@pytest.mark.parametrize(
+    ("plan", "keys", "stages"),
+    [
+        ("((a b) c) d", [(0,), (1,), (2,)], [0, 1, 2]),
+        ("(a b) (c d)", [(0,), (2,), (1,)], [0, 0, 1]),
+        ("a b c d", [()], [0]),
+        ("(a b c) d", [(), (2,)], [0, 1]),
+        ("(a c) (b d)", [(), (), (0, 1, 2)], [0, 0, 1]),
+    ],
+)
+def test_each_change_of_key_is_a_fragment_and_no_shared_key_is_none(plan, keys, stages):
+    layout = laid_out(CHAIN, plan)
+    assert [f.key for f in layout.fragments] == keys
+    assert [f.stage for f in layout.fragments] == stages
+    assert layout.fragments[-1].parent is None
+    assert layout.fragments[-1].root == "a,b,c,d"
+
+
+def test_rows_carry_only_what_is_needed_from_here_on():
+    layout = laid_out(CHAIN, "((a b) c) d", select=["a.v"])
+    below, middle, top = layout.fragments
+    assert below.by_id["a"].columns == ("a.v",)
+    assert below.by_id["b"].columns == ("b#k1",)
+    assert middle.by_id["c"].columns == ("c#k2",)
+    assert middle.by_id["a,b"].columns == ("a.v",)
+    assert top.by_id["d"].columns == ()
+
+
+def test_residuals_are_checked_where_their_streams_first_meet():
+    layout = laid_out([*CLIQUE, "a.v < c.v"], "((a b) c) d")
+    checked = {
+        n.id: {i for probes in n.probes for p in probes for i in p.residuals}
+        for n in layout.fragments[0].nodes
+    }
+    assert checked == {"a,b": set(), "a,b,c": {0}, "a,b,c,d": set()}
+
+
+@given(cases())
+def test_every_layout_is_sound(case):
+    query, layout = case.query, lay_out(case.query, case.plan)
+    seen = {}
+    for number, fragment in enumerate(layout.fragments):
+        assert fragment.id == number
+        assert fragment.parent is None or layout.fragments[fragment.parent].stage > fragment.stage
+        for one in fragment.inputs:
+            assert one.fragment is None or layout.fragments[one.fragment].root == one.id
+            seen[one.id] = fragment.id
+        for node in fragment.nodes:
+            assert set(streams_of(node.id)) == {s for i in node.inputs for s in streams_of(i)}
+            for probes in node.probes:
+                # Each residual of the node is checked exactly once, whoever is new.
+                assert sorted(i for p in probes for i in p.residuals) == sorted(
+                    i for p in node.probes[0] for i in p.residuals
+                )
+                for probe in probes:
+                    assert set(fragment.key) <= query.classes_of(frozenset(streams_of(probe.input)))
+    assert set(query.names) <= set(seen)
+    checked = {i for f in layout.fragments for n in f.nodes for p in n.probes[0] for i in p.residuals}
+    assert checked == set(range(len(query.residuals)))
+
+
+def test_small_names():
+    query = small_query(CHAIN, "abcd")
+    assert state_id(query, {"c", "a"}) == "a,c"
+    assert representative(query, ["c", "b"], 1) == "b"
+    assert column_name(query.outputs[1].ref) == "a.k"
+    assert lay_out(query, parse_plan("a b c d", query.names)).fragment_of_stream("c").id == 0

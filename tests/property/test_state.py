@@ -1,0 +1,120 @@
+"""State: what is purged was not needed, slices stay few, rows stay bounded, old files go."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import combinations, pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+from midstream.inline import InlineJoin
+from midstream.protocol.coordinator import EPOCHS_KEPT
+from midstream.protocol.settings import Settings
+from midstream.query.query import build_query
+from midstream.state.purge import Purge
+from midstream.storage.memory import MemoryStore
+from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
+from midstream.testing.oracle import matching_rows
+from midstream.testing.reference import micros
+from midstream.testing.strategies import cases
+from midstream.testing.streams import SECOND
+from midstream.values import Micros
+
+
+@given(cases(max_streams=4))
+def test_a_row_that_is_called_dead_is_in_no_later_result(case):
+    query, names = case.query, case.query.names
+    accepted = accept(query, case.epochs, case.settings.idle_timeout)
+    tables = accepted.tables(query)
+    times = {n: [micros(t) for t in tables[n].column("t").to_pylist()] for n in names}
+    arrival = {
+        n: [e for e, part in enumerate(accepted.epochs) if n in part for _ in range(part[n].num_rows)]
+        for n in names
+    }
+    results = matching_rows(query, tables).to_pylist()
+    for epoch in range(1, len(case.epochs)):
+        fates = accept(query, case.epochs[:epoch], case.settings.idle_timeout).fates
+        purge = Purge(query.windows, {n: fate.watermark for n, fate in fates.items()})
+        later = [r for r in results if max(arrival[n][r[n]] for n in names) >= epoch]
+        for size in range(1, len(names)):
+            for part in combinations(names, size):
+                stored = [r for r in later if all(arrival[n][r[n]] < epoch for n in part)]
+                if not stored:
+                    continue
+                columns = {n: np.array([times[n][r[n]] for r in stored]) for n in part}
+                alive = purge.alive(columns)
+                assert alive.all(), f"{part} at epoch {epoch}"
+                newest = [int(columns[n].max()) for n in part]
+                assert not purge.is_dead(part, newest)
+
+
+SHAPE = Shape(rows=4, keys=4, late=0.05, null_keys=0.02, duplicates=0.1)
+
+
+HALF_MINUTE = Micros(30 * SECOND)
+
+
+def query_of(names="abc", everywhere=HALF_MINUTE):
+    pairs = [f"{x}.k = {y}.k" for x, y in pairwise(names)]
+    return build_query([stream(n, SHAPE) for n in names], pairs, everywhere=everywhere)
+
+
+@pytest.mark.parametrize("plan", ["(a b) c", "a b c"])
+def test_a_long_run_has_few_slices_bounded_state_and_no_old_files(plan):
+    epochs, store = 300, MemoryStore()
+    join = InlineJoin(query_of(), plan, settings=Settings(1, 4), store=store)
+    sizes = []
+    for number, epoch in enumerate(generate(dict.fromkeys("abc", SHAPE), epochs, seed=1)):
+        join.epoch(epoch)
+        owned = Counter(s.owner for s in join.manifest.slices)
+        assert max(owned.values()) <= 3 * math.log(number + 2, 4) + 4
+        sizes.append(sum(s.rows for s in join.manifest.slices))
+        kept = {f"slices/{s.name}" for s in join.manifest.slices}
+        kept |= {f"slices/{r.name}" for r in join.manifest.retired}
+        assert set(store.list("slices")) == kept
+        assert len(store.list("manifests")) <= EPOCHS_KEPT
+        assert all(r.epoch > number - EPOCHS_KEPT for r in join.manifest.retired)
+    assert max(sizes[100:]) <= 1.5 * max(sizes[20:100])
+
+
+def test_without_a_window_slices_stay_few_too():
+    join = InlineJoin(query_of("ab", None), settings=Settings(1, 4))
+    shapes = {n: Shape(rows=1, keys=50) for n in "ab"}
+    for number, epoch in enumerate(generate(shapes, 300, seed=2)):
+        join.epoch(epoch)
+        owned = Counter(s.owner for s in join.manifest.slices)
+        assert max(owned.values()) <= 3 * math.log(number + 2, 4) + 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_thousands_of_rows_with_everything_wrong(seed):
+    names = "abcd"[: 2 + seed % 3]
+    shapes = {
+        name: Shape(
+            rows=60,
+            keys=30,
+            hot=0.1,
+            late=0.05,
+            null_keys=0.03,
+            null_times=0.02,
+            duplicates=0.05,
+            silent=frozenset(range(i, 20, 5)) if i else frozenset(),
+        )
+        for i, name in enumerate(names)
+    }
+    query = build_query(
+        [stream(n, shapes[n]) for n in names],
+        [f"{x}.k = {y}.k" for x, y in pairwise(names)]
+        + [f"{names[0]}.k2 = {names[-1]}.k2", f"{names[0]}.v <= {names[-1]}.v"],
+        everywhere=Micros(15 * SECOND),
+        select=[f"{n}.id" for n in names],
+    )
+    epochs = generate(shapes, 20, seed)
+    join = InlineJoin(query, settings=Settings(2, 8))
+    got = [join.epoch(epoch) for epoch in epochs]
+    tables = accept(query, epochs).tables(query)
+    assert_same_rows(pa.concat_tables(got), batch_join(query, tables))

@@ -1,0 +1,99 @@
+import pytest
+from msgspec.structs import replace
+
+from midstream.engine.program import InputCount
+from midstream.errors import CheckpointError
+from midstream.plan.tree import parse_plan
+from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, expendable
+from midstream.protocol.report import Report, add_reports, encode_report
+from midstream.protocol.settings import Settings, describe, must_agree
+from midstream.state.manifest import Retired, StreamMark, digest_of
+from midstream.state.slices import Slice, StateKey
+from tests.helpers import small_query
+
+QUERY = small_query(["a.k = b.k"], everywhere=10)
+SETTINGS = Settings(1, 4)
+COORDINATOR = Coordinator.of(QUERY, SETTINGS, parse_plan("a b", QUERY.names))
+FIRST = COORDINATOR.first_manifest("q")
+
+
+def make_slice(name: str, epoch: int = 0, latest: int = 0) -> Slice:
+    return Slice(StateKey("index", "a", (0,), 0), epoch, epoch, 1, 1, (latest,), name)
+
+
+def commit(manifest, *slices, merged=(), counts=None):
+    program = COORDINATOR.program(manifest)
+    return COORDINATOR.commit(manifest, program, Report(slices, merged, counts=counts or {}, results=2))
+
+
+def test_a_commit_adds_what_is_new_and_chains_the_manifests():
+    one = commit(FIRST, make_slice("x"), counts={"a": InputCount(accepted=1, latest=5)})
+    two = commit(one, make_slice("y", 1))
+    assert (two.epoch, two.results, two.previous) == (1, 4, digest_of(one))
+    assert [s.name for s in two.slices] == ["x", "y"]
+    assert two.streams["a"].latest == 5
+    assert two.id == FIRST.id
+
+
+def test_merged_slices_retire_and_are_expendable_later():
+    one = commit(FIRST, make_slice("x"))
+    two = commit(one, make_slice("xy"), merged=("x",))
+    assert two.retired == (Retired("x", 1),)
+    before, after = one, two
+    for _ in range(EPOCHS_KEPT):
+        assert expendable(before, after) == []
+        before, after = after, commit(after)
+    assert expendable(before, after) == ["x"]
+    assert after.retired == ()
+
+
+def test_a_slice_of_which_nothing_is_alive_is_not_read_again_and_retires():
+    one = commit(FIRST, make_slice("x", latest=89), make_slice("y", latest=90))
+    one = replace(one, streams={**one.streams, "b": StreamMark(latest=100, watermark=100)})
+    program = COORDINATOR.program(one)
+    assert [s.name for owned in program.slices.values() for s in owned] == ["y"]
+    two = commit(one)
+    assert ([s.name for s in two.slices], [r.name for r in two.retired]) == (["y"], ["x"])
+
+
+def test_a_name_that_is_used_again_is_not_expendable():
+    before = replace(FIRST, retired=(Retired("x", 0), Retired("y", 0)))
+    assert expendable(before, replace(FIRST, slices=(make_slice("x"),))) == ["y"]
+
+
+def test_the_same_facts_give_the_same_manifest():
+    assert commit(FIRST, make_slice("x")) == commit(FIRST, make_slice("x"))
+
+
+def test_reports_add_up():
+    a = Report(
+        (make_slice("x"),), ("m",), counts={"a": InputCount(1, 2, 3, 4, 5)}, results=1, millis={"join": 3.0}
+    )
+    b = Report(
+        counts={"a": InputCount(1, latest=9), "b": InputCount(late=1)}, results=2, millis={"join": 1.0}
+    )
+    total = add_reports([encode_report(a), encode_report(b)])
+    assert total.counts == {"a": InputCount(2, 2, 3, 4, 9), "b": InputCount(late=1)}
+    assert (total.results, total.merged, total.millis, len(total.slices)) == (3, ("m",), {"join": 3.0}, 1)
+    assert total.counts["a"].rows == 11
+
+
+@pytest.mark.parametrize(
+    ("query", "settings", "message"),
+    [
+        (small_query(["a.k = b.k"], everywhere=11), SETTINGS, r"within.a, b was '10 microseconds'; got '11"),
+        (small_query(["a.k = b.j"], everywhere=10), SETTINGS, "on was"),
+        (small_query(["a.k = b.k"], everywhere=10, lateness=1), SETTINGS, "streams.a.lateness was"),
+        (small_query(["a.k = b.k"], everywhere=10, select=["a.k"]), SETTINGS, "select"),
+        (small_query(["a.k = b.k", "b.k = c.k"], "abc"), SETTINGS, "streams.c was None"),
+        (QUERY, Settings(2, 4), "options.partitions was 1; got 2"),
+        (QUERY, Settings(1, 8), "options.groups was 4; got 8"),
+    ],
+)
+def test_a_restart_must_ask_the_same(query, settings, message):
+    with pytest.raises(CheckpointError, match=message):
+        must_agree(FIRST.query, describe(query, settings))
+
+
+def test_a_restart_that_asks_the_same_may_go_on():
+    must_agree(FIRST.query, describe(QUERY, Settings(1, 4)))

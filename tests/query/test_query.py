@@ -1,0 +1,148 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstream.errors import QueryError
+from midstream.inline import InlineJoin
+from midstream.query.query import build_query
+from midstream.query.window import close_windows
+from midstream.values import Micros
+from tests.helpers import TIME, make_query, make_stream
+
+
+def key_streams(**kinds: pa.DataType):
+    return [make_stream(name, {"t": TIME, "k": kind}) for name, kind in kinds.items()]
+
+
+def test_one_stream_is_no_join():
+    with pytest.raises(QueryError, match=r"two or more streams; got a. Hint: add streams"):
+        make_query("a", [])
+
+
+def test_streams_must_be_connected_unless_all_combinations_are_asked_for():
+    with pytest.raises(QueryError, match="nothing between a, b and c, d"):
+        make_query("abcd", ["a.i = b.i", "c.i = d.i"])
+    assert len(make_query("abcd", ["a.i = b.i", "c.i = d.i"], cross=True).classes) == 2
+
+
+def test_equalities_that_touch_are_one_class_with_ids_in_the_order_asked():
+    query = make_query("abcd", ["a.i = b.i", "c.l = d.l", "b.i = c.i", "a.n = d.n"])
+    assert [str(c) for c in query.classes] == ["a.i = b.i = c.i", "c.l = d.l", "a.n = d.n"]
+    assert query.classes_of(frozenset("d")) == {1, 2}
+
+
+def test_a_class_that_touches_late_becomes_one():
+    query = make_query("abcd", ["a.i = b.i", "c.i = d.i", "b.i = c.i"])
+    assert [sorted(c.streams) for c in query.classes] == [["a", "b", "c", "d"]]
+
+
+def test_all_columns_of_a_class_must_compare():
+    streams = key_streams(a=pa.decimal128(38, 0), b=pa.float64(), c=pa.decimal128(38, 38))
+    assert build_query(streams, ["a.k = b.k", "b.k = c.k"]).classes[0].type == pa.float64()
+    streams = key_streams(a=pa.decimal128(30, 0), b=pa.int64(), c=pa.decimal128(38, 19))
+    with pytest.raises(QueryError, match=r"types that all compare; got a.k decimal"):
+        build_query(streams, ["a.k = b.k", "b.k = c.k"])
+
+
+def test_a_class_in_doubles_checks_integers_again():
+    streams = key_streams(a=pa.int64(), b=pa.int64(), c=pa.float64())
+    query = build_query(streams, ["a.k = b.k", "b.k = c.k"])
+    assert [residual.text for residual in query.residuals] == ["a.k = b.k"]
+    assert not build_query(streams, ["a.k = c.k", "b.k = c.k"]).residuals
+
+
+def test_a_class_of_instants_checks_dates_and_local_times_again():
+    streams = key_streams(a=pa.date32(), b=pa.timestamp("us"), c=TIME)
+    query = build_query(streams, ["a.k = b.k", "b.k = c.k"])
+    assert [residual.text for residual in query.residuals] == ["a.k = b.k"]
+
+
+def test_integers_beyond_doubles_join_through_a_double_as_in_spark():
+    big = 2**53 + 1
+    query = build_query(key_streams(a=pa.int64(), b=pa.float64()), ["a.k = b.k"])
+    join = InlineJoin(query)
+    got = join.epoch(
+        {
+            "a": pa.table({"t": pa.array([0], TIME), "k": [big]}),
+            "b": pa.table({"t": pa.array([0], TIME), "k": [float(big)]}),
+        }
+    )
+    assert got.num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("select", "names"),
+    [
+        (["a.i", "b.i AS other"], ["a_i", "other"]),
+        (["A.I"], ["a_i"]),
+        (["a.s.k", "b.s"], ["a_s_k", "b_s"]),
+        (["a.`odd name`"], ["a_odd name"]),
+        (["a.i as x", "a.i as y"], ["x", "y"]),
+    ],
+)
+def test_outputs_are_named_after_stream_and_column(select, names):
+    assert [o.name for o in make_query("ab", ["a.i = b.i"], select=select).outputs] == names
+
+
+def test_without_a_choice_every_column_comes_out():
+    query = make_query("ab", ["a.i = b.i"])
+    assert len(query.outputs) == 2 * len(query.streams[0].schema)
+    star = make_query("ab", ["a.i = b.i"], select=["b.*", "a.i"])
+    assert star.output_schema.names == [*(f"b_{n}" for n in query.streams[1].schema.names), "a_i"]
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("a.i + 1", "must be stream.column or stream.column AS name"),
+        ("count(*)", "must be stream.column"),
+        ("1", "must be stream.column"),
+        ("*", "must be stream.column"),
+        ("nope.*", "must follow the name of a stream"),
+        ("i", "named with its stream"),
+        ("a.nope", "a column must exist"),
+        ("", "the text of one expression"),
+        ("a.i; a.l", "one expression"),
+    ],
+)
+def test_a_select_item_that_is_no_column_is_refused(item, message):
+    with pytest.raises(QueryError, match=message):
+        make_query("ab", ["a.i = b.i"], select=[item])
+
+
+def test_outputs_must_have_names_of_their_own_whatever_the_case():
+    with pytest.raises(QueryError, match=r"a name of its own; got 'X' for a.i and for b.i"):
+        make_query("ab", ["a.i = b.i"], select=["a.i as x", "b.i as X"])
+
+
+def test_windows_close_by_the_shortest_path():
+    windows = close_windows(
+        "abcd", None, {("a", "b"): Micros(5), ("c", "b"): Micros(10), ("a", "c"): Micros(100)}
+    )
+    assert windows.bounds == (("a", "b", 5), ("a", "c", 15), ("b", "c", 10))
+    assert (windows.bound("c", "a"), windows.bound("a", "d")) == (15, None)
+    everywhere = close_windows("abc", Micros(7), {("a", "b"): Micros(3)})
+    assert everywhere.bounds == (("a", "b", 3), ("a", "c", 7), ("b", "c", 7))
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"), ("b", "d")]), st.integers(0, 20)
+    ),
+    st.none() | st.integers(0, 30),
+    st.lists(st.integers(0, 40), min_size=4, max_size=4),
+)
+def test_closing_the_windows_changes_no_result(stated, everywhere, times):
+    at = dict(zip("abcd", times, strict=True))
+
+    def near(bounds):
+        return all(abs(at[x] - at[y]) <= bound for (x, y), bound in bounds.items())
+
+    closed = {(x, y): bound for x, y, bound in close_windows("abcd", everywhere, stated).bounds}
+    whole = {}
+    for x, y in np.array(np.meshgrid(list("abcd"), list("abcd"))).T.reshape(-1, 2).tolist():
+        if x < y and ((x, y) in stated or everywhere is not None):
+            whole[x, y] = stated.get((x, y), everywhere)
+    assert near(whole) == near(closed)

@@ -1,0 +1,56 @@
+import math
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstream.state.compaction import FAN_IN, choose_merge, level
+from midstream.state.slices import Slice, StateKey
+
+OWNER = StateKey("index", "a", (0,), 0)
+
+
+def make(lower: int, epochs: int = 1) -> Slice:
+    return Slice(OWNER, lower, lower + epochs - 1, epochs, 1, (0,))
+
+
+def merged(chosen) -> Slice:
+    return Slice(OWNER, chosen[0].lower, chosen[-1].upper, sum(s.epochs for s in chosen), 1, (0,))
+
+
+def test_levels_count_powers_of_the_fan_in():
+    assert [level(make(0, n)) for n in (1, 3, 4, 15, 16, 64)] == [0, 0, 1, 1, 2, 3]
+
+
+def test_few_slices_are_left_alone():
+    assert choose_merge([]) == ()
+    assert choose_merge([make(0), make(1), make(2)]) == ()
+    assert choose_merge([make(0, 4), make(4, 4), make(8), make(9)]) == ()
+
+
+def test_four_neighbours_merge_and_complete_the_level_above_in_one_go():
+    small = [make(n) for n in range(12, 16)]
+    assert choose_merge([make(0, 16), *reversed(small)]) == tuple(small)
+    levels = [make(0, 4), make(4, 4), make(8, 4)]
+    assert choose_merge([*levels, *small]) == (*levels, *small)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=400))
+def test_slices_stay_few_and_keep_their_order_however_epochs_come(brings):
+    slices: list[Slice] = []
+    written = 0
+    for epoch, rows in enumerate(brings):
+        if not rows:
+            continue
+        fresh = make(epoch)
+        chosen = choose_merge([*slices, fresh])
+        kept = [s for s in (*slices, fresh) if s not in chosen]
+        slices = [*kept, merged(chosen)] if chosen else kept
+        written += sum(s.epochs for s in chosen) or 1
+        assert [s.lower for s in slices] == sorted(s.lower for s in slices)
+        assert all(a.upper < b.lower for a, b in pairwise(slices))
+    count = sum(brings)
+    assert sum(s.epochs for s in slices) == count
+    levels = math.floor(math.log(max(count, 1), FAN_IN)) + 1
+    assert len(slices) <= (FAN_IN - 1) * levels
+    assert written <= count * (levels + 1)

@@ -1,0 +1,86 @@
+import json
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from midstream.errors import CheckpointError
+from midstream.state.manifest import (
+    FORMAT,
+    Manifest,
+    OutputFile,
+    Retired,
+    StreamMark,
+    decode_manifest,
+    digest_of,
+    encode_manifest,
+)
+from midstream.state.slices import Slice, StateKey
+
+MANIFEST = Manifest(
+    id="q",
+    epoch=3,
+    query={"streams": {"a": {"time": "a.t"}}, "on": ["a.k = b.k"]},
+    plan="a b",
+    streams={"a": StreamMark(5, 4, 5, False, 1, 2, 3, 4), "b": StreamMark()},
+    slices=(Slice(StateKey("index", "a,b", (0, 1), 2), 0, 3, 4, 9, (5, -6), "x.arrow", 7, "00"),),
+    retired=(Retired("y.arrow", 2),),
+    outputs=(OutputFile("results", "s", "p", 1),),
+    results=12,
+    previous="abc",
+)
+
+
+def sealed(body: bytes) -> bytes:
+    import hashlib
+
+    return b'{"sha256":"%s","manifest":%s}' % (hashlib.sha256(body).hexdigest().encode(), body)
+
+
+def test_a_manifest_survives_being_bytes():
+    assert decode_manifest(encode_manifest(MANIFEST), "m") == MANIFEST
+    assert encode_manifest(MANIFEST) == sealed(msgspec.json.encode(MANIFEST))
+    assert json.loads(encode_manifest(MANIFEST))["sha256"] == digest_of(MANIFEST)
+
+
+def test_any_other_manifest_has_another_digest():
+    assert digest_of(replace(MANIFEST, epoch=4)) != digest_of(MANIFEST)
+
+
+def test_no_byte_can_change_unnoticed():
+    data = encode_manifest(MANIFEST)
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 1
+        with pytest.raises(CheckpointError, match="manifest m must"):
+            decode_manifest(bytes(damaged), "m")
+
+
+def test_no_end_can_be_missing():
+    data = encode_manifest(MANIFEST)
+    for length in range(len(data)):
+        with pytest.raises(CheckpointError, match="manifest m must"):
+            decode_manifest(data[:length], "m")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": FORMAT + 1}, "must have format 1; got 2. Hint: upgrade Midstream"),
+        ({"format": 0}, "must have format 1; got 0. Hint: restore the file"),
+        ({"surprise": 1}, "must be readable; got .*unknown field `surprise`"),
+        ({"epoch": "3"}, "must be readable; got Expected `int`"),
+        ({"slices": [{"name": "../x"}]}, "must be readable"),
+    ],
+)
+def test_a_sealed_manifest_of_another_form_is_refused(change, message):
+    body = json.loads(msgspec.json.encode(MANIFEST)) | change
+    with pytest.raises(CheckpointError, match=message):
+        decode_manifest(sealed(json.dumps(body).encode()), "m")
+
+
+def test_a_missing_field_is_refused():
+    body = json.loads(msgspec.json.encode(MANIFEST))
+    del body["plan"]
+    with pytest.raises(CheckpointError, match="missing required field `plan`"):
+        decode_manifest(sealed(json.dumps(body).encode()), "m")

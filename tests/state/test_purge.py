@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstream.query.window import Windows, close_windows
+from midstream.state.purge import Purge
+from midstream.values import Micros
+
+WINDOWS = close_windows("abc", None, {("a", "b"): Micros(10), ("b", "c"): Micros(20)})
+
+
+def alive(watermarks, **times):
+    columns = {name: np.array(column) for name, column in times.items()}
+    return Purge(WINDOWS, watermarks).alive(columns).tolist()
+
+
+def test_a_row_is_of_use_until_no_stream_can_reach_it():
+    marks = {"a": 0, "b": 100, "c": 100}
+    # b may come from 100 on, so a is needed from 90 on; c, 30 away, from 70 on.
+    assert alive(marks, a=[69, 70, 89, 90]) == [False, True, True, True]
+
+
+def test_a_combined_row_is_held_to_all_its_components():
+    assert alive({"a": 0, "b": 0, "c": 100}, a=[70, 69, 70], b=[80, 80, 79]) == [True, False, False]
+
+
+def test_a_stream_without_a_watermark_or_window_keeps_everything_alive():
+    assert alive({"a": 0, "b": None, "c": 100}, a=[-(10**9)]) == [True]
+    assert Purge(Windows(()), {"a": 5, "b": 10**9}).alive({"a": np.array([0])}).tolist() == [True]
+
+
+def test_complete_rows_wait_for_nobody():
+    purge = Purge(WINDOWS, {"a": 0, "b": 0, "c": 0})
+    assert purge.is_dead("abc", [10**9] * 3)
+
+
+@pytest.mark.parametrize(("latest", "dead"), [(69, True), (70, False)])
+def test_a_slice_is_dead_if_its_latest_rows_are(latest, dead):
+    assert Purge(WINDOWS, {"a": 0, "b": 100, "c": 100}).is_dead(("a",), (latest,)) is dead
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1),
+    st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(0, 80), min_size=3),
+)
+def test_a_slice_that_is_dead_has_no_row_alive(rows, watermarks):
+    purge = Purge(WINDOWS, watermarks)
+    times = {"a": np.array([r[0] for r in rows]), "b": np.array([r[1] for r in rows])}
+    if purge.is_dead(("a", "b"), [int(t.max()) for t in times.values()]):
+        assert not purge.alive(times).any()

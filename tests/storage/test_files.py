@@ -1,0 +1,99 @@
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+
+from midstream.engine.program import NewSlice
+from midstream.errors import CheckpointError
+from midstream.protocol.coordinator import EPOCHS_KEPT
+from midstream.state.manifest import Manifest
+from midstream.state.slices import Slice, StateKey
+from midstream.storage import slices
+from midstream.storage.manifests import commit_manifest, forget_manifests, newest_manifest
+from midstream.storage.memory import MemoryStore
+
+NEW = NewSlice(Slice(StateKey("index", "a", (0,), 0), 0, 0, 1, 3, (7,)), pa.table({"hash": [1, 2, 3]}))
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """As in a process that has written and seen nothing yet."""
+
+    def forget():
+        monkeypatch.setattr(slices, "_verified", type(slices._verified)())
+
+    forget()
+    return forget
+
+
+def test_a_slice_is_named_by_its_bytes_and_read_back(fresh):
+    store = MemoryStore()
+    written = slices.write_slice(store, NEW)
+    assert written.name == f"{written.sha256}.arrow"
+    assert written.bytes == store.read(f"slices/{written.name}").size
+    assert slices.write_slice(store, NEW) == written
+    fresh()
+    assert slices.open_slice(store, written) == NEW.table
+
+
+def test_metadata_of_a_slice_survives(fresh):
+    table = NEW.table.replace_schema_metadata({b"midstream.segments": b"2:\0\xff"})
+    store = MemoryStore()
+    written = slices.write_slice(store, NewSlice(NEW.slice, table))
+    assert slices.open_slice(store, written).schema.metadata == table.schema.metadata
+
+
+@pytest.mark.parametrize("position", [0, 5, 40, -20, -1])
+def test_a_damaged_slice_is_refused(fresh, position):
+    store = MemoryStore()
+    written = slices.write_slice(store, NEW)
+    data = bytearray(store.read(f"slices/{written.name}").to_pybytes())
+    data[position] ^= 1
+    store.put(f"slices/{written.name}", bytes(data))
+    fresh()
+    with pytest.raises(CheckpointError, match="must have the bytes that its manifest names"):
+        slices.open_slice(store, written)
+
+
+def test_a_cut_or_longer_slice_is_refused(fresh):
+    store = MemoryStore()
+    written = slices.write_slice(store, NEW)
+    data = store.read(f"slices/{written.name}").to_pybytes()
+    fresh()
+    for other in (data[:-1], data + b"\0", b""):
+        store.put(f"slices/{written.name}", other)
+        with pytest.raises(CheckpointError, match="is damaged"):
+            slices.open_slice(store, written)
+
+
+@pytest.mark.parametrize("name", ["", "../x.arrow", "a" * 64, "A" * 64 + ".arrow", "a" * 64 + ".arrow\n"])
+def test_a_slice_with_another_name_is_refused(name):
+    with pytest.raises(CheckpointError, match="name of a slice must be a digest"):
+        slices.open_slice(MemoryStore(), replace(NEW.slice, name=name))
+
+
+def manifest(epoch: int) -> Manifest:
+    return Manifest(id="q", epoch=epoch, query={}, plan="a b", streams={})
+
+
+def test_the_newest_manifest_is_the_truth():
+    store = MemoryStore()
+    assert newest_manifest(store) is None
+    for epoch in (0, 1, 9, 10, 100):
+        commit_manifest(store, manifest(epoch))
+    assert newest_manifest(store) == manifest(100)
+
+
+def test_an_epoch_is_committed_once():
+    store = MemoryStore()
+    commit_manifest(store, manifest(1))
+    with pytest.raises(CheckpointError, match=r"committed by one driver only; .* another query is running"):
+        commit_manifest(store, manifest(1))
+
+
+def test_old_manifests_go_but_enough_stay():
+    store = MemoryStore()
+    for epoch in range(30):
+        commit_manifest(store, manifest(epoch))
+        forget_manifests(store, epoch)
+    assert len(store.list("manifests")) == EPOCHS_KEPT
+    assert newest_manifest(store) == manifest(29)

@@ -1,0 +1,60 @@
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstream.errors import QueryError
+from midstream.values import duration, show_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("1 microsecond", 1),
+        ("5 us", 5),
+        ("250ms", 250_000),
+        ("1.5 seconds", 1_500_000),
+        ("30 minutes", 1_800_000_000),
+        ("1 hour 30 minutes", 5_400_000_000),
+        (" 1 Hour  30 MIN ", 5_400_000_000),
+        ("INTERVAL 2 days", 172_800_000_000),
+        ("1 week", 604_800_000_000),
+        ("0 seconds", 0),
+        (timedelta(milliseconds=3), 3_000),
+    ],
+)
+def test_a_duration_is_read_to_the_microsecond(text, micros):
+    assert duration(text, "window") == micros
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  ",
+        "5",
+        "minutes",
+        "5 parsecs",
+        "-5 minutes",
+        "5 minutes ago",
+        "1 month",
+        "1 year",
+        "1,5 s",
+        None,
+        5,
+    ],
+)
+def test_anything_else_is_refused_by_what_it_is_for(text):
+    with pytest.raises(QueryError, match=r"window must be a duration; got .* Hint: write a number"):
+        duration(text, "window")
+
+
+def test_a_negative_timedelta_is_refused():
+    with pytest.raises(QueryError, match="lateness must not be negative"):
+        duration(timedelta(seconds=-1), "lateness")
+
+
+@given(st.integers(0, 10**15))
+def test_showing_and_reading_give_the_same_duration(micros):
+    assert duration(show_duration(micros), "window") == micros
