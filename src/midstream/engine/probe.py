@@ -23,13 +23,15 @@ CANDIDATES_AT_ONCE = 1 << 21
 
 def matches(needles: Hashes, state: Hashes) -> Iterator[tuple[Positions, Positions]]:
     """Pairs of positions with equal hashes, in the order of the needles, in bounded portions."""
+    if len(state) == 0:
+        return
     low = np.searchsorted(state, needles, side="left")
-    high = np.searchsorted(state, needles, side="right")
-    counts = high - low
-    hit = np.flatnonzero(counts)
+    # Most needles of a selective join find nothing; only the others need the end of their range.
+    hit = np.flatnonzero(state[np.minimum(low, len(state) - 1)] == needles)
     if len(hit) == 0:
         return
-    low, counts = low[hit], counts[hit]
+    low = low[hit]
+    counts = np.searchsorted(state, needles[hit], side="right") - low
     ends = np.cumsum(counts)
     start = 0
     while start < len(hit):
