@@ -18,9 +18,7 @@ NOWHERE = {
         r"py[p]i\.(org|python\.org)|python[h]osted\.org|ana[c]onda\.(org|com)|n[p]mjs\.(org|com)"
         r"|repo1?\.ma[v]en|crates[.]io|g[h]cr\.io|do[c]ker\.io|qua[y]\.io"
     ),
-    "a machine's path": re.compile(
-        r"(?<![\w.~$)}\]-])/(?:wor[k]/|roo[t]/|hom[e]/[\w.-]|User[s]/[\w.-])"
-    ),
+    "a machine's path": re.compile(r"(?<![\w.~$)}\]-])/(?:wor[k]/|roo[t]/|hom[e]/[\w.-]|User[s]/[\w.-])"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Midstream: streaming joins on Apache Spark that change their plan while they run."""
+"""Midstream: continuous multi-way joins on Apache Spark, built to change their plan while they run."""
 
 from typing import TYPE_CHECKING, Any
 

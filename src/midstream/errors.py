@@ -49,5 +49,18 @@ class InternalError(MidstreamError):
     """A promise of Midstream's own was broken; please report it with the message."""
 
 
+def error_fields(error: MidstreamError) -> dict[str, str | None]:
+    """An error as plain text, to travel without pickling."""
+    got = None if error.got is None else str(error.got)
+    return {"kind": type(error).__name__, "must": error.must, "got": got, "hint": error.hint}
+
+
+def error_from(fields: dict[str, str | None]) -> MidstreamError:
+    """The error that :func:`error_fields` described; one of an unknown kind is an internal one."""
+    kinds = {kind.__name__: kind for kind in MidstreamError.__subclasses__()}
+    kind = kinds.get(str(fields["kind"]), InternalError)
+    return kind(str(fields["must"]), got=fields["got"], hint=fields["hint"])
+
+
 def _rebuild(kind: type[MidstreamError], must: str, got: object, hint: str | None) -> MidstreamError:
     return kind(must, got=got, hint=hint)

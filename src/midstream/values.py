@@ -35,6 +35,8 @@ _UNITS = {
     "d": 86_400_000_000,
     "week": 604_800_000_000,
 }
+# Half of what 64 bits hold, so that a time plus or minus a duration never overflows: 100,000 years.
+_LONGEST = 36_500_000 * 86_400_000_000
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
@@ -62,6 +64,8 @@ def duration(text: str | timedelta, what: str) -> Micros:
             raise QueryError(f"{what} must be a duration", got=repr(text), hint=hint)
         total += round(float(part.group(1)) * unit)
         position = part.end()
+    if total > _LONGEST:
+        raise QueryError(f"{what} must be at most {show_duration(_LONGEST)}", got=repr(text))
     return Micros(total)
 
 

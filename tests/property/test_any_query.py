@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.storage.memory import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join, naive_join
+from midstream.testing.domains import DOMAINS
 from midstream.testing.oracle import matching_rows, outputs
 from midstream.testing.reference import Accepted
 from midstream.testing.strategies import Case, cases, plans
@@ -45,6 +47,14 @@ def test_every_epoch_gives_the_results_that_its_rows_complete(case):
     for epoch, table in enumerate(got):
         wanted = outputs(case.query, tables, found.filter(pa.array(newest == epoch)))
         assert_same_rows(table, wanted, f"epoch {epoch}")
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
+@given(data=st.data())
+def test_keys_of_every_kind_meet_as_in_the_oracle(domain, data):
+    case = data.draw(cases(max_streams=3, residuals=False, domains=(domain,), max_results=1000))
+    wanted = batch_join(case.query, accepted_rows(case).tables(case.query))
+    assert_same_rows(pa.concat_tables(run(case)), wanted)
 
 
 @given(cases())

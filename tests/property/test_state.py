@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from midstream.inline import InlineJoin
 from midstream.protocol.coordinator import EPOCHS_KEPT
@@ -17,12 +18,13 @@ from midstream.protocol.settings import Settings
 from midstream.query.query import build_query
 from midstream.state.purge import Purge
 from midstream.storage.memory import MemoryStore
-from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
+from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, naive_join, stream
 from midstream.testing.oracle import matching_rows
 from midstream.testing.reference import micros
 from midstream.testing.strategies import cases
 from midstream.testing.streams import SECOND
 from midstream.values import Micros
+from tests.helpers import rows, small_query
 
 
 @given(cases(max_streams=4))
@@ -50,6 +52,20 @@ def test_a_row_that_is_called_dead_is_in_no_later_result(case):
                 assert alive.all(), f"{part} at epoch {epoch}"
                 newest = [int(columns[n].max()) for n in part]
                 assert not purge.is_dead(part, newest)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 14)), min_size=2, max_size=12),
+    st.integers(0, 4),
+    st.integers(0, 4),
+)
+def test_nothing_is_forgotten_a_moment_too_early(arrivals, window, lateness):
+    query = small_query(["a.k = b.k"], lateness=lateness, everywhere=Micros(window), select=["a.t", "b.t"])
+    # A row per epoch: whatever is forgotten is a slice or a row at the edge of its window.
+    epochs = [{name: rows((time, 1))} for name, time in arrivals]
+    join = InlineJoin(query, settings=Settings(1, 1))
+    got = pa.concat_tables([join.epoch(epoch) for epoch in epochs])
+    assert_same_rows(got, naive_join(query, accept(query, epochs).tables(query)))
 
 
 SHAPE = Shape(rows=4, keys=4, late=0.05, null_keys=0.02, duplicates=0.1)

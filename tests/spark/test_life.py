@@ -211,3 +211,79 @@ def test_results_of_an_epoch_leave_in_order_of_their_time(spark, feed, runner):
         table = pq.read_table(path)
         times = [max(pair) for pair in zip(table["a_t"].to_pylist(), table["b_t"].to_pylist(), strict=True)]
         assert times == sorted(times)
+
+
+def test_late_rows_of_every_stage_are_kept(spark, feed, runner, tmp_path):
+    feed.add(*generate(dict.fromkeys("abc", Shape(rows=20, late=0.3)), epochs=3, seed=13))
+    join = Join(spark)
+    for name in "abc":
+        join = join.stream(name, feed.df(name), time="t", lateness="5 seconds")
+    join = join.on("a.k = b.k", "b.k2 = c.k2").within("15 seconds")
+    with pytest.raises(OptionError, match="another folder than path"):
+        runner.start(join, lateRows=runner.out)
+    query = runner.run(join, lateRows=tmp_path / "late", partitions=1)
+    late = spark.read.parquet(str(tmp_path / "late"))
+    counted = sum(p["numLateRows"] for p in query.recentProgress)
+    assert late.count() == counted > 0
+    assert {row.stream for row in late.select("stream").distinct().collect()} == {"a", "b", "c"}
+
+
+def test_results_may_be_moved_away_and_the_path_may_change(spark, feed, tmp_path):
+    epochs = generate(dict.fromkeys("ab", SHAPE), epochs=2, seed=14)
+    feed.add(epochs[0])
+    first, second = Runner(tmp_path), Runner(tmp_path)
+    second.out = tmp_path / "elsewhere"
+    first.run(_join(spark, feed, "ab"))
+    kept = first.results()
+    for path in first.out.glob("*.parquet"):
+        path.unlink()
+    feed.add(epochs[1])
+    second.run(_join(spark, feed, "ab"))
+    check(_join(spark, feed, "ab").query(), epochs, pa.concat_tables([kept, second.results()]))
+
+
+def test_streams_must_keep_their_order_and_the_session_its_zone(spark, feed, runner):
+    feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=1, seed=15))
+    runner.run(_join(spark, feed, "ab"))
+    swapped = Join(spark).stream("b", feed.df("b"), time="t", lateness="5 seconds")
+    swapped = swapped.stream("a", feed.df("a"), time="t", lateness="5 seconds").on("a.k = b.k")
+    with pytest.raises(CheckpointError, match=r"order was \['a', 'b'\]"):
+        runner.start(swapped.within("15 seconds"))
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        with pytest.raises(CheckpointError, match=r"timeZone was 'UTC'; got 'America/New_York'"):
+            runner.start(_join(spark, feed, "ab"))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_an_error_in_a_task_reaches_the_user_as_what_it_is(spark, feed, runner):
+    epochs = generate(dict.fromkeys("ab", SHAPE), epochs=2, seed=16)
+    feed.add(epochs[0])
+    runner.run(_join(spark, feed, "ab"))
+    for path in (runner.checkpoint / "slices").iterdir():
+        path.unlink()
+    feed.add(epochs[1])
+    query = runner.start(_join(spark, feed, "ab"))
+    with pytest.raises(CheckpointError, match=r"must be there; got no slices/[0-9a-f]{64}\.arrow"):
+        query.awaitTermination()
+    assert isinstance(query.exception(), CheckpointError)
+
+
+def test_a_second_driver_is_refused_before_it_does_anything(spark, feed, runner):
+    feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=2, seed=17))
+    writer = _join(spark, feed, "ab").writeStream.format("parquet").option("path", runner.out)
+    writer = writer.option("checkpointLocation", runner.checkpoint).trigger(processingTime="1 second")
+    first = writer.start()
+    try:
+        with pytest.raises(
+            CheckpointError, match=r"one driver at a time; got process \d+ .* held by process"
+        ):
+            writer.start()
+        first.processAllAvailable()
+    finally:
+        first.stop()
+    second = writer.start()
+    second.processAllAvailable()
+    second.stop()
+    check(_join(spark, feed, "ab").query(), feed.epochs, runner.results())

@@ -39,6 +39,11 @@ def test_streams_that_cannot_be_joined(spark, streams):
     interval = streams["b"].selectExpr("*", "t - t AS gap")
     with pytest.raises(QueryError, match=r"b.gap of type interval day to second"):
         join.stream("b", interval, time="t")
+    for text, shown in (("struct(t - t AS gap)", "x.gap of type interval"), ("array(null)", "of type void")):
+        with pytest.raises(QueryError, match=shown):
+            join.stream("b", streams["b"].selectExpr("*", f"{text} AS x"), time="t")
+    with pytest.raises(QueryError, match=r"b.x.c with collation UNICODE_CI"):
+        join.stream("b", streams["b"].selectExpr("*", "struct(k2 COLLATE UNICODE_CI AS c) AS x"), time="t")
     with pytest.raises(QueryError, match=r"byte by byte"):
         join.stream("b", streams["b"].selectExpr("*", "k2 COLLATE UNICODE_CI AS c"), time="t")
     with pytest.raises(QueryError, match=r"classic Spark session; got list"):

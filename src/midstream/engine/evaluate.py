@@ -1,7 +1,7 @@
 """Residual predicates as Polars expressions, with Spark's results.
 
 Where Spark's default (ANSI) mode would stop the query, at a division by zero or an overflow, a residual is
-null and the row does not pass; integers are calculated in 128 bits, so an overflow needs three factors.
+null and the row does not pass.
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ def _arithmetic(calculate: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[[C
         left, right = (_evaluate(arg) for arg in call.args)
         if types.is_decimal(call.type) or types.is_floating(call.type):
             left, right = _cast(left, call.type), _cast(right, call.type)
-        return calculate(left, right)
+        result = calculate(left, right)
+        if types.is_integer(call.type):
+            # Operands are bigints, so 128 bits hold the result: what no bigint holds is an overflow.
+            return pl.when(result.is_between(-(2**63), 2**63 - 1)).then(result)
+        return result
 
     return evaluate
 

@@ -36,7 +36,9 @@ class _Collector:
             self.tables.append(table)
         return []
 
-    def late(self, epoch: int, partition: int, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
+    def late(
+        self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
+    ) -> list[OutputFile]:
         self.late_rows += rows.items()
         return []
 

@@ -28,6 +28,8 @@ class Settings:
 def describe(query: Query, settings: Settings) -> dict[str, Any]:
     """What a restart is held to, as plain values that a person can read in the manifest."""
     return {
+        "order": list(query.names),
+        "timeZone": query.zone,
         "streams": {
             stream.name: {
                 "time": str(stream.time),

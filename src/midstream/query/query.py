@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
@@ -26,7 +26,9 @@ class Query:
     residuals: tuple[Residual, ...]
     windows: Windows
     outputs: tuple[Output, ...]
-    classes: tuple[KeyClass, ...] = field(default=())
+    classes: tuple[KeyClass, ...]
+    zone: str
+    """The time zone in which local times and literals without a zone are read."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -82,6 +84,7 @@ def build_query(
         windows=close_windows([s.name for s in streams], everywhere, dict(pairs or {})),
         outputs=read_outputs(select, streams),
         classes=classes,
+        zone=zone,
     )
 
 

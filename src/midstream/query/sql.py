@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from midstream.errors import QueryError
+
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def parse(text: str, what: str) -> exp.Expr:
@@ -39,3 +43,8 @@ def dotted_name(tree: exp.Expr) -> tuple[str, ...] | None:
         left = dotted_name(tree.this)
         return (*left, tree.expression.name) if left else None
     return None
+
+
+def split_name(text: str) -> tuple[str, ...]:
+    """The parts of a name that stands alone; a part with dots of its own is in back-quotes."""
+    return tuple((quoted.replace("``", "`") if quoted else plain) for quoted, plain in _PART.findall(text))

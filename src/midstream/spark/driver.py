@@ -1,9 +1,10 @@
 """The driver of a running query: what happens in each micro-batch, in the order that makes it exactly once.
 
-1. the program of the epoch follows from the last manifest;
+1. the lease is still ours, and the program of the epoch follows from the last manifest;
 2. one Spark job runs the stages; tasks write new slices and stage results, and report;
 3. the sink prepares (``foreachBatch``: the user's function);
-4. the manifest is committed: before this nothing has happened, after it everything has;
+4. the lease is still ours, and the manifest is committed: before this nothing has happened, after it
+   everything has;
 5. the sink publishes; old files are deleted; Spark commits its offsets when we return.
 
 A crash before 4 leaves files that nobody names; the epoch runs again with the same rows. A crash after 4
@@ -21,24 +22,27 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from midstream.engine.program import Program
-from midstream.errors import CheckpointError, MidstreamError
+from midstream.errors import CheckpointError, MidstreamError, error_from
 from midstream.protocol.coordinator import Coordinator, expendable
 from midstream.protocol.events import events_of
 from midstream.protocol.report import Report, add_reports
 from midstream.spark.progress import describe_epoch
 from midstream.spark.sinks import Sink
-from midstream.spark.tasks import MESSAGE, REPORT, stage_task
+from midstream.spark.tasks import ERROR, MESSAGE, REPORT, stage_task
 from midstream.state.manifest import Manifest
+from midstream.storage.lease import Lease
 from midstream.storage.manifests import commit_manifest, forget_manifests
 from midstream.storage.output import ParquetWriter
 from midstream.storage.slices import FOLDER as SLICES
 from midstream.storage.store import Store
 
 PROGRESS_KEPT = 100
+PUBLISHED = "published"
 _log = logging.getLogger("midstream")
 
 
@@ -52,13 +56,14 @@ class Driver:
         store: Store,
         sink: Sink,
         writer: ParquetWriter,
-        name: str | None,
+        lease: Lease,
     ) -> None:
         self.coordinator = coordinator
         self.manifest = manifest
         self.progress: deque[dict[str, Any]] = deque(maxlen=PROGRESS_KEPT)
         self.error: MidstreamError | None = None
-        self.identity: dict[str, str | None] = {"name": name}
+        self.identity: dict[str, str | None] = {}
+        self.lease = lease
         self._store = store
         self._sink = sink
         self._writer = writer
@@ -70,6 +75,11 @@ class Driver:
         except MidstreamError as error:
             self.error = error
             raise
+
+    @property
+    def keeps_late_rows(self) -> bool:
+        """Whether late rows are written, which then need all their columns."""
+        return self._writer.late_table is not None
 
     def recover(self) -> None:
         """On start: finish publishing the last epoch, and clear away what was never committed."""
@@ -93,6 +103,7 @@ class Driver:
                 got=batch_id,
                 hint="the folder 'spark' of the checkpoint does not belong to its manifests; restore both",
             )
+        self.lease.check()
         clock = _Clock()
         program = self.coordinator.program(before)
         report = clock.time("step", partial(self._run, program, batch))
@@ -100,6 +111,7 @@ class Driver:
         prepare = partial(self._sink.prepare, batch.sparkSession, batch_id, results)
         clock.time("sink", prepare)
         after = self.coordinator.commit(before, program, report)
+        self.lease.check()
         clock.time("commit", partial(commit_manifest, self._store, after))
         self.manifest = after
         clock.time("publish", partial(self._publish, after))
@@ -118,14 +130,25 @@ class Driver:
             task = stage_task(program, stage, self._store, self._writer)
             rows = rows.repartitionById(partitions, F.col("partition")).mapInArrow(task, MESSAGE)
         with _one_job(batch.sparkSession):
-            reports = rows.filter(F.col("input") == REPORT).select("blob").collect()
-        return add_reports(bytes(row.blob) for row in reports)
+            messages = rows.filter(F.col("input").isin(REPORT, ERROR)).select("input", "blob").collect()
+        for message in messages:
+            if message.input == ERROR:
+                raise error_from(msgspec.json.decode(message.blob))
+        return add_reports(bytes(message.blob) for message in messages)
 
     def _publish(self, manifest: Manifest) -> None:
+        """Publish what an epoch staged, once: readers may have moved files away since."""
+        marker = f"{PUBLISHED}/{manifest.epoch:012d}"
+        markers = self._store.list(PUBLISHED)
+        if marker in markers or manifest.epoch < 0:
+            return
         results = [output for output in manifest.outputs if output.table == "results"]
         self._sink.publish(manifest.epoch, results)
         if self._writer.late_table is not None:
             self._writer.late_table.publish(o for o in manifest.outputs if o.table == "late")
+        self._store.put(marker, b"")
+        for name in markers:
+            self._store.delete(name)
 
     def _clean(self, before: Manifest, after: Manifest) -> None:
         for name in expendable(before, after):

@@ -15,6 +15,7 @@ from midstream.plan.explain import explain
 from midstream.plan.layout import lay_out
 from midstream.plan.tree import parse_plan
 from midstream.query.query import Query, build_query
+from midstream.query.sql import split_name
 from midstream.query.stream import Stream, check_name, resolve_path
 from midstream.query.types import show_type
 from midstream.spark.schema import arrow_schema
@@ -63,7 +64,7 @@ class Join:
                 hint="read it with spark.readStream",
             )
         schema = arrow_schema(name, df)
-        ref = resolve_path(name, schema, tuple(time.split(".")))
+        ref = resolve_path(name, schema, (time,) if time in schema.names else split_name(time))
         stream = Stream(name, schema, ref, duration(lateness, f"the lateness of {name}"))
         if not types.is_timestamp(stream.type_of(ref)):
             raise QueryError(

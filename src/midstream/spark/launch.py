@@ -15,14 +15,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.engine.encode import Encoder, SourceColumn, make_encoder, time_column
 from midstream.errors import OptionError
 from midstream.plan.default import default_plan
+from midstream.plan.layout import column_name
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.settings import Settings, describe, must_agree
 from midstream.query.query import Query
+from midstream.query.stream import ColumnRef
 from midstream.spark.driver import Driver
 from midstream.spark.options import Options
 from midstream.spark.query import JoinStreamingQuery
@@ -30,6 +33,7 @@ from midstream.spark.schema import cast_name
 from midstream.spark.sinks import ForeachBatchSink, MemorySink, ParquetSink, Sink, show_batch
 from midstream.spark.tasks import MESSAGE, encode_task
 from midstream.state.manifest import Manifest
+from midstream.storage.lease import take_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.manifests import newest_manifest
 from midstream.storage.output import OutputTable, ParquetWriter
@@ -58,17 +62,45 @@ def launch(
     coordinator, manifest = _open(spark, query, store, options)
     target = _sink(spark, query, sink, options, manifest, checkpoint, name)
     late_path = options.text("lateRows")
+    if late_path is not None and late_path == options.text("path"):
+        raise OptionError("lateRows must be another folder than path", got=late_path)
     late = OutputTable("late", late_path, manifest.id[:8]) if late_path else None
-    writer = ParquetWriter(target.table, late, query.output_schema)
-    driver = Driver(coordinator, manifest, store, target, writer, name)
-    driver.recover()
+    writer = ParquetWriter(target.table, late, query.output_schema, _late_columns(query))
+    lease = take_lease(store, uuid.uuid4().hex[:8])
+    try:
+        driver = Driver(coordinator, newest_manifest(store) or manifest, store, target, writer, lease)
+        driver.recover()
+        running = _start(spark, driver, frames, f"{checkpoint}/spark", trigger, name)
+    except BaseException:
+        lease.release()
+        raise
+    lease.keep(lambda: running.isActive)
+    return JoinStreamingQuery(running, driver)
+
+
+def _late_columns(query: Query) -> dict[str, dict[str, str]]:
+    return {
+        s.name: {column_name(ColumnRef(s.name, (name,))): name for name in s.schema.names}
+        for s in query.streams
+    }
+
+
+def _start(
+    spark: SparkSession,
+    driver: Driver,
+    frames: Mapping[str, DataFrame],
+    checkpoint: str,
+    trigger: Trigger,
+    name: str | None,
+) -> StreamingQuery:
+    """Hand Spark the sources, and the driver to call with each micro-batch of them."""
     _use_this_python(spark)
-    rows = _sources(coordinator, frames, whole_rows=late is not None)
-    start = rows.writeStream.foreachBatch(driver).option("checkpointLocation", f"{checkpoint}/spark")
+    rows = _sources(driver.coordinator, frames, whole_rows=driver.keeps_late_rows)
+    start = rows.writeStream.foreachBatch(driver).option("checkpointLocation", checkpoint)
     start = start.trigger(**trigger) if trigger else start
     running = (start.queryName(name) if name else start).start()
-    driver.identity |= {"id": running.id, "runId": running.runId}
-    return JoinStreamingQuery(running, driver)
+    driver.identity |= {"id": running.id, "runId": running.runId, "name": name}
+    return running
 
 
 def _checkpoint(sink: SinkChoice, options: Options) -> str:

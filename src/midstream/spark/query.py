@@ -81,9 +81,13 @@ class JoinStreamingQuery:
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
         """Wait until the query ends; if it ends by an error, raise it."""
         try:
-            return self._query.awaitTermination(timeout)
+            ended = self._query.awaitTermination(timeout)
         except StreamingQueryException as error:
+            self._driver.lease.release()
             raise self._driver.error or error from None
+        if ended is not False:
+            self._driver.lease.release()
+        return ended
 
     def processAllAvailable(self) -> None:  # noqa: N802  # Spark's name
         """Wait until everything that the sources have now is processed and committed."""
@@ -95,6 +99,7 @@ class JoinStreamingQuery:
     def stop(self) -> None:
         """Stop the query; started again with the same checkpoint it goes on from here."""
         self._query.stop()
+        self._driver.lease.release()
 
     def exception(self) -> Exception | None:
         """The error that ended the query, or None."""

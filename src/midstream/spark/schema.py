@@ -5,43 +5,73 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from midstream.errors import QueryError
 from midstream.query.types import show_type
+
+_STORED = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 
 def arrow_schema(stream: str, df: DataFrame) -> pa.Schema:
     """The columns of a DataFrame in Arrow's types; one that Arrow cannot carry is an error."""
     fields: list[pa.Field] = []
-    seen: set[str] = set()
     for field in df.schema.fields:
-        if field.name.lower() in seen:
+        if field.name.lower() in {seen.name.lower() for seen in fields}:
             raise QueryError("a stream must have columns with different names", got=f"{stream}.{field.name}")
-        seen.add(field.name.lower())
-        if isinstance(field.dataType, StringType) and field.dataType.collation != "UTF8_BINARY":
-            raise QueryError(
-                "text must be compared byte by byte",
-                got=f"{stream}.{field.name} with collation {field.dataType.collation}",
-                hint="cast it to string in the DataFrame",
-            )
-        try:
-            kind = to_arrow_type(field.dataType, timezone="UTC")
-            pa.schema([(field.name, kind)]).empty_table()
-        except Exception as error:
-            raise QueryError(
-                "every column must have a type that can be stored",
-                got=f"{stream}.{field.name} of type {field.dataType.simpleString()}",
-                hint="drop or cast it in the DataFrame",
-            ) from error
-        if pa.types.is_duration(kind) or pa.types.is_time(kind):
-            raise QueryError(
-                "every column must have a type that Parquet keeps",
-                got=f"{stream}.{field.name} of type {field.dataType.simpleString()}",
-                hint="drop or cast it in the DataFrame",
-            )
-        fields.append(pa.field(field.name, kind))
+        _check(f"{stream}.{field.name}", field.dataType)
+        fields.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
     return pa.schema(fields)
+
+
+def _check(column: str, kind: DataType) -> None:
+    """Refuse what would be stored or compared as something else, however deep inside a column."""
+    if isinstance(kind, StringType) and kind.collation != "UTF8_BINARY":
+        raise QueryError(
+            "text must be compared byte by byte",
+            got=f"{column} with collation {kind.collation}",
+            hint="cast it to string in the DataFrame",
+        )
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            _check(f"{column}.{field.name}", field.dataType)
+    elif isinstance(kind, ArrayType):
+        _check(f"{column}[]", kind.elementType)
+    elif isinstance(kind, MapType):
+        _check(f"{column}.key", kind.keyType)
+        _check(f"{column}.value", kind.valueType)
+    elif not isinstance(kind, _STORED):
+        raise QueryError(
+            "every column must have a type that Arrow and Parquet keep as it is",
+            got=f"{column} of type {kind.simpleString()}",
+            hint="drop or cast it in the DataFrame",
+        )
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

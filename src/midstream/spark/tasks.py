@@ -10,18 +10,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
 from midstream.engine.encode import Encoder
 from midstream.engine.program import InputCount, Program
-from midstream.errors import InternalError
+from midstream.errors import InternalError, MidstreamError, error_fields
 from midstream.protocol.report import Report, encode_report
 from midstream.storage.partition import OutputWriter, run_partition
 from midstream.storage.store import Store
 
 MESSAGE = "partition int, origin int, input string, null_keys long, blob binary"
 REPORT = "#report"
+ERROR = "#error"
 
 _ARROW = pa.schema(
     [
@@ -98,7 +100,12 @@ def stage_task(
                     null_key=message.null_keys
                 )
         unpacked = time.perf_counter()
-        report, outgoing = run_partition(program, stage, partition, arrivals, store, writer)
+        try:
+            report, outgoing = run_partition(program, stage, partition, arrivals, store, writer)
+        except MidstreamError as error:
+            # As a message it reaches the driver as what it is; Spark would pass on a text, after retries.
+            yield _batch(Message(partition, partition, ERROR, 0, msgspec.json.encode(error_fields(error))))
+            return
         report += Report(counts=counts, millis={"receive": 1000 * (unpacked - begin)})
         for rows in outgoing:
             for piece in _pieces(rows.table):

@@ -32,7 +32,7 @@ class LocalStore:
 
     def sync(self, folder: str) -> None:
         """The bytes of a file reach the disk when it is written; this is for the names."""
-        _sync_folder(self._path(folder))
+        sync_folder(self._path(folder))
 
     def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
         """Write to a temporary name, then link: a link never replaces."""
@@ -43,7 +43,7 @@ class LocalStore:
             return False
         finally:
             temporary.unlink()
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         return True
 
     def read(self, name: str) -> pa.Buffer:
@@ -94,7 +94,8 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder last."""
     if not folder.is_dir():
         return
     descriptor = os.open(folder, os.O_RDONLY)

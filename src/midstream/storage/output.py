@@ -7,6 +7,7 @@ or not at all, and only rows of committed epochs.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from midstream.engine.encode import time_column
 from midstream.errors import CheckpointError
 from midstream.query.types import TIMESTAMP
 from midstream.state.manifest import OutputFile
+from midstream.storage.local import sync_folder
 
 STAGED = "_staged"
 
@@ -45,13 +47,16 @@ class OutputTable:
     query: str
     """A short id of the query, so that several may write into one folder."""
 
-    def stage(self, epoch: int, partition: int, rows: pa.Table) -> OutputFile:
-        """Write rows where no reader looks."""
-        published = f"part-{epoch:010d}-{partition:05d}-{self.query}.parquet"
-        staged = f"{self.query}-{epoch:010d}-{partition:05d}-{uuid.uuid4().hex}"
+    def stage(self, epoch: int, place: str, rows: pa.Table) -> OutputFile:
+        """Write rows where no reader looks; ``place`` tells apart what an epoch writes."""
+        published = f"part-{epoch:010d}-{place}-{self.query}.parquet"
+        staged = f"{self.query}-{epoch:010d}-{place}-{uuid.uuid4().hex}"
         folder = Path(self.path, STAGED)
         folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows, folder / staged)
+        with (folder / staged).open("xb") as file:
+            pq.write_table(rows, file)
+            file.flush()
+            os.fsync(file.fileno())
         return OutputFile(self.table, staged, published, rows.num_rows)
 
     def staged_path(self, output: OutputFile) -> str:
@@ -68,8 +73,10 @@ class OutputTable:
                 raise CheckpointError(
                     "results of a committed epoch must be there to publish",
                     got=f"neither {staged} nor {target}",
-                    hint="somebody removed them; restore the folder, or start a new query",
+                    hint="if the folder was moved, give its new path; otherwise restore it",
                 )
+        if Path(self.path).is_dir():
+            sync_folder(Path(self.path))
 
     def published(self) -> list[str]:
         """The paths of all files that this query has published."""
@@ -98,6 +105,8 @@ class ParquetWriter:
     results_table: OutputTable
     late_table: OutputTable | None
     schema: pa.Schema
+    late_columns: Mapping[str, Mapping[str, str]]
+    """For each stream: the columns of a late row as they travel, and as the user knows them."""
 
     def results(self, epoch: int, partition: int, table: pa.Table | None) -> list[OutputFile]:
         """One file per partition that has results; the very first epoch leaves a file in any case.
@@ -106,23 +115,24 @@ class ParquetWriter:
         """
         if table is None and (epoch, partition) == (0, 0):
             table = self.schema.empty_table()
-        return [] if table is None else [self.results_table.stage(epoch, partition, table)]
+        return [] if table is None else [self.results_table.stage(epoch, f"{partition:05d}", table)]
 
-    def late(self, epoch: int, partition: int, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
-        """One file for the late rows of all streams."""
+    def late(
+        self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
+    ) -> list[OutputFile]:
+        """One file for the late rows of all streams that enter a fragment."""
         if self.late_table is None:
             return []
-        table = pa.concat_tables([late_rows(epoch, name, part) for name, part in rows.items()])
-        return [self.late_table.stage(epoch, partition, table)]
+        parts = [late_rows(epoch, name, part, self.late_columns[name]) for name, part in rows.items()]
+        place = f"{partition:05d}-{fragment:03d}"
+        return [self.late_table.stage(epoch, place, pa.concat_tables(parts))]
 
 
-def late_rows(epoch: int, stream: str, rows: pa.Table) -> pa.Table:
+def late_rows(epoch: int, stream: str, rows: pa.Table, columns: Mapping[str, str]) -> pa.Table:
     """Late rows of a stream in the columns that all streams share; the row itself as JSON."""
     time = rows.column(time_column(stream))
-    frame = pl.from_arrow(rows.select([n for n in rows.column_names if n.startswith(f"{stream}.")]))
-    if not isinstance(frame, pl.DataFrame):
-        raise TypeError("a table becomes a frame")
-    fields = [_for_json(frame, name).alias(name.removeprefix(f"{stream}.")) for name in frame.columns]
+    frame = pl.DataFrame({name: pl.from_arrow(rows.column(sent)) for sent, name in columns.items()})
+    fields = [_for_json(frame, name) for name in frame.columns]
     as_json = frame.select(pl.struct(fields).struct.json_encode()).to_series()
     return pa.table(
         [

@@ -31,8 +31,10 @@ class OutputWriter(Protocol):
     def results(self, epoch: int, partition: int, table: pa.Table | None) -> list[OutputFile]:
         """Stage results; None if the partition has none."""
 
-    def late(self, epoch: int, partition: int, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
-        """Stage rows that were late, by stream."""
+    def late(
+        self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
+    ) -> list[OutputFile]:
+        """Stage rows that came to a fragment late, by stream."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def run_partition(
         joined = time.perf_counter()
         slices = tuple(write_slice(store, new) for new in step.slices)
         written = time.perf_counter()
-        outputs = writer.late(program.epoch, partition, step.late) if step.late else []
+        outputs = writer.late(program.epoch, fragment.id, partition, step.late) if step.late else []
         if fragment.parent is None:
             outputs += writer.results(program.epoch, partition, step.results)
         done = time.perf_counter()

@@ -34,9 +34,9 @@ def _moment(zone: Any) -> tuple[datetime, ...]:
     return tuple(day.replace(tzinfo=zone) for day in days)
 
 
-_SMALL = (1, 0, -1, 2, 100)
-_EXACT = tuple(map(Decimal, ("1", "0", "-1", "2", "100")))
-_FLOATS = (1.0, 0.0, float("nan"), -0.0, -1.0, 1.5, float("inf"), 2.0**53)
+_SMALL = (0, 1, -1, 2, 100)
+_EXACT = tuple(map(Decimal, ("0", "1", "-1", "2", "100")))
+_FLOATS = (0.0, -0.0, float("nan"), 1.0, -1.0, 1.5, float("inf"), 2.0**53)
 _DAYS = (date(2024, 1, 1), date(2024, 3, 31), date(1969, 12, 31))
 
 DOMAINS = (
@@ -57,7 +57,7 @@ DOMAINS = (
             (pa.float64(), _FLOATS),
             (pa.float32(), _FLOATS),
             (pa.int32(), _SMALL),
-            (pa.int64(), (*_SMALL, 2**53)),
+            (pa.int64(), (*_SMALL, 2**53, 2**53 + 1)),
             (pa.decimal128(5, 2), (*_EXACT, Decimal("1.50"))),
         ),
     ),
@@ -75,6 +75,7 @@ DOMAINS = (
         (
             (pa.date32(), _DAYS),
             (pa.timestamp("us", tz="UTC"), _moment(UTC)),
+            (pa.timestamp("us"), _moment(None)),
         ),
     ),
 )  # fmt: skip

@@ -67,5 +67,5 @@ def _row(number: int, line: bytes, epoch: int, keys: Sequence[KeyColumn]) -> dic
 
 
 def _pick(values: Sequence[Any], byte: int) -> Any:
-    """The first value more often than the others, so that rows of many streams meet."""
-    return values[byte // 4 % len(values) if byte % 4 == 3 else 0]
+    """The first values more often than the others, so that rows of many streams meet."""
+    return values[(0, 0, 1, byte // 4 % len(values))[byte % 4]]

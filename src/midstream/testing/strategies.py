@@ -89,10 +89,11 @@ def cases(
     max_epochs: int = 6,
     residuals: bool = True,
     max_results: int = MAX_RESULTS,
+    domains: Sequence[Domain] = DOMAINS,
 ) -> Case:
-    """Any query, plan, settings and epochs."""
+    """Any query, plan, settings and epochs; ``domains`` are the kinds of keys that it may have."""
     names = NAMES[: draw(st.integers(2, max_streams))]
-    keys, equalities = draw(key_columns(names))
+    keys, equalities = draw(key_columns(names, domains))
     streams = [_stream(draw, name, keys[name]) for name in names]
     query = build_query(
         streams,
@@ -119,7 +120,9 @@ _durations = st.sampled_from([25, 100, 50, 1000, 10, 0]).map(lambda s: Micros(s 
 
 
 @st.composite
-def key_columns(draw: st.DrawFn, names: Sequence[str]) -> tuple[dict[str, list[KeyColumn]], list[str]]:
+def key_columns(
+    draw: st.DrawFn, names: Sequence[str], domains: Sequence[Domain] = DOMAINS
+) -> tuple[dict[str, list[KeyColumn]], list[str]]:
     """A connected graph of equalities, and the key columns that they need."""
     columns: dict[str, list[KeyColumn]] = {name: [] for name in names}
     domain_of: dict[tuple[str, int], Domain] = {}
@@ -140,7 +143,7 @@ def key_columns(draw: st.DrawFn, names: Sequence[str]) -> tuple[dict[str, list[K
 
     def edge(a: str, b: str) -> None:
         used = [d for (n, _), d in domain_of.items() if n in (a, b)]
-        fresh = st.sampled_from(DOMAINS)
+        fresh = st.sampled_from(domains)
         domain = draw(st.sampled_from(used) | fresh if used else fresh)
         ends = [(n, columns[n][column(n, domain)]) for n in (a, b)]
         equalities.append(" = ".join(".".join((n, *c.path)) for n, c in ends))

@@ -1,0 +1,48 @@
+"""``midstream demo``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from midstream.cli.failures import FAILED
+from midstream.errors import OptionError
+
+
+def demo(
+    epochs: Annotated[int, typer.Option(min=1, help="Micro-batches.")] = 16,
+    rows: Annotated[int, typer.Option(min=5, help="Input rows per epoch, over all five streams.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed makes up other rows.")] = 1,
+    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[2]",
+    output: Annotated[
+        Path | None,
+        typer.Option(help="A new or empty folder for everything.", show_default="a temporary one"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the outcome as JSON.")] = False,
+    picture: Annotated[Path | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Join five streams of a grocery service on Spark, and check the results with DuckDB.
+
+    Progress goes to the standard error, the outcome to the standard output. The exit code is 1 if the
+    results are not those of DuckDB.
+    """
+    if importlib.util.find_spec("duckdb") is None:
+        raise OptionError("the demo must have DuckDB to check itself", hint="install midstream[demo]")
+    from midstream.demo.report import for_people, for_programs, save_picture
+    from midstream.demo.run import Demo, run
+    from midstream.demo.show import View
+
+    outcome = run(Demo(epochs, rows, seed, master, output), View(Console(stderr=True)))
+    if picture is not None:
+        save_picture(outcome, picture)
+    if as_json:
+        typer.echo(json.dumps(for_programs(outcome), indent=2))
+    else:
+        Console().print(for_people(outcome), soft_wrap=True)
+    if outcome.verdict.problem is not None:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,91 @@
+"""What the demo says at the end: for people, for programs, and as a picture for the manual."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.terminal_theme import TerminalTheme
+from rich.text import Text
+
+from midstream.demo.run import Outcome
+from midstream.demo.show import epoch_table
+
+VERSION = 1
+_MIN_WIDTH = 104
+_THEME = TerminalTheme(
+    (22, 27, 34),
+    (214, 220, 228),
+    [
+        (72, 79, 88),
+        (255, 123, 114),
+        (126, 211, 133),
+        (229, 192, 123),
+        (121, 184, 255),
+        (188, 140, 255),
+        (118, 207, 217),
+        (214, 220, 228),
+    ],
+)
+# The font that Rich asks for would be fetched from elsewhere; every system has a good one of its own.
+_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+_FONTS = "ui-monospace, Menlo, Consolas, DejaVu Sans Mono"
+
+
+def for_programs(outcome: Outcome) -> dict[str, Any]:
+    """The outcome as JSON has it; ``version`` grows when a field goes or changes its meaning."""
+    return {
+        "version": VERSION,
+        "equal": outcome.verdict.problem is None,
+        "problem": outcome.verdict.problem,
+        "results": outcome.verdict.results,
+        "expected": outcome.verdict.expected,
+        "rows": sum(epoch.rows for epoch in outcome.epochs),
+        "late": sum(epoch.late for epoch in outcome.epochs),
+        "nullKeys": sum(epoch.null_keys for epoch in outcome.epochs),
+        "epochs": len(outcome.epochs),
+        "seconds": {name: round(value, 3) for name, value in outcome.seconds.items()},
+        "seed": outcome.demo.seed,
+        "folder": str(outcome.folder),
+    }
+
+
+def for_people(outcome: Outcome) -> RenderableType:
+    """The plan, the verdict, and where to look further."""
+    results = outcome.folder / "results"
+    return Group(
+        Text(outcome.explanation),
+        Text(),
+        _verdict(outcome),
+        Text(),
+        Text(f"Streams, results, late rows and checkpoint are in {outcome.folder}. To read the results:"),
+        Text(f"  spark.read.parquet({str(results)!r})", style="cyan"),
+        Text(f"  duckdb.sql(\"FROM '{results}/*.parquet'\")", style="cyan"),
+    )
+
+
+def save_picture(outcome: Outcome, path: Path) -> None:
+    """Draw the last screen of the demo as SVG."""
+    tree = Text(outcome.explanation.split("\n\n")[1])
+    width = max(_MIN_WIDTH, *(len(line) for line in tree.plain.split("\n")))
+    console = Console(record=True, file=io.StringIO(), width=width, color_system="truecolor")
+    console.print(Text("$ midstream demo\n", style="dim"))
+    console.print(epoch_table(outcome.epochs, len(outcome.epochs), width))
+    console.print(tree, Text(), _verdict(outcome), sep="\n")
+    picture = console.export_svg(title="midstream demo", theme=_THEME)
+    path.write_text(_FONT.sub("", picture).replace("Fira Code", _FONTS), encoding="utf-8")
+
+
+def _verdict(outcome: Outcome) -> Text:
+    good = outcome.verdict.problem is None
+    rows = sum(epoch.rows for epoch in outcome.epochs)
+    colour = "green" if good else "red"
+    line = Text.assemble(
+        ("✔ " if good else "✘ ", f"bold {colour}"),
+        (str(outcome.verdict), f"bold {colour}"),
+        (f"  ({rows:,} rows in, {sum(outcome.seconds.values()):.0f} s with everything)", "dim"),
+    )
+    return line if good else Text.assemble(line, "\n", str(outcome.verdict.problem))

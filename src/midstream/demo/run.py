@@ -1,0 +1,119 @@
+"""The demo from start to end: make streams up, join them on Spark, check the results with DuckDB."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from midstream.demo import data
+from midstream.demo.check import Verdict, check_results
+from midstream.demo.query import fulfilment
+from midstream.demo.session import spark_session
+from midstream.demo.show import Epoch, View
+from midstream.errors import OptionError
+from midstream.query.query import Query
+from midstream.spark.query import JoinStreamingQuery
+
+_GLANCE = 0.1  # seconds between two looks at the query
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo is asked to do."""
+
+    epochs: int
+    rows: int
+    """Input rows per epoch, over all streams; about as many."""
+    seed: int
+    master: str
+    output: Path | None
+    """A new or empty folder; None for a temporary one."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it."""
+
+    demo: Demo
+    folder: Path
+    """Of the streams, the results, the late rows, the checkpoint and what Spark leaves."""
+    epochs: tuple[Epoch, ...]
+    explanation: str
+    verdict: Verdict
+    seconds: dict[str, float]
+    """What took how long."""
+
+
+def run(demo: Demo, view: View) -> Outcome:
+    """Run the demo and show it."""
+    folder = _folder(demo.output)
+    clock = _Clock()
+    with view.running():
+        view.doing(f"making up {demo.epochs} epochs of about {demo.rows:,} rows")
+        data.write(data.generate(demo.epochs, demo.rows, demo.seed), folder / "streams")
+        clock.lap("generate")
+        query, explanation = _join(demo, folder, view, clock)
+        view.doing("computing the same join with DuckDB")
+        verdict = check_results(query, data.read(folder / "streams"), folder / "results")
+        clock.lap("check")
+    return Outcome(demo, folder, tuple(view.epochs), explanation, verdict, clock.laps)
+
+
+def _join(demo: Demo, folder: Path, view: View, clock: _Clock) -> tuple[Query, str]:
+    """Run the join to its end; the query, and how it was run."""
+    view.doing("starting Spark")
+    with spark_session(demo.master, folder / "spark") as spark:
+        join = fulfilment(spark, folder / "streams")
+        clock.lap("start")
+        view.doing("joining")
+        running = (
+            join.writeStream.format("parquet")
+            .option("path", str(folder / "results"))
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .option("lateRows", str(folder / "late"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            _watch(running, view)
+        finally:
+            running.stop()
+        clock.lap("join")
+        return join.query(), running.explanation()
+
+
+def _watch(running: JoinStreamingQuery, view: View) -> None:
+    """Show each epoch soon after it is done, until the query ends."""
+    active = True
+    while active:
+        time.sleep(_GLANCE)
+        active = running.isActive
+        for progress in running.recentProgress:
+            view.epoch(progress)
+    running.awaitTermination()
+
+
+def _folder(output: Path | None) -> Path:
+    if output is None:
+        return Path(tempfile.mkdtemp(prefix="midstream-demo-"))
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise OptionError(
+            "the output must be a new or an empty folder", got=output, hint="name another, or remove it"
+        )
+    output.mkdir(parents=True, exist_ok=True)
+    return output.absolute()
+
+
+class _Clock:
+    """Times what is done one after the other."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = now - self._last
+        self._last = now

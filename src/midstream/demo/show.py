@@ -1,0 +1,150 @@
+"""What the demo shows while it runs: a table that grows on a terminal, a line per epoch elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+TITLE = "orders · payments · picks · shipments · deliveries, within 2 hours"
+_BAR = 20
+_WIDE = 104  # columns that a terminal must have to show the bars
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What happened in an epoch, as far as the demo shows it."""
+
+    number: int
+    clock: str
+    """How far the slowest stream has come, in event time."""
+    rows: int
+    late: int
+    null_keys: int
+    """Rows that cannot meet any other."""
+    results: int
+    state_rows: int
+    state_bytes: int
+    millis: int
+
+    @classmethod
+    def of(cls, progress: Mapping[str, Any]) -> Epoch:
+        """The epoch that a query's progress describes."""
+        marks = [mark for mark in progress["watermark"].values() if mark is not None]
+        return cls(
+            number=progress["batchId"],
+            clock=min(marks)[11:16] if marks else "",
+            rows=progress["numInputRows"],
+            late=progress["numLateRows"],
+            null_keys=progress["numNullKeyRows"],
+            results=progress["numOutputRows"],
+            state_rows=sum(state["rows"] for state in progress["state"].values()),
+            state_bytes=progress["stateBytesActive"],
+            millis=progress["durationMs"]["total"],
+        )
+
+    @property
+    def speed(self) -> int:
+        """Rows per second."""
+        return 1000 * self.rows // max(1, self.millis)
+
+    def __str__(self) -> str:
+        return (
+            f"epoch {self.number:>3}  {self.clock}  {self.rows:>9,} rows  {self.late:>6,} late  "
+            f"{self.results:>9,} results  state {self.state_rows:>10,} rows {_megabytes(self):>9}  "
+            f"{self.millis:>6,} ms"
+        )
+
+
+class View:
+    """Shows the demo on a console as it goes."""
+
+    def __init__(self, console: Console) -> None:
+        self.epochs: list[Epoch] = []
+        self._console = console
+        self._doing = ""
+        self._spinner = Spinner("dots", style="cyan")
+
+    @contextmanager
+    def running(self) -> Iterator[View]:
+        """Show what is done inside; the table stays when it is over."""
+        if not self._console.is_terminal:
+            yield self
+            return
+        with Live(get_renderable=self._screen, console=self._console, refresh_per_second=10):
+            yield self
+            self._doing = ""
+
+    def doing(self, what: str) -> None:
+        """Say what is going on."""
+        self._doing = what
+        if not self._console.is_terminal:
+            self._console.print(what, soft_wrap=True, highlight=False)
+
+    def epoch(self, progress: Mapping[str, Any]) -> None:
+        """Show one more epoch, unless it was shown."""
+        epoch = Epoch.of(progress)
+        if self.epochs and epoch.number <= self.epochs[-1].number:
+            return
+        self.epochs.append(epoch)
+        if not self._console.is_terminal:
+            self._console.print(str(epoch), soft_wrap=True, highlight=False)
+
+    def _screen(self) -> RenderableType:
+        room = max(1, self._console.height - 8)
+        parts: list[RenderableType] = (
+            [epoch_table(self.epochs, room, self._console.width)] if self.epochs else []
+        )
+        if self._doing:
+            self._spinner.update(text=Text(self._doing))
+            parts.append(self._spinner)
+        return Group(*parts)
+
+
+def epoch_table(epochs: Sequence[Epoch], room: int, width: int) -> Table:
+    """A table of the last epochs, at most ``room`` of them, with totals of all."""
+    table = Table(title=TITLE, title_style="bold", box=box.SIMPLE_HEAD, show_footer=True, pad_edge=False)
+    rows, late, results, millis = (
+        sum(getattr(epoch, name) for epoch in epochs) for name in ("rows", "late", "results", "millis")
+    )
+    for name, style, total in (
+        ("epoch", "dim", "total"),
+        ("watermark", "cyan", ""),
+        ("rows in", "", f"{rows:,}"),
+        ("late", "yellow", f"{late:,}"),
+        ("results", "bold green", f"{results:,}"),
+        ("time", "", f"{millis / 1000:.1f} s"),
+        ("rows/s", "", f"{1000 * rows // max(1, millis):,}"),
+        ("state", "", ""),
+    ):
+        table.add_column(name, total, style=style, justify="right", no_wrap=True)
+    wide = width >= _WIDE
+    if wide:
+        table.add_column("", no_wrap=True, style="magenta")
+    largest = max(epoch.state_bytes for epoch in epochs)
+    for epoch in epochs[-room:]:
+        bar = "━" * round(_BAR * epoch.state_bytes / max(1, largest))
+        table.add_row(
+            str(epoch.number),
+            epoch.clock,
+            f"{epoch.rows:,}",
+            f"{epoch.late:,}",
+            f"{epoch.results:,}",
+            f"{epoch.millis:,} ms",
+            f"{epoch.speed:,}",
+            _megabytes(epoch),
+            *([bar] if wide else []),
+        )
+    return table
+
+
+def _megabytes(epoch: Epoch) -> str:
+    return f"{epoch.state_bytes / 1e6:.1f} MB"

@@ -1,0 +1,40 @@
+"""The whole demo, small, through the command line."""
+
+import re
+import subprocess
+import sys
+
+import duckdb
+import pytest
+from rich.console import Console
+
+from midstream.demo.run import Demo, run
+from midstream.demo.show import View
+from midstream.errors import OptionError
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_demo_ends_well_and_leaves_results_that_others_can_read(tmp_path):
+    folder = tmp_path / "demo"
+    program = "from midstream.cli.main import app; app()"
+    command = [sys.executable, "-c", program, "demo", "--epochs", "4", "--rows", "3000"]
+    done = subprocess.run([*command, "--output", folder], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"([\d,]+) results, equal to DuckDB's batch join", done.stdout)
+    assert found, done.stdout
+    count = int(found[1].replace(",", ""))
+    assert count > 100
+    assert len(duckdb.read_parquet(f"{folder}/results/*.parquet")) == count
+    late = duckdb.read_parquet(f"{folder}/late/*.parquet")
+    assert set(late.project("reason").fetchall()) == {("late",)}
+    epochs = [line for line in done.stderr.splitlines() if line.startswith("epoch")]
+    assert len(epochs) == 4
+    # Nothing of Spark's own chatter reaches the terminal.
+    assert "WARN" not in done.stdout + done.stderr
+
+
+def test_the_output_is_never_mixed_with_what_is_there(tmp_path):
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(OptionError, match="empty folder"):
+        run(Demo(1, 5, 0, "local[1]", tmp_path), View(Console()))

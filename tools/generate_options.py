@@ -1,0 +1,33 @@
+"""Writes the guide's table of options from the one that the writer checks against.
+
+Run it after a change of `midstream.spark.options`; a test fails while the guide is behind.
+"""
+
+import re
+from pathlib import Path
+
+from midstream.spark.options import OPTIONS, Option
+
+GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
+
+_BETWEEN = re.compile(r"(<!-- options: begin.*?-->\n).*?(<!-- options: end -->)", re.DOTALL)
+
+
+def options_table(options: tuple[Option, ...] = OPTIONS) -> str:
+    """The options as a Markdown table."""
+    lines = ["| option | default | meaning |", "| --- | --- | --- |"]
+    for option in options:
+        cells = (f"`{option.name}`", option.default, option.meaning)
+        lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def with_options(page: str) -> str:
+    """A page with the table between its markers brought up to date."""
+    if not _BETWEEN.search(page):
+        raise ValueError("the page must have <!-- options: begin --> and <!-- options: end -->")
+    return _BETWEEN.sub(lambda found: found[1] + options_table() + found[2], page)
+
+
+if __name__ == "__main__":
+    GUIDE.write_text(with_options(GUIDE.read_text(encoding="utf-8")), encoding="utf-8")
