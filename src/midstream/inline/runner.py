@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.engine.encode import SourceColumn, make_encoder, time_column
-from midstream.engine.program import InputCount
+from midstream.engine.program import InputCount, Program
 from midstream.plan.default import default_plan
 from midstream.plan.tree import Plan, parse_plan
-from midstream.protocol.coordinator import Coordinator, expendable
+from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings, describe, must_agree
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, OutputFile
-from midstream.storage.manifests import commit_manifest, forget_manifests, newest_manifest
+from midstream.storage.ledger import Ledger
+from midstream.storage.manifests import newest_manifest
 from midstream.storage.memory import MemoryStore
 from midstream.storage.partition import run_partition
-from midstream.storage.slices import FOLDER as SLICES
 from midstream.storage.store import Store
 
-
-@dataclass
-class _Collector:
-    """Keeps results and late rows instead of writing them."""
-
-    tables: list[pa.Table] = field(default_factory=list)
-    late_rows: list[tuple[str, pa.Table]] = field(default_factory=list)
-
-    def results(self, epoch: int, partition: int, table: pa.Table | None) -> list[OutputFile]:
-        if table is not None:
-            self.tables.append(table)
-        return []
-
-    def late(
-        self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
-    ) -> list[OutputFile]:
-        self.late_rows += rows.items()
-        return []
+Message = tuple[int, str, pa.Table]
+"""A target partition, the input that the rows belong to, and the rows."""
 
 
 class InlineJoin:
@@ -60,45 +43,83 @@ class InlineJoin:
         stored = newest_manifest(self.store)
         if stored is not None:
             chosen = parse_plan(stored.plan, query.names)
-        self.coordinator = Coordinator.of(query, settings, chosen or default_plan(query))
-        self.manifest: Manifest = stored or self.coordinator.first_manifest("inline")
-        must_agree(self.manifest.query, describe(query, settings))
+        coordinator = Coordinator.of(query, settings, chosen or default_plan(query))
+        manifest = stored or coordinator.first_manifest("inline")
+        must_agree(manifest.query, describe(query, settings))
+        self.coordinator = coordinator
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
+        self._ledger = Ledger(self.store, coordinator, manifest)
+        self._ledger.recover(_InlineShell(coordinator, self.store, {}))
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is committed."""
+        return self._ledger.manifest
 
     def epoch(self, arrivals: Mapping[str, pa.Table]) -> pa.Table:
         """Run one epoch over new rows by stream, commit it, and return its results."""
-        program = self.coordinator.program(self.manifest)
-        messages, report = self._encode(arrivals)
-        collector = _Collector()
+        shell = _InlineShell(self.coordinator, self.store, arrivals)
+        self.report = self._ledger.epoch(shell)
+        for name, table in shell.late_rows:
+            self.late[name].append(table)
+        return pa.concat_tables([self.query.output_schema.empty_table(), *shell.tables])
+
+
+class _InlineShell:
+    """One epoch as the ledger sees it; it is also the writer, and keeps what others would write."""
+
+    def __init__(self, coordinator: Coordinator, store: Store, arrivals: Mapping[str, pa.Table]) -> None:
+        self.tables: list[pa.Table] = []
+        self.late_rows: list[tuple[str, pa.Table]] = []
+        self._coordinator = coordinator
+        self._store = store
+        self._arrivals = arrivals
+
+    def run(self, program: Program) -> Report:
+        """Every stage in every partition, one after the other."""
+        messages, report = self._encode()
         for stage in range(program.layout.stages):
-            passed_on: list[tuple[int, str, pa.Table]] = []
-            for partition in range(self.coordinator.settings.partitions):
+            passed_on: list[Message] = []
+            for partition in range(self._coordinator.settings.partitions):
                 here: dict[str, list[pa.Table]] = {}
                 for target, name, table in messages:
                     if target == partition:
                         here.setdefault(name, []).append(table)
-                part, outgoing = run_partition(program, stage, partition, here, self.store, collector)
+                part, outgoing = run_partition(program, stage, partition, here, self._store, self)
                 report += part
                 passed_on += [(o.partition, o.input, o.table) for o in outgoing]
             messages += passed_on
-        after = self.coordinator.commit(self.manifest, program, report)
-        commit_manifest(self.store, after)
-        for name in expendable(self.manifest, after):
-            self.store.delete(f"{SLICES}/{name}")
-        forget_manifests(self.store, after.epoch)
-        self.manifest, self.report = after, report
-        for name, table in collector.late_rows:
-            self.late[name].append(table)
-        empty = self.query.output_schema.empty_table()
-        return pa.concat_tables([empty, *collector.tables])
+        return report
 
-    def _encode(self, arrivals: Mapping[str, pa.Table]) -> tuple[list[tuple[int, str, pa.Table]], Report]:
-        messages: list[tuple[int, str, pa.Table]] = []
+    def prepare(self, epoch: int, report: Report) -> None:
+        """Nobody takes results themselves."""
+
+    def publish(self, manifest: Manifest) -> None:
+        """Results are returned, not published."""
+
+    def sweep(self) -> None:
+        """Nothing is staged."""
+
+    def results(self, epoch: int, partition: int, table: pa.Table | None) -> list[OutputFile]:
+        """Keep results."""
+        self.tables += [table] if table is not None else []
+        return []
+
+    def late(
+        self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
+    ) -> list[OutputFile]:
+        """Keep late rows."""
+        self.late_rows += rows.items()
+        return []
+
+    def _encode(self) -> tuple[list[Message], Report]:
+        messages: list[Message] = []
         report = Report()
-        routing = self.coordinator.settings.routing()
-        for stream, table in arrivals.items():
-            encoder = make_encoder(self.query, self.coordinator.layout, stream, routing, whole_rows=True)
+        query, layout = self._coordinator.query, self._coordinator.layout
+        for stream, table in self._arrivals.items():
+            routing = self._coordinator.settings.routing()
+            encoder = make_encoder(query, layout, stream, routing, whole_rows=True)
             source = pa.table({c.name: _project(table, c, stream) for c in encoder.source})
             parts, nulls = encoder(source)
             messages += [(target, stream, part) for target, part in parts]

@@ -34,6 +34,7 @@ from midstream.spark.sinks import ForeachBatchSink, MemorySink, ParquetSink, Sin
 from midstream.spark.tasks import MESSAGE, encode_task
 from midstream.state.manifest import Manifest
 from midstream.storage.lease import take_lease
+from midstream.storage.ledger import Ledger
 from midstream.storage.local import LocalStore
 from midstream.storage.manifests import newest_manifest
 from midstream.storage.output import OutputTable, ParquetWriter
@@ -68,7 +69,9 @@ def launch(
     writer = ParquetWriter(target.table, late, query.output_schema, _late_columns(query))
     lease = take_lease(store, uuid.uuid4().hex[:8])
     try:
-        driver = Driver(coordinator, newest_manifest(store) or manifest, store, target, writer, lease)
+        # Read again: until the lease was ours, another driver may have gone on.
+        ledger = Ledger(store, coordinator, newest_manifest(store) or manifest, lease.check)
+        driver = Driver(ledger, target, writer, lease)
         driver.recover()
         running = _start(spark, driver, frames, f"{checkpoint}/spark", trigger, name)
     except BaseException:

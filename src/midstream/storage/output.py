@@ -82,13 +82,11 @@ class OutputTable:
         """The paths of all files that this query has published."""
         return sorted(map(str, Path(self.path).glob(f"part-*-{self.query}.parquet")))
 
-    def sweep(self, wanted: Iterable[OutputFile]) -> None:
+    def sweep(self) -> None:
         """Remove what attempts that were given up have left behind."""
-        keep = {output.staged for output in wanted}
         folder = Path(self.path, STAGED)
         for path in folder.glob(f"{self.query}-*") if folder.is_dir() else ():
-            if path.name not in keep:
-                path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
     def prune(self, before: int) -> None:
         """Remove files of epochs before ``before``, staged or published."""

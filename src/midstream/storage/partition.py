@@ -13,12 +13,13 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from midstream.engine.program import Program
+from midstream.engine.program import NewSlice, Program
 from midstream.engine.step import run_step
 from midstream.plan.layout import StateId
 from midstream.protocol.report import Report
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
+from midstream.storage.crash import reach
 from midstream.storage.slices import open_slice, write_slice
 from midstream.storage.store import Store
 
@@ -44,6 +45,13 @@ class Outgoing:
     input: StateId
     partition: int
     table: pa.Table
+
+
+def _write(store: Store, new: NewSlice) -> Slice:
+    reach("before a slice is written")
+    written = write_slice(store, new)
+    reach("after a slice is written")
+    return written
 
 
 class _Reader:
@@ -80,11 +88,12 @@ def run_partition(
         begin = time.perf_counter()
         step = run_step(program, fragment, partition, arrivals, reader)
         joined = time.perf_counter()
-        slices = tuple(write_slice(store, new) for new in step.slices)
+        slices = tuple(_write(store, new) for new in step.slices)
         written = time.perf_counter()
         outputs = writer.late(program.epoch, fragment.id, partition, step.late) if step.late else []
         if fragment.parent is None:
             outputs += writer.results(program.epoch, partition, step.results)
+            reach("after results are staged")
         done = time.perf_counter()
         report += Report(
             slices,

@@ -1,0 +1,127 @@
+"""The ledger: the order in which an epoch becomes part of the committed truth, the same in every shell.
+
+1. the lease is still ours, and the program of the epoch follows from the last manifest;
+2. the shell runs the stages; tasks write new slices and stage results, and report;
+3. the sink prepares (``foreachBatch``: the user's function);
+4. the lease is still ours, and the manifest is committed: before this nothing has happened, after it
+   everything has;
+5. results are published, which is noted; files that nobody needs any more are deleted.
+
+A crash before 4 leaves files that nobody names; the epoch runs again with the same rows. A crash after 4
+leaves at most publishing to do, which the next start, or the same epoch, run again, finishes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from midstream.engine.program import Program
+from midstream.protocol.coordinator import Coordinator, expendable
+from midstream.protocol.report import Report
+from midstream.state.manifest import Manifest
+from midstream.storage.crash import reach
+from midstream.storage.manifests import commit_manifest, forget_manifests
+from midstream.storage.slices import FOLDER as SLICES
+from midstream.storage.store import Store
+
+PUBLISHED = "published"
+
+
+class Shell(Protocol):
+    """What differs between shells: how an epoch is run, and where its results go."""
+
+    def run(self, program: Program) -> Report:
+        """Run the stages of an epoch and add up what their partitions report."""
+
+    def prepare(self, epoch: int, report: Report) -> None:
+        """Before the commit: hand results to whoever takes them themselves. May be repeated."""
+
+    def publish(self, manifest: Manifest) -> None:
+        """After the commit: make results visible. May be repeated."""
+
+    def sweep(self) -> None:
+        """On start: remove what attempts that were given up have staged."""
+
+
+class Ledger:
+    """The committed truth of one query in a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        coordinator: Coordinator,
+        manifest: Manifest,
+        fence: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``fence`` raises once another driver has taken over."""
+        self.store = store
+        self.coordinator = coordinator
+        self.manifest = manifest
+        self.millis: dict[str, float] = {}
+        self._fence = fence
+
+    def recover(self, shell: Shell) -> None:
+        """On start: finish publishing the last epoch, and clear away what was never committed."""
+        self.publish(shell)
+        shell.sweep()
+        used = {s.name for s in self.manifest.slices} | {r.name for r in self.manifest.retired}
+        for name in self.store.list(SLICES):
+            if name.removeprefix(f"{SLICES}/") not in used:
+                self.store.delete(name)
+
+    def epoch(self, shell: Shell) -> Report:
+        """Run the next epoch and commit it."""
+        begin = time.perf_counter()
+        self.millis = {}
+        before = self.manifest
+        self._fence()
+        program = self.coordinator.program(before)
+        reach("before the step")
+        with self._timed("step"):
+            report = shell.run(program)
+        reach("after the step")
+        with self._timed("sink"):
+            shell.prepare(program.epoch, report)
+        reach("after the sink prepared")
+        after = self.coordinator.commit(before, program, report)
+        self._fence()
+        reach("before the commit")
+        with self._timed("commit"):
+            commit_manifest(self.store, after)
+        self.manifest = after
+        reach("after the commit")
+        with self._timed("publish"):
+            self.publish(shell)
+        with self._timed("clean"):
+            self._clean(before, after)
+        self.millis = {"total": 1000 * (time.perf_counter() - begin), **self.millis}
+        return report
+
+    def publish(self, shell: Shell) -> None:
+        """Publish what the last epoch staged, once: readers may have moved files away since."""
+        marker = f"{PUBLISHED}/{self.manifest.epoch:012d}"
+        markers = self.store.list(PUBLISHED)
+        if marker in markers or self.manifest.epoch < 0:
+            return
+        shell.publish(self.manifest)
+        reach("after publishing")
+        self.store.put(marker, b"")
+        reach("after noting that it was published")
+        for name in markers:
+            self.store.delete(name)
+
+    def _clean(self, before: Manifest, after: Manifest) -> None:
+        for name in expendable(before, after):
+            self.store.delete(f"{SLICES}/{name}")
+            reach("after deleting a slice")
+        forget_manifests(self.store, after.epoch)
+        reach("after forgetting a manifest")
+
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.millis[part] = 1000 * (time.perf_counter() - begin)
