@@ -1,6 +1,7 @@
 """The life of a query: stop and go on, side by side, late and idle streams, progress, clean-up."""
 
 import json
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -47,6 +48,17 @@ def test_an_epoch_that_spark_forgot_is_not_done_twice(spark, feed, runner):
     query = runner.run(_join(spark, feed))
     assert [p["batchId"] for p in query.recentProgress] == [3]
     check(_join(spark, feed).query(), epochs, runner.results())
+
+
+@pytest.mark.parametrize("lost", ["all", "one"])
+def test_the_two_halves_of_a_checkpoint_belong_together(spark, feed, runner, lost):
+    epochs = generate(dict.fromkeys("ab", SHAPE), epochs=3, seed=18)
+    feed.add(*epochs[: 1 if lost == "one" else 2])
+    runner.run(_join(spark, feed, "ab"))
+    shutil.rmtree(runner.checkpoint / "spark")
+    feed.add(epochs[2])
+    with pytest.raises(CheckpointError, match=r"'spark' of a checkpoint must be the one"):
+        runner.run(_join(spark, feed, "ab"))
 
 
 def test_results_that_were_committed_but_not_published_appear_on_restart(spark, feed, runner, monkeypatch):

@@ -79,6 +79,9 @@ def test_joins_that_cannot_be_run(pair, streams):
         ("groups", "many", "groups must be a whole number"),
         ("idleTimeout", "soon", "idleTimeout must be a duration"),
         ("path", "s3://bucket/out", "a local or mounted file system"),
+        ("path", None, "path must have a value; got None"),
+        ("checkpointLocation", "/tmp/a[b]", "characters that Spark takes for patterns"),  # noqa: S108
+        ("partitions", "²", "partitions must be a whole number"),
         ("truncate", "maybe", "truncate must be one of true, false"),
         ("colour", "red", "the options are path, checkpointLocation"),
     ],

@@ -18,6 +18,7 @@ from midstream.state.manifest import (
 from midstream.state.slices import Slice, StateKey
 
 MANIFEST = Manifest(
+    source="s",
     id="q",
     epoch=3,
     query={"streams": {"a": {"time": "a.t"}}, "on": ["a.k = b.k"]},

@@ -7,72 +7,76 @@ from midstream.errors import CheckpointError
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.state.manifest import Manifest
 from midstream.state.slices import Slice, StateKey
-from midstream.storage import slices
 from midstream.storage.manifests import commit_manifest, forget_manifests, newest_manifest
 from midstream.storage.memory import MemoryStore
+from midstream.storage.slices import SliceFiles, slice_files
 
 NEW = NewSlice(Slice(StateKey("index", "a", (0,), 0), 0, 0, 1, 3, (7,)), pa.table({"hash": [1, 2, 3]}))
 
 
-@pytest.fixture
-def fresh(monkeypatch):
-    """As in a process that has written and seen nothing yet."""
-
-    def forget():
-        monkeypatch.setattr(slices, "_verified", type(slices._verified)())
-
-    forget()
-    return forget
-
-
-def test_a_slice_is_named_by_its_bytes_and_read_back(fresh):
+def test_a_slice_is_named_by_its_bytes_and_read_back():
     store = MemoryStore()
-    written = slices.write_slice(store, NEW)
+    written = SliceFiles(store).write(NEW)
     assert written.name == f"{written.sha256}.arrow"
     assert written.bytes == store.read(f"slices/{written.name}").size
-    assert slices.write_slice(store, NEW) == written
-    fresh()
-    assert slices.open_slice(store, written) == NEW.table
+    assert SliceFiles(store).write(NEW) == written
+    assert SliceFiles(store).open(written) == NEW.table
 
 
-def test_metadata_of_a_slice_survives(fresh):
+def test_metadata_of_a_slice_survives():
     table = NEW.table.replace_schema_metadata({b"midstream.segments": b"2:\0\xff"})
     store = MemoryStore()
-    written = slices.write_slice(store, NewSlice(NEW.slice, table))
-    assert slices.open_slice(store, written).schema.metadata == table.schema.metadata
+    written = SliceFiles(store).write(NewSlice(NEW.slice, table))
+    assert SliceFiles(store).open(written).schema.metadata == table.schema.metadata
 
 
 @pytest.mark.parametrize("position", [0, 5, 40, -20, -1])
-def test_a_damaged_slice_is_refused(fresh, position):
+def test_a_damaged_slice_is_refused(position):
     store = MemoryStore()
-    written = slices.write_slice(store, NEW)
+    written = SliceFiles(store).write(NEW)
     data = bytearray(store.read(f"slices/{written.name}").to_pybytes())
     data[position] ^= 1
     store.put(f"slices/{written.name}", bytes(data))
-    fresh()
     with pytest.raises(CheckpointError, match="must have the bytes that its manifest names"):
-        slices.open_slice(store, written)
+        SliceFiles(store).open(written)
 
 
-def test_a_cut_or_longer_slice_is_refused(fresh):
+def test_a_cut_or_longer_slice_is_refused():
     store = MemoryStore()
-    written = slices.write_slice(store, NEW)
+    files = SliceFiles(store)
+    written = files.write(NEW)
     data = store.read(f"slices/{written.name}").to_pybytes()
-    fresh()
     for other in (data[:-1], data + b"\0", b""):
         store.put(f"slices/{written.name}", other)
-        with pytest.raises(CheckpointError, match="is damaged"):
-            slices.open_slice(store, written)
+        for reader in (files, SliceFiles(store)):
+            with pytest.raises(CheckpointError, match="is damaged"):
+                reader.open(written)
+
+
+def test_a_new_run_in_the_same_process_trusts_nothing_of_an_old_one():
+    store = MemoryStore()
+    assert slice_files(store, "one") is slice_files(store, "one")
+    assert slice_files(store, "one") is not slice_files(store, "two")
+    assert slice_files(store, "") is not slice_files(store, "")
+    written = slice_files(store, "one").write(NEW)
+    data = bytearray(store.read(f"slices/{written.name}").to_pybytes())
+    data[len(data) // 2] ^= 1
+    store.put(f"slices/{written.name}", bytes(data))
+    with pytest.raises(CheckpointError, match="another digest"):
+        slice_files(store, "two").open(written)
+    slice_files(store, "one").forget_all_but([])
+    with pytest.raises(CheckpointError, match="another digest"):
+        slice_files(store, "one").open(written)
 
 
 @pytest.mark.parametrize("name", ["", "../x.arrow", "a" * 64, "A" * 64 + ".arrow", "a" * 64 + ".arrow\n"])
 def test_a_slice_with_another_name_is_refused(name):
     with pytest.raises(CheckpointError, match="name of a slice must be a digest"):
-        slices.open_slice(MemoryStore(), replace(NEW.slice, name=name))
+        SliceFiles(MemoryStore()).open(replace(NEW.slice, name=name))
 
 
 def manifest(epoch: int) -> Manifest:
-    return Manifest(id="q", epoch=epoch, query={}, plan="a b", streams={})
+    return Manifest(id="q", source="s", epoch=epoch, query={}, plan="a b", streams={})
 
 
 def test_the_newest_manifest_is_the_truth():
@@ -80,6 +84,7 @@ def test_the_newest_manifest_is_the_truth():
     assert newest_manifest(store) is None
     for epoch in (0, 1, 9, 10, 100):
         commit_manifest(store, manifest(epoch))
+    store.put("manifests/notes.txt", b"a stray file")
     assert newest_manifest(store) == manifest(100)
 
 

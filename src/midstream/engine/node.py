@@ -17,10 +17,10 @@ import polars as pl
 import pyarrow as pa
 
 from midstream.engine.evaluate import filter_residual
-from midstream.engine.hashing import hash_key
+from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.payload import Payload
 from midstream.engine.probe import Positions, matches
-from midstream.engine.rows import Rows, merge_rows, sort_rows
+from midstream.engine.rows import Integers, Rows, merge_rows, sort_rows
 from midstream.plan.layout import Key, Node, Probe, StateId, column_name, key_column, representative
 from midstream.query.query import Query
 
@@ -116,7 +116,7 @@ class Joiner:
             for other, other_times in run.times.items():
                 bound = self.query.windows.bound(mine, other)
                 if bound is not None:
-                    near = np.abs(my_times[left] - other_times[right]) <= bound
+                    near = _distance(my_times[left], other_times[right]) <= np.uint64(bound)
                     left, right = left[near], right[near]
         for key_class in probe.verify:
             if len(left):
@@ -139,6 +139,11 @@ class Joiner:
         residual = self.query.residuals[index]
         columns = {column_name(r): self.fetch(rows, r.stream, column_name(r)) for r in residual.columns}
         return rows.take(filter_residual(residual, columns).to_numpy())
+
+
+def _distance(a: Integers, b: Integers) -> Hashes:
+    """How far times are apart; unsigned, because times at both ends of 64 bits are further than 63 hold."""
+    return np.maximum(a, b).view(np.uint64) - np.minimum(a, b).view(np.uint64)
 
 
 def _combine(rows: Rows, others: Rows) -> Rows:

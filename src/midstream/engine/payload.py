@@ -73,7 +73,7 @@ class Payload:
         chunks = [chunk for table in self.tables for chunk in table.column(column).chunks]
         if not chunks:
             raise InternalError("every reference must lead to a row", got="no payload at all")
-        return pa.chunked_array(chunks).take(pa.array(self._positions(references)))
+        return _gather(chunks, self._positions(references))
 
     @cached_property
     def _starts(self) -> tuple[Integers, Integers]:
@@ -91,3 +91,25 @@ class Payload:
             lost = int(wanted[segments[where] != wanted][0])
             raise InternalError("every reference must lead to a row", got=f"segment {lost}")
         return starts[where] + position
+
+
+def _gather(chunks: Sequence[pa.Array], positions: Integers) -> pa.ChunkedArray:
+    """The values at positions of chunks that follow each other.
+
+    Arrow's own ``take`` would first copy all chunks into one: the whole state for a few rows of it, and
+    more than 2 GiB of text it could not.
+    """
+    starts = np.cumsum([0, *map(len, chunks)])
+    chunk = np.searchsorted(starts, positions, side="right") - 1
+    order = np.argsort(chunk, kind="stable")
+    bounds = np.searchsorted(chunk[order], np.arange(len(chunks) + 1))
+    pieces = [
+        values.take(pa.array(positions[order[first:last]] - start))
+        for values, start, first, last in zip(chunks, starts, bounds, bounds[1:], strict=False)
+        if last > first
+    ]
+    if len(pieces) == 1:
+        return pa.chunked_array(pieces)
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return pa.chunked_array(pieces, type=chunks[0].type).take(pa.array(back))

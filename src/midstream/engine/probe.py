@@ -17,7 +17,7 @@ from midstream.engine.hashing import Hashes
 Positions = npt.NDArray[np.intp]
 
 # Candidate pairs held at a time: 2**21 pairs and their gathered columns are some 100 MB. A hot key or a
-# cross join may have any number of candidates, and must not need memory for all of them at once.
+# cross join may have any number of candidates; only those that pass need memory all at once.
 CANDIDATES_AT_ONCE = 1 << 21
 
 

@@ -30,6 +30,8 @@ class Program:
     routing: Routing
     watermarks: Mapping[str, int | None]
     slices: Mapping[StateKey, tuple[Slice, ...]] = field(default_factory=dict)
+    run: str = ""
+    """Which run of the query this is; files of another run are not trusted unseen."""
 
     @property
     def purge(self) -> Purge:

@@ -22,6 +22,8 @@ Integers = npt.NDArray[np.int64]
 
 _POSITION_BITS = 24
 _PARTITION_BITS = 10
+READ_LESS = "read less per trigger (maxFilesPerTrigger, maxOffsetsPerTrigger) or use more partitions"
+
 MAX_PARTITIONS = 1 << _PARTITION_BITS
 MAX_POSITIONS = 1 << _POSITION_BITS
 
@@ -37,7 +39,7 @@ def new_references(epoch: int, partition: int, count: int) -> Integers:
         raise StreamError(
             f"an epoch must bring at most {MAX_POSITIONS:,} rows of a stream to one partition",
             got=f"{count:,}",
-            hint="read less per trigger (maxFilesPerTrigger, maxOffsetsPerTrigger) or use more partitions",
+            hint=READ_LESS,
         )
     return (segment_of(epoch, partition) << _POSITION_BITS) + np.arange(count, dtype=np.int64)
 

@@ -19,10 +19,13 @@ from midstream.engine.hashing import hash_key
 from midstream.engine.node import Joiner
 from midstream.engine.payload import Payload, make_segment, merge_payload
 from midstream.engine.program import InputCount, NewSlice, Program, StepOutput
-from midstream.engine.rows import Rows, merge_rows, new_references, segment_of
+from midstream.engine.rows import READ_LESS, Rows, merge_rows, new_references, segment_of
+from midstream.errors import StreamError
 from midstream.plan.layout import Fragment, FragmentInput, Key, StateId, column_name, streams_of
 from midstream.state.compaction import choose_merge
 from midstream.state.slices import Slice, SliceKind, StateKey
+
+_LARGEST_COLUMN = 1 << 31
 
 OpenSlice = Callable[[Slice], pa.Table]
 
@@ -52,7 +55,7 @@ class _Step:
         payloads: dict[StateId, Payload] = {}
         new: list[NewSlice] = []
         for entrance in self.fragment.inputs:
-            table = pa.concat_tables(arrivals[entrance.id]) if entrance.id in arrivals else None
+            table = _together(entrance.id, arrivals[entrance.id]) if entrance.id in arrivals else None
             if table is not None and entrance.fragment is None:
                 table, counts[entrance.id], late[entrance.id] = self._admit(entrance.id, table)
             fresh: list[pa.Table] = []
@@ -85,7 +88,8 @@ class _Step:
         in_time = pc.is_valid(time)
         nulls = time.null_count
         if watermark is not None:
-            in_time = pc.and_(in_time, pc.fill_null(pc.greater_equal(time, watermark), False))
+            earliest = pa.scalar(max(watermark, -(2**63)), pa.int64())
+            in_time = pc.and_(in_time, pc.fill_null(pc.greater_equal(time, earliest), False))
         accepted = table.filter(in_time)
         dropped = table.num_rows - accepted.num_rows
         latest = pc.max(accepted.column(time_column(stream))).as_py()
@@ -196,6 +200,19 @@ class _Step:
             columns[column] = joiner.fetch(rows, _stream_of(column), column)
         targets = self.program.routing.targets(hashes)
         return tuple(split(pa.table(columns), targets))
+
+
+def _together(name: StateId, tables: Sequence[pa.Table]) -> pa.Table:
+    """All that arrived of an input. Arrow's offsets of text and binary have 31 bits."""
+    table = pa.concat_tables(tables)
+    for column in table.column_names:
+        if table.column(column).nbytes >= _LARGEST_COLUMN:
+            raise StreamError(
+                "an epoch must bring at most 2 GiB of a column to one partition",
+                got=f"{table.column(column).nbytes:,} bytes of {column} of {name}",
+                hint=READ_LESS,
+            )
+    return table
 
 
 def _stream_of(column: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -49,7 +50,7 @@ class InlineJoin:
         self.coordinator = coordinator
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
-        self._ledger = Ledger(self.store, coordinator, manifest)
+        self._ledger = Ledger(self.store, coordinator, manifest, run=uuid.uuid4().hex)
         self._ledger.recover(_InlineShell(coordinator, self.store, {}))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -27,8 +28,7 @@ def explain(query: Query, layout: Layout, sizes: Mapping[StateId, StateSize]) ->
     lines += [f"  k{c.id}: {c}" for c in query.classes] or ["  none"]
     if query.residuals:
         lines += ["", "Residual predicates:", *(f"  {residual.text}" for residual in query.residuals)]
-    lines += ["", "Windows:"]
-    lines += [f"  {a}, {b}: {show_duration(bound)}" for a, b, bound in query.windows.bounds] or ["  none"]
+    lines += ["", "Windows:", *_windows(query)]
     lines += ["", f"Stages: {layout.stages}"]
     lines += [f"  {_stage(fragment)}" for fragment in layout.fragments]
     return "\n".join(lines)
@@ -52,7 +52,9 @@ def _tree(
     node = next(node for node in fragment.nodes if node.id == state)
     checks = [query.residuals[i].text for probe in node.probes[0] for i in probe.residuals]
     also = f", then {' and '.join(checks)}" if checks else ""
-    yield f"{lead}join {{{state}}} on {_key(fragment)}{also}{held}"
+    compared = sorted({c for probe in node.probes[0] for c in probe.verify} - set(fragment.key))
+    equal = f" and {', '.join(f'k{c}' for c in compared)}" if compared else ""
+    yield f"{lead}join {{{state}}} on {_key(fragment)}{equal}{also}{held}"
     for i, child in enumerate(plan.inputs):
         last = i == len(plan.inputs) - 1
         yield from _tree(
@@ -63,6 +65,21 @@ def _tree(
             below + ("└─ " if last else "├─ "),
             below + ("   " if last else "│  "),
         )
+
+
+def _windows(query: Query) -> list[str]:
+    """The most common bound once, then the pairs that differ from it."""
+    pairs = [(a, b) for i, a in enumerate(query.names) for b in query.names[i + 1 :]]
+    bounds = {pair: query.windows.bound(*pair) for pair in pairs}
+    common, count = Counter(bounds.values()).most_common(1)[0]
+    if count == 1:
+        return [f"  {a}, {b}: {_bound(bound)}" for (a, b), bound in bounds.items()]
+    others = [f"  {a}, {b}: {_bound(bound)}" for (a, b), bound in bounds.items() if bound != common]
+    return [f"  {'every other pair' if others else 'every pair'}: {_bound(common)}", *others]
+
+
+def _bound(bound: int | None) -> str:
+    return "none" if bound is None else show_duration(bound)
 
 
 def _key(fragment: Fragment) -> str:

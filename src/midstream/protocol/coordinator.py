@@ -44,6 +44,7 @@ class Coordinator:
         return Manifest(
             id=query_id,
             epoch=-1,
+            source="",
             query=describe(self.query, self.settings),
             plan=str(self.layout.plan),
             streams={name: StreamMark() for name in self.query.names},

@@ -14,34 +14,24 @@ import msgspec
 
 from midstream.errors import CheckpointError
 
-BEAT_EVERY = 1.0
-"""Seconds between beats."""
-BEAT_LASTS = 10.0
-"""Seconds after which a holder that has not beaten is given up: pauses of a collector are shorter."""
+BEAT_EVERY = 0.4
+"""Seconds between beats: whoever asks sees one, and is refused, within a second."""
+PATIENCE = 10.0
+"""Seconds to wait for a beat before a holder is given up: pauses of a collector are shorter."""
 
 
 class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A driver, as a person can find it."""
 
     host: str
+    machine: str
+    """Tells apart machines, and containers, in which the same process number means another process."""
     pid: int
     run: str
     since: str
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} (run {self.run}, since {self.since})"
-
-
-class LeaseState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of the highest lease."""
-
-    number: int
-    holder: Holder
-    released: bool
-    silence: float
-    """Seconds since its last beat."""
-    gone: bool
-    """Whether its process is known to have ended, which only the same machine can know."""
 
 
 class LockedError(CheckpointError):
@@ -52,17 +42,13 @@ class FencedError(CheckpointError):
     """This driver was given up for dead, and another has gone on."""
 
 
-def next_lease(newest: LeaseState | None, me: Holder) -> int:
-    """The number to take; an error if somebody holds the lease and lives."""
-    if newest is None:
-        return 1
-    if not newest.released and not newest.gone and newest.silence < BEAT_LASTS:
-        raise LockedError(
-            "a checkpoint must have one driver at a time",
-            got=f"{me} while it is held by {newest.holder}",
-            hint=f"stop that one; if it died, wait {BEAT_LASTS:.0f} seconds",
-        )
-    return newest.number + 1
+def refuse(me: Holder, holder: Holder) -> LockedError:
+    """The error for a driver that asks for a lease whose holder lives."""
+    return LockedError(
+        "a checkpoint must have one driver at a time",
+        got=f"{me} while it is held by {holder}",
+        hint="stop that one, or use another checkpointLocation",
+    )
 
 
 def must_hold(mine: int, newest: int, me: Holder) -> None:

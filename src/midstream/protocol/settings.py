@@ -40,7 +40,7 @@ def describe(query: Query, settings: Settings) -> dict[str, Any]:
         },
         "on": [*map(str, query.equalities), *(residual.text for residual in query.residuals)],
         "within": {f"{a}, {b}": show_duration(bound) for a, b, bound in query.windows.bounds},
-        "select": {output.name: str(output.ref) for output in query.outputs},
+        "select": [f"{output.ref} AS {output.name}" for output in query.outputs],
         "options": {"partitions": settings.partitions, "groups": settings.groups},
     }
 

@@ -21,7 +21,8 @@ def parse(text: str, what: str) -> exp.Expr:
         statements = sqlglot.parse(text, read="spark")
     except SqlglotError as error:
         reason = str(error).splitlines()[0]
-        raise QueryError(f"{what} must be valid SQL", got=repr(text), hint=reason) from None
+        hint = f"{reason} A name that is a word of SQL goes in back-quotes"
+        raise QueryError(f"{what} must be valid SQL", got=repr(text), hint=hint) from None
     if len(statements) != 1 or statements[0] is None:
         raise QueryError(f"{what} must be one expression", got=repr(text))
     return statements[0]

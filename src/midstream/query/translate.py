@@ -154,9 +154,17 @@ def _literal(to: Translator, tree: exp.Expr) -> Expression:
 
 
 def _typed_literal(to: Translator, tree: exp.Expr) -> Expression:
-    """DATE '...', TIMESTAMP '...' and TIMESTAMP_NTZ '...'; no other cast."""
+    """DATE '...', TIMESTAMP '...', TIMESTAMP_NTZ '...' and numbers with a suffix; no other cast."""
     target = tree.args["to"]
-    if not (isinstance(tree.this, exp.Literal) and tree.this.is_string):
+    if not isinstance(tree.this, exp.Literal):
+        raise to.refusal(tree)
+    if not tree.this.is_string:
+        # How a number with a suffix comes: 1L, 2S, 1.5D.
+        number = _literal(to, tree.this)
+        if pa.types.is_integer(number.type) and target.is_type("bigint", "smallint", "tinyint"):
+            return number
+        if target.is_type("double", "float"):
+            return Constant(float(tree.this.this), pa.float64())
         raise to.refusal(tree)
     try:
         if target.is_type("date"):
@@ -253,6 +261,7 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.Boolean: lambda _, tree: Constant(bool(tree.this), _BOOLEAN),
     exp.Null: lambda _to, _tree: Constant(None, pa.null()),
     exp.Cast: _typed_literal,
+    exp.TryCast: _typed_literal,
     exp.Interval: _interval,
     exp.Neg: _negate,
     exp.Abs: _absolute,

@@ -6,6 +6,7 @@ same number, and the ledger knows whether that epoch was committed.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import deque
 from collections.abc import Iterator
@@ -75,10 +76,15 @@ class Driver:
             self.error = error
             raise
 
+    def _source_id(self) -> str:
+        """The id under which Spark counts its batches; it notes it before the first."""
+        return str(json.loads(self.ledger.store.read("spark/metadata").to_pybytes())["id"])
+
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:
         shell = _SparkShell(batch, self.ledger.store, self.coordinator, self._sink, self._writer)
+        self.ledger.bind(self._source_id())
         before = self.manifest
-        if batch_id <= before.epoch:
+        if batch_id == before.epoch:
             # Spark had not noted that this batch was done. It was: its manifest is there.
             self.ledger.publish(shell)
             return

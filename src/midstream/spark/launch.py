@@ -67,13 +67,14 @@ def launch(
         raise OptionError("lateRows must be another folder than path", got=late_path)
     late = OutputTable("late", late_path, manifest.id[:8]) if late_path else None
     writer = ParquetWriter(target.table, late, query.output_schema, _late_columns(query))
-    lease = take_lease(store, uuid.uuid4().hex[:8])
+    run = uuid.uuid4().hex[:8]
+    lease = take_lease(store, run)
     try:
         # Read again: until the lease was ours, another driver may have gone on.
-        ledger = Ledger(store, coordinator, newest_manifest(store) or manifest, lease.check)
+        ledger = Ledger(store, coordinator, newest_manifest(store) or manifest, run=run, fence=lease.check)
         driver = Driver(ledger, target, writer, lease)
         driver.recover()
-        running = _start(spark, driver, frames, f"{checkpoint}/spark", trigger, name)
+        running = _start(spark, driver, frames, f"file://{checkpoint}/spark", trigger, name)
     except BaseException:
         lease.release()
         raise

@@ -56,13 +56,15 @@ def read_option(name: str, value: object) -> tuple[str, object]:
             got=repr(name),
             hint=f"the options are {', '.join(o.name for o in OPTIONS)}",
         )
+    if value is None:
+        raise OptionError(f"{option.name} must have a value", got="None", hint="leave the option out")
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return option.name, option.read(text)
 
 
 def _whole_number(name: str, low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not text.strip().isdigit() or not low <= int(text) <= high:
+        if not text.strip().isdecimal() or not low <= int(text) <= high:
             raise OptionError(f"{name} must be a whole number from {low} to {high}", got=repr(text))
         return int(text)
 
@@ -84,7 +86,10 @@ def _path(name: str) -> Callable[[str], str]:
         url = urlparse(text)
         if url.scheme not in ("", "file") or not text.strip():
             raise OptionError(f"{name} must be a folder of a local or mounted file system", got=repr(text))
-        return str(Path(unquote(url.path) if url.scheme else text).absolute())
+        path = str(Path(unquote(url.path) if url.scheme else text).absolute())
+        if set(path) & set("*?[]{}\\"):
+            raise OptionError(f"{name} must not have characters that Spark takes for patterns", got=path)
+        return path
 
     return read
 

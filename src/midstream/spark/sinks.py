@@ -89,7 +89,7 @@ class ForeachBatchSink:
 
     def prepare(self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """Call the function with a DataFrame over the staged files."""
-        files = [self.table.staged_path(output) for output in outputs if output.rows]
+        files = [self.table.staged_url(output) for output in outputs if output.rows]
         reader = session.read.schema(self._schema)
         rows = reader.parquet(*files) if files else session.createDataFrame([], self._schema)
         self._function(rows, epoch)

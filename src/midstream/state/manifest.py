@@ -57,6 +57,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The id of the query; its output files carry it."""
     epoch: int
     """The last epoch that is in it; -1 before the first."""
+    source: str
+    """Spark's id of the query whose batches the epochs are; empty before the first."""
     query: dict[str, Any]
     """What was asked and with which lasting options: a restart must ask the same."""
     plan: str

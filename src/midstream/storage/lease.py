@@ -1,21 +1,30 @@
-"""Holding a lease: files in the store, and a thread that beats while the query runs."""
+"""Holding a lease: files in the store, and a thread that beats while the query runs.
+
+Whether a holder lives is seen by watching its beat change, not by comparing its clock with ours: two
+machines need not agree on the time. On the same machine a process that is gone is known to be gone.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
-from midstream.protocol.lease import BEAT_EVERY, Holder, LeaseState, must_hold, next_lease
+from midstream.errors import CheckpointError
+from midstream.protocol.lease import BEAT_EVERY, PATIENCE, Holder, must_hold, refuse
 from midstream.storage.store import Store
 
 FOLDER = "leases"
+_NAME = re.compile(rf"{FOLDER}/(\d{{12}})\.(json|beat|released)\Z")
+_LOOK_EVERY = 0.1
 _log = logging.getLogger("midstream")
 
 
@@ -26,6 +35,7 @@ class Lease:
         self.number = number
         self.holder = holder
         self._store = store
+        self._beats = 0
         self._done = threading.Event()
 
     def keep(self, alive: Callable[[], bool]) -> None:
@@ -42,52 +52,59 @@ class Lease:
             self._done.set()
             self._store.put(_name(self.number, "released"), b"")
 
+    def beat(self) -> None:
+        """Say that the holder lives."""
+        self._beats += 1
+        self._store.put(_name(self.number, "beat"), str(self._beats).encode())
+
     def _keep(self, alive: Callable[[], bool]) -> None:
         while not self._done.wait(BEAT_EVERY):
             try:
-                if not alive():
-                    self.release()
-                else:
+                if _is_alive(alive):
                     self.beat()
-            except Exception as error:  # a beat that fails must not end the beating
+                else:
+                    self.release()
+            except (OSError, CheckpointError) as error:
+                # A disk that is full for a moment must not end the beating.
                 _log.warning("the lease of the checkpoint could not be renewed: %s", error)
-
-    def beat(self) -> None:
-        """Say that the holder lives."""
-        self._store.put(_name(self.number, "beat"), str(time.time()).encode())
 
 
 def take_lease(store: Store, run: str) -> Lease:
     """Take the lease of a checkpoint; an error that names both drivers if another one holds it."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    me = Holder(socket.gethostname(), os.getpid(), run, now)
+    me = Holder(socket.gethostname(), _machine(), os.getpid(), run, now)
     while True:
-        lease = Lease(store, next_lease(_newest(store, me), me), me)
+        number = _newest_number(store)
+        if number:
+            _wait_for_end(store, number, me)
+        lease = Lease(store, number + 1, me)
         # The beat comes first: a lease without one would look abandoned.
         lease.beat()
         if store.put_if_absent(_name(lease.number, "json"), msgspec.json.encode(me)):
             break
     for name in store.list(FOLDER):
-        if _number(name) < lease.number - 1:
+        if 0 < _number(name) < lease.number - 1:
             store.delete(name)
     return lease
 
 
-def _newest(store: Store, me: Holder) -> LeaseState | None:
-    number = _newest_number(store)
-    if number == 0:
-        return None
+def _wait_for_end(store: Store, number: int, me: Holder) -> None:
+    """Return once the holder has ended or is given up; raise as soon as it shows that it lives."""
     holder = msgspec.json.decode(store.read(_name(number, "json")).to_pybytes(), type=Holder)
-    names = set(store.list(FOLDER))
-    beat = _name(number, "beat")
-    last = float(store.read(beat).to_pybytes()) if beat in names else 0.0
-    return LeaseState(
-        number,
-        holder,
-        released=_name(number, "released") in names,
-        silence=time.time() - last,
-        gone=holder.host == me.host and not _runs(holder.pid),
-    )
+    gone = holder.machine == me.machine and not _runs(holder.pid)
+    first = _last_beat(store, number)
+    give_up = time.monotonic() + PATIENCE
+    while not gone and time.monotonic() < give_up:
+        if _name(number, "released") in store.list(FOLDER):
+            return
+        if _last_beat(store, number) != first:
+            raise refuse(me, holder)
+        time.sleep(_LOOK_EVERY)
+
+
+def _last_beat(store: Store, number: int) -> bytes:
+    name = _name(number, "beat")
+    return store.read(name).to_pybytes() if name in store.list(FOLDER) else b""
 
 
 def _newest_number(store: Store) -> int:
@@ -95,11 +112,19 @@ def _newest_number(store: Store) -> int:
 
 
 def _number(name: str) -> int:
-    return int(name.rpartition("/")[2].partition(".")[0])
+    known = _NAME.match(name)
+    return int(known.group(1)) if known else 0
 
 
 def _name(number: int, kind: str) -> str:
     return f"{FOLDER}/{number:012d}.{kind}"
+
+
+def _is_alive(alive: Callable[[], bool]) -> bool:
+    try:
+        return alive()
+    except Exception:  # the JVM is gone, and the query with it
+        return False
 
 
 def _runs(pid: int) -> bool:
@@ -110,3 +135,11 @@ def _runs(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _machine() -> str:
+    """The boot of this machine and the space of its process numbers; the host's name elsewhere."""
+    boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    if boot.exists() and space.exists():
+        return f"{boot.read_text().strip()}/{space.stat().st_ino}"
+    return socket.gethostname()

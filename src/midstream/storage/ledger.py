@@ -16,16 +16,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace as replace_field
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from midstream.engine.program import Program
+from midstream.errors import CheckpointError
 from midstream.protocol.coordinator import Coordinator, expendable
 from midstream.protocol.report import Report
 from midstream.state.manifest import Manifest
 from midstream.storage.crash import reach
 from midstream.storage.manifests import commit_manifest, forget_manifests
 from midstream.storage.slices import FOLDER as SLICES
-from midstream.storage.store import Store
+from midstream.storage.store import TEMPORARY, Store
 
 PUBLISHED = "published"
 
@@ -43,7 +47,7 @@ class Shell(Protocol):
         """After the commit: make results visible. May be repeated."""
 
     def sweep(self) -> None:
-        """On start: remove what attempts that were given up have staged."""
+        """Remove what attempts that were given up have staged; all that was committed is published."""
 
 
 class Ledger:
@@ -54,23 +58,33 @@ class Ledger:
         store: Store,
         coordinator: Coordinator,
         manifest: Manifest,
+        *,
+        run: str = "",
         fence: Callable[[], None] = lambda: None,
     ) -> None:
-        """``fence`` raises once another driver has taken over."""
+        """``run`` names this run of the query; ``fence`` raises once another driver has taken over."""
         self.store = store
         self.coordinator = coordinator
         self.manifest = manifest
         self.millis: dict[str, float] = {}
+        self._run = run
         self._fence = fence
+        self._swept = False
+
+    def bind(self, source: str) -> None:
+        """Hold the source of the epochs to what it was: its numbers mean something only with it."""
+        if self.manifest.epoch < 0:
+            self.manifest = replace(self.manifest, source=source)
+        elif self.manifest.source != source:
+            raise CheckpointError(
+                "the folder 'spark' of a checkpoint must be the one that its manifests were made with",
+                got=f"query {source} instead of {self.manifest.source}",
+                hint="restore the whole checkpoint, or start a new query with another checkpointLocation",
+            )
 
     def recover(self, shell: Shell) -> None:
-        """On start: finish publishing the last epoch, and clear away what was never committed."""
+        """On start: finish publishing the last epoch."""
         self.publish(shell)
-        shell.sweep()
-        used = {s.name for s in self.manifest.slices} | {r.name for r in self.manifest.retired}
-        for name in self.store.list(SLICES):
-            if name.removeprefix(f"{SLICES}/") not in used:
-                self.store.delete(name)
 
     def epoch(self, shell: Shell) -> Report:
         """Run the next epoch and commit it."""
@@ -78,7 +92,7 @@ class Ledger:
         self.millis = {}
         before = self.manifest
         self._fence()
-        program = self.coordinator.program(before)
+        program = replace_field(self.coordinator.program(before), run=self._run)
         reach("before the step")
         with self._timed("step"):
             report = shell.run(program)
@@ -96,7 +110,7 @@ class Ledger:
         with self._timed("publish"):
             self.publish(shell)
         with self._timed("clean"):
-            self._clean(before, after)
+            self._clean(shell, before, after)
         self.millis = {"total": 1000 * (time.perf_counter() - begin), **self.millis}
         return report
 
@@ -113,12 +127,24 @@ class Ledger:
         for name in markers:
             self.store.delete(name)
 
-    def _clean(self, before: Manifest, after: Manifest) -> None:
+    def _clean(self, shell: Shell, before: Manifest, after: Manifest) -> None:
+        if not self._swept:
+            # Not before our first commit: until then a driver that was given up might still commit.
+            self._sweep(shell)
         for name in expendable(before, after):
             self.store.delete(f"{SLICES}/{name}")
             reach("after deleting a slice")
         forget_manifests(self.store, after.epoch)
         reach("after forgetting a manifest")
+
+    def _sweep(self, shell: Shell) -> None:
+        """Clear away what attempts that were given up have left behind."""
+        shell.sweep()
+        used = {s.name for s in self.manifest.slices} | {r.name for r in self.manifest.retired}
+        for name in (*self.store.list(SLICES), *self.store.list(TEMPORARY)):
+            if name.rpartition("/")[2] not in used:
+                self.store.delete(name)
+        self._swept = True
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:

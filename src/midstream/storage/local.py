@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from midstream.errors import CheckpointError
+from midstream.storage.store import TEMPORARY
 
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
@@ -59,11 +60,9 @@ class LocalStore:
             ) from None
 
     def list(self, folder: str) -> list[str]:
-        """The files in a folder, without the temporary ones."""
+        """The files in a folder."""
         path = self._path(folder)
-        if not path.is_dir():
-            return []
-        return sorted(f"{folder}/{p.name}" for p in path.iterdir() if not p.name.startswith("."))
+        return sorted(f"{folder}/{p.name}" for p in path.iterdir()) if path.is_dir() else []
 
     def delete(self, name: str) -> None:
         """Remove a file."""
@@ -77,8 +76,9 @@ class LocalStore:
 
     def _write(self, name: str, data: pa.Buffer | bytes) -> tuple[Path, Path]:
         path = self._path(name)
+        temporary = Path(self.root, TEMPORARY, uuid.uuid4().hex)
         _make_folder(path.parent)
-        temporary = path.with_name(f".{uuid.uuid4().hex}")
+        _make_folder(temporary.parent)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from midstream.errors import CheckpointError
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.state.manifest import Manifest, decode_manifest, encode_manifest
@@ -9,11 +11,12 @@ from midstream.storage.slices import FOLDER as SLICES
 from midstream.storage.store import Store
 
 FOLDER = "manifests"
+_NAME = re.compile(rf"{FOLDER}/\d{{12}}\.json\Z")
 
 
 def newest_manifest(store: Store) -> Manifest | None:
     """The manifest of the last committed epoch, or None if nothing was ever committed."""
-    names = store.list(FOLDER)
+    names = [name for name in store.list(FOLDER) if _NAME.match(name)]
     if not names:
         return None
     return decode_manifest(store.read(names[-1]).to_pybytes(), names[-1])

@@ -63,6 +63,10 @@ class OutputTable:
         """Where a staged file is."""
         return str(Path(self.path, STAGED, output.staged))
 
+    def staged_url(self, output: OutputFile) -> str:
+        """Where Spark finds a staged file, whatever its default file system is."""
+        return f"file://{self.staged_path(output)}"
+
     def publish(self, outputs: Iterable[OutputFile]) -> None:
         """Give staged files their names; those that have them already are left alone."""
         for output in outputs:
@@ -79,8 +83,9 @@ class OutputTable:
             sync_folder(Path(self.path))
 
     def published(self) -> list[str]:
-        """The paths of all files that this query has published."""
-        return sorted(map(str, Path(self.path).glob(f"part-*-{self.query}.parquet")))
+        """Where Spark finds the files that this query has published."""
+        files = Path(self.path).glob(f"part-*-{self.query}.parquet")
+        return sorted(f"file://{path}" for path in files)
 
     def sweep(self) -> None:
         """Remove what attempts that were given up have left behind."""

@@ -20,7 +20,7 @@ from midstream.protocol.report import Report
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
 from midstream.storage.crash import reach
-from midstream.storage.slices import open_slice, write_slice
+from midstream.storage.slices import SliceFiles, slice_files
 from midstream.storage.store import Store
 
 Arrivals = Mapping[StateId, Sequence[pa.Table]]
@@ -47,9 +47,9 @@ class Outgoing:
     table: pa.Table
 
 
-def _write(store: Store, new: NewSlice) -> Slice:
+def _write(files: SliceFiles, new: NewSlice) -> Slice:
     reach("before a slice is written")
-    written = write_slice(store, new)
+    written = files.write(new)
     reach("after a slice is written")
     return written
 
@@ -57,15 +57,15 @@ def _write(store: Store, new: NewSlice) -> Slice:
 class _Reader:
     """Opens each slice at most once in a step, and knows how long that took."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, files: SliceFiles) -> None:
         self.seconds = 0.0
-        self._store = store
+        self._files = files
         self._opened: dict[str, pa.Table] = {}
 
     def __call__(self, slice_: Slice) -> pa.Table:
         if slice_.name not in self._opened:
             begin = time.perf_counter()
-            self._opened[slice_.name] = open_slice(self._store, slice_)
+            self._opened[slice_.name] = self._files.open(slice_)
             self.seconds += time.perf_counter() - begin
         return self._opened[slice_.name]
 
@@ -81,14 +81,17 @@ def run_partition(
     """Run every fragment of ``stage`` in this partition."""
     report = Report()
     outgoing: list[Outgoing] = []
+    files = slice_files(store, program.run)
+    if stage == 0:
+        files.forget_all_but(s for owned in program.slices.values() for s in owned)
     for fragment in program.layout.fragments:
         if fragment.stage != stage:
             continue
-        reader = _Reader(store)
+        reader = _Reader(files)
         begin = time.perf_counter()
         step = run_step(program, fragment, partition, arrivals, reader)
         joined = time.perf_counter()
-        slices = tuple(_write(store, new) for new in step.slices)
+        slices = tuple(_write(files, new) for new in step.slices)
         written = time.perf_counter()
         outputs = writer.late(program.epoch, fragment.id, partition, step.late) if step.late else []
         if fragment.parent is None:

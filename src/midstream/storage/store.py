@@ -11,6 +11,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
+TEMPORARY = "temporary"
+"""The folder for files that do not have their name yet; what stays there was given up."""
+
 
 class Store(Protocol):
     """A place for immutable files."""
