@@ -1,0 +1,134 @@
+"""Checking a checkpoint: every manifest, slice, digest, reference and place, and what nobody names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from midstream.engine.encode import even_routing
+from midstream.engine.payload import segments_of
+from midstream.engine.rows import Rows, split_references
+from midstream.errors import CheckpointError
+from midstream.state.manifest import Manifest, decode_manifest, digest_of
+from midstream.state.slices import Slice, StateKey
+from midstream.storage.manifests import manifest_names
+from midstream.storage.slices import FOLDER as SLICES
+from midstream.storage.slices import SliceFiles
+from midstream.storage.store import TEMPORARY, Store
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong: where, what, and what to do about it."""
+
+    file: str
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a check found."""
+
+    epoch: int | None
+    """The last epoch that a valid manifest holds; None if there is none."""
+    manifests: int
+    slices: int
+    bytes: int
+    problems: tuple[Problem, ...]
+    orphans: tuple[str, ...]
+    """Files that no manifest names: left behind by attempts that were given up, and harmless."""
+
+
+def check(store: Store) -> Findings:
+    """Check all that is in a checkpoint; nothing is changed."""
+    problems: list[Problem] = []
+    manifests = _manifests(store, problems)
+    newest = manifests[-1] if manifests else None
+    files = SliceFiles(store)
+    named: dict[str, Slice] = {s.name: s for m in manifests for s in m.slices}
+    retired = {r.name for m in manifests for r in m.retired}
+    present = {name.removeprefix(f"{SLICES}/") for name in store.list(SLICES)}
+    for slice_ in newest.slices if newest else ():
+        problems += _check_slice(files, newest, slice_) if newest else []
+    if newest is not None and not problems:
+        problems += _check_references(files, newest)
+    orphans = [f"{SLICES}/{name}" for name in sorted(present - set(named) - retired)]
+    return Findings(
+        newest.epoch if newest else None,
+        len(manifests),
+        len(newest.slices) if newest else 0,
+        sum(s.bytes for s in newest.slices) if newest else 0,
+        tuple(problems),
+        (*orphans, *store.list(TEMPORARY)),
+    )
+
+
+def _manifests(store: Store, problems: list[Problem]) -> list[Manifest]:
+    """The valid manifests, oldest first; the chain of digests must not break."""
+    found: list[Manifest] = []
+    for name in manifest_names(store):
+        try:
+            manifest = decode_manifest(store.read(name).to_pybytes(), name)
+        except CheckpointError as error:
+            remedy = "restore it from a copy; a start goes on from the manifest before it, if that is valid"
+            problems.append(Problem(name, str(error), remedy))
+            continue
+        before = found[-1] if found else None
+        follows = before is not None and before.epoch == manifest.epoch - 1
+        if before is not None and follows and manifest.previous != digest_of(before):
+            what = f"does not follow from the manifest of epoch {before.epoch}"
+            problems.append(Problem(name, what, "files of two checkpoints were mixed: restore one of them"))
+        found.append(manifest)
+    return found
+
+
+def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[Problem]:
+    name = f"{SLICES}/{slice_.name}"
+    remedy = "restore the file from a copy of the checkpoint"
+    try:
+        table = files.open(slice_)
+        table.validate(full=True)
+    except (CheckpointError, ValueError) as error:
+        return [Problem(name, str(error), remedy)]
+    if table.num_rows != slice_.rows:
+        return [Problem(name, f"has {table.num_rows} rows instead of {slice_.rows}", remedy)]
+    if slice_.owner.kind == "index" and slice_.rows:
+        rows = Rows.from_table(table, slice_.owner.key)
+        if np.any(rows.hashes[1:] < rows.hashes[:-1]):
+            return [Problem(name, "is not sorted by hash", remedy)]
+        options = manifest.query["options"]
+        targets = even_routing(options["partitions"], options["groups"]).targets(rows.hashes)
+        if slice_.owner.key and np.any(targets != slice_.owner.partition):
+            return [Problem(name, f"has rows of other partitions than {slice_.owner.partition}", remedy)]
+    return []
+
+
+def _check_references(files: SliceFiles, manifest: Manifest) -> list[Problem]:
+    """Every live reference must lead into a segment of payload, where an input has payload at all."""
+    segments: dict[tuple[str, int], set[int]] = {}
+    keys: dict[str, StateKey] = {}
+    for slice_ in manifest.slices:
+        if slice_.owner.kind == "rows":
+            here = segments.setdefault((slice_.owner.state, slice_.owner.partition), set())
+            here.update(segments_of(files.open(slice_))[:, 0].tolist())
+            keys[slice_.owner.state] = slice_.owner
+    problems = []
+    for slice_ in manifest.slices:
+        if slice_.owner.kind != "index":
+            continue
+        rows = Rows.from_table(files.open(slice_), slice_.owner.key)
+        for name, references in rows.references.items():
+            if name not in keys or len(rows.references) > 1:
+                # Rows of an intermediate state may be dead, and their payload gone, until they merge.
+                continue
+            wanted = set(np.unique(split_references(references)[0]).tolist())
+            lost = wanted - segments.get((name, slice_.owner.partition), set())
+            newest = max(wanted, default=0)
+            if newest in lost:
+                what = f"refers to rows of {name} that are in no slice"
+                problems.append(
+                    Problem(f"{SLICES}/{slice_.name}", what, "restore the checkpoint from a copy")
+                )
+    return problems
