@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +28,19 @@ Message = tuple[int, str, pa.Table]
 """A target partition, the input that the rows belong to, and the rows."""
 
 
+class InlineSink(Protocol):
+    """Where an in-process query puts results so that they outlive it."""
+
+    def stage(self, epoch: int, place: str, rows: pa.Table) -> OutputFile:
+        """Keep rows where no reader looks; ``place`` tells apart what an epoch writes."""
+
+    def publish(self, outputs: Sequence[OutputFile]) -> None:
+        """Make staged rows visible. May be repeated."""
+
+    def sweep(self) -> None:
+        """Remove what attempts that were given up have staged."""
+
+
 class InlineJoin:
     """A query that runs in this process. Opening one on a used store goes on where it stopped."""
 
@@ -37,7 +51,9 @@ class InlineJoin:
         *,
         settings: Settings = Settings(partitions=2, groups=8),
         store: Store | None = None,
+        sink: InlineSink | None = None,
     ) -> None:
+        """Without a ``sink`` results are only returned; with one they are also staged and published."""
         self.query = query
         self.store = store if store is not None else MemoryStore()
         chosen = parse_plan(plan, query.names) if isinstance(plan, str) else plan
@@ -51,7 +67,8 @@ class InlineJoin:
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
         self._ledger = Ledger(self.store, coordinator, manifest, run=uuid.uuid4().hex)
-        self._ledger.recover(_InlineShell(coordinator, self.store, {}))
+        self._sink = sink
+        self._ledger.recover(self._shell({}))
 
     @property
     def manifest(self) -> Manifest:
@@ -60,22 +77,32 @@ class InlineJoin:
 
     def epoch(self, arrivals: Mapping[str, pa.Table]) -> pa.Table:
         """Run one epoch over new rows by stream, commit it, and return its results."""
-        shell = _InlineShell(self.coordinator, self.store, arrivals)
+        shell = self._shell(arrivals)
         self.report = self._ledger.epoch(shell)
         for name, table in shell.late_rows:
             self.late[name].append(table)
         return pa.concat_tables([self.query.output_schema.empty_table(), *shell.tables])
 
+    def _shell(self, arrivals: Mapping[str, pa.Table]) -> _InlineShell:
+        return _InlineShell(self.coordinator, self.store, arrivals, self._sink)
+
 
 class _InlineShell:
     """One epoch as the ledger sees it; it is also the writer, and keeps what others would write."""
 
-    def __init__(self, coordinator: Coordinator, store: Store, arrivals: Mapping[str, pa.Table]) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        store: Store,
+        arrivals: Mapping[str, pa.Table],
+        sink: InlineSink | None,
+    ) -> None:
         self.tables: list[pa.Table] = []
         self.late_rows: list[tuple[str, pa.Table]] = []
         self._coordinator = coordinator
         self._store = store
         self._arrivals = arrivals
+        self._sink = sink
 
     def run(self, program: Program) -> Report:
         """Every stage in every partition, one after the other."""
@@ -97,15 +124,21 @@ class _InlineShell:
         """Nobody takes results themselves."""
 
     def publish(self, manifest: Manifest) -> None:
-        """Results are returned, not published."""
+        """Let the sink publish."""
+        if self._sink is not None:
+            self._sink.publish(manifest.outputs)
 
     def sweep(self) -> None:
-        """Nothing is staged."""
+        """Let the sink remove what was given up."""
+        if self._sink is not None:
+            self._sink.sweep()
 
     def results(self, epoch: int, partition: int, table: pa.Table | None) -> list[OutputFile]:
-        """Keep results."""
-        self.tables += [table] if table is not None else []
-        return []
+        """Keep results, and let the sink stage them."""
+        if table is None:
+            return []
+        self.tables.append(table)
+        return [] if self._sink is None else [self._sink.stage(epoch, f"{partition:05d}", table)]
 
     def late(
         self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]

@@ -14,9 +14,14 @@ FOLDER = "manifests"
 _NAME = re.compile(rf"{FOLDER}/\d{{12}}\.json\Z")
 
 
+def manifest_names(store: Store) -> list[str]:
+    """The files of manifests, oldest first."""
+    return [name for name in store.list(FOLDER) if _NAME.match(name)]
+
+
 def newest_manifest(store: Store) -> Manifest | None:
     """The manifest of the last committed epoch, or None if nothing was ever committed."""
-    names = [name for name in store.list(FOLDER) if _NAME.match(name)]
+    names = manifest_names(store)
     if not names:
         return None
     return decode_manifest(store.read(names[-1]).to_pybytes(), names[-1])
