@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from midstream.errors import (
     CheckpointError,
+    FencedError,
     InternalError,
+    LockedError,
     MidstreamError,
     OptionError,
     PlanError,
@@ -21,9 +23,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CheckpointError",
+    "FencedError",
     "InternalError",
     "Join",
     "JoinStreamingQuery",
+    "LockedError",
     "MidstreamError",
     "OptionError",
     "Plan",

@@ -41,6 +41,14 @@ class CheckpointError(MidstreamError):
     """The checkpoint does not fit the query, or cannot be read."""
 
 
+class LockedError(CheckpointError):
+    """Another driver works on the checkpoint."""
+
+
+class FencedError(CheckpointError):
+    """This driver was given up for dead, and another has gone on."""
+
+
 class StreamError(MidstreamError):
     """The running query met something that it must not pass over in silence."""
 
@@ -57,8 +65,8 @@ def error_fields(error: MidstreamError) -> dict[str, str | None]:
 
 def error_from(fields: dict[str, str | None]) -> MidstreamError:
     """The error that :func:`error_fields` described; one of an unknown kind is an internal one."""
-    kinds = {kind.__name__: kind for kind in MidstreamError.__subclasses__()}
-    kind = kinds.get(str(fields["kind"]), InternalError)
+    known: list[type[MidstreamError]] = [*MidstreamError.__subclasses__(), LockedError, FencedError]
+    kind = next((kind for kind in known if kind.__name__ == fields["kind"]), InternalError)
     return kind(str(fields["must"]), got=fields["got"], hint=fields["hint"])
 
 

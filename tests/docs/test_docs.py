@@ -135,7 +135,16 @@ def test_files_that_are_named_exist(page):
             assert known or name in _FOLDERS_OF_A_QUERY, f"{name} is not there"
 
 
-_FOLDERS_OF_A_QUERY = {"spark/", "manifests/", "slices/", "results/", "_staged/", "leases/", "published/"}
+_FOLDERS_OF_A_QUERY = {
+    "spark/",
+    "manifests/",
+    "slices/",
+    "results/",
+    "_staged/",
+    "leases/",
+    "published/",
+    "temporary/",
+}
 
 
 def test_the_table_of_options_is_up_to_date():

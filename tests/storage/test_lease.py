@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from midstream.protocol.lease import FencedError, LockedError
+from midstream.errors import FencedError, LockedError
 from midstream.storage import lease as leases
 from midstream.storage.lease import take_lease
 from midstream.storage.memory import MemoryStore

@@ -7,6 +7,7 @@
 | 2    | the command was not understood              |
 | 3    | an option was refused                       |
 | 4    | the checkpoint is not valid                 |
+| 6    | another driver works on the checkpoint      |
 | 130  | interrupted                                 |
 """
 
@@ -19,11 +20,12 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from midstream.errors import CheckpointError, MidstreamError, OptionError
+from midstream.errors import CheckpointError, LockedError, MidstreamError, OptionError
 
 FAILED = 1
 REFUSED = 3
 BAD_CHECKPOINT = 4
+LOCKED = 6
 
 
 class Commands(TyperGroup):
@@ -47,6 +49,8 @@ def exit_code(error: MidstreamError) -> int:
     match error:
         case OptionError():
             return REFUSED
+        case LockedError():
+            return LOCKED
         case CheckpointError():
             return BAD_CHECKPOINT
     return FAILED

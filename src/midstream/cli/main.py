@@ -8,6 +8,8 @@ import typer
 
 from midstream.cli.demo import demo
 from midstream.cli.failures import Commands
+from midstream.cli.fsck import fsck, gc
+from midstream.cli.simulate import simulate
 from midstream.cli.version import show_version, version
 
 app = typer.Typer(
@@ -19,6 +21,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
+app.command()(fsck)
+app.command()(gc)
+app.command()(simulate)
 app.command()(version)
 
 

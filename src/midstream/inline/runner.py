@@ -19,7 +19,7 @@ from midstream.protocol.settings import Settings, describe, must_agree
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.ledger import Ledger
-from midstream.storage.manifests import newest_manifest
+from midstream.storage.manifests import restore_manifest
 from midstream.storage.memory import MemoryStore
 from midstream.storage.partition import run_partition
 from midstream.storage.store import Store
@@ -57,7 +57,7 @@ class InlineJoin:
         self.query = query
         self.store = store if store is not None else MemoryStore()
         chosen = parse_plan(plan, query.names) if isinstance(plan, str) else plan
-        stored = newest_manifest(self.store)
+        stored = restore_manifest(self.store)
         if stored is not None:
             chosen = parse_plan(stored.plan, query.names)
         coordinator = Coordinator.of(query, settings, chosen or default_plan(query))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from midstream.errors import CheckpointError
+from midstream.errors import FencedError, LockedError
 
 BEAT_EVERY = 0.4
 """Seconds between beats: whoever asks sees one, and is refused, within a second."""
@@ -32,14 +32,6 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} (run {self.run}, since {self.since})"
-
-
-class LockedError(CheckpointError):
-    """Another driver works on the checkpoint."""
-
-
-class FencedError(CheckpointError):
-    """This driver was given up for dead, and another has gone on."""
 
 
 def refuse(me: Holder, holder: Holder) -> LockedError:

@@ -36,7 +36,7 @@ from midstream.state.manifest import Manifest
 from midstream.storage.lease import take_lease
 from midstream.storage.ledger import Ledger
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import newest_manifest
+from midstream.storage.manifests import restore_manifest
 from midstream.storage.output import OutputTable, ParquetWriter
 
 Trigger = dict[str, Any]
@@ -60,18 +60,17 @@ def launch(
         raise OptionError("the memory sink must have a name", hint="write .queryName('results')")
     checkpoint = _checkpoint(sink, options)
     store = LocalStore(checkpoint)
-    coordinator, manifest = _open(spark, query, store, options)
-    target = _sink(spark, query, sink, options, manifest, checkpoint, name)
     late_path = options.text("lateRows")
     if late_path is not None and late_path == options.text("path"):
         raise OptionError("lateRows must be another folder than path", got=late_path)
-    late = OutputTable("late", late_path, manifest.id[:8]) if late_path else None
-    writer = ParquetWriter(target.table, late, query.output_schema, _late_columns(query))
     run = uuid.uuid4().hex[:8]
     lease = take_lease(store, run)
     try:
-        # Read again: until the lease was ours, another driver may have gone on.
-        ledger = Ledger(store, coordinator, newest_manifest(store) or manifest, run=run, fence=lease.check)
+        coordinator, manifest = _open(spark, query, store, options)
+        target = _sink(spark, query, sink, options, manifest, checkpoint, name)
+        late = OutputTable("late", late_path, manifest.id[:8]) if late_path else None
+        writer = ParquetWriter(target.table, late, query.output_schema, _late_columns(query))
+        ledger = Ledger(store, coordinator, manifest, run=run, fence=lease.check)
         driver = Driver(ledger, target, writer, lease)
         driver.recover()
         running = _start(spark, driver, frames, f"file://{checkpoint}/spark", trigger, name)
@@ -125,7 +124,11 @@ def _open(
     spark: SparkSession, query: Query, store: LocalStore, options: Options
 ) -> tuple[Coordinator, Manifest]:
     """Go on from the checkpoint if there is one; what lasts must be what it was."""
-    stored = newest_manifest(store)
+    stored = restore_manifest(store)
+    if stored is not None:
+        # An epoch whose manifest was damaged runs again; Spark must not think that it is done.
+        for name in (f"{stored.epoch + 1}", f".{stored.epoch + 1}.crc"):
+            store.delete(f"spark/commits/{name}")
     lasting = stored.query["options"] if stored else {}
     default = min(spark.sparkContext.defaultParallelism, 1024)
     partitions = options.number("partitions") or lasting.get("partitions", default)

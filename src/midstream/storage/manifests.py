@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 from midstream.errors import CheckpointError
@@ -11,6 +12,7 @@ from midstream.storage.slices import FOLDER as SLICES
 from midstream.storage.store import Store
 
 FOLDER = "manifests"
+_log = logging.getLogger("midstream")
 _NAME = re.compile(rf"{FOLDER}/\d{{12}}\.json\Z")
 
 
@@ -22,9 +24,31 @@ def manifest_names(store: Store) -> list[str]:
 def newest_manifest(store: Store) -> Manifest | None:
     """The manifest of the last committed epoch, or None if nothing was ever committed."""
     names = manifest_names(store)
-    if not names:
-        return None
-    return decode_manifest(store.read(names[-1]).to_pybytes(), names[-1])
+    return _read(store, names[-1]) if names else None
+
+
+def restore_manifest(store: Store) -> Manifest | None:
+    """The newest valid manifest, for a driver that holds the lease.
+
+    If the newest one is damaged, the one before it is as good: its epoch is run again, with the same rows
+    and the same results. The damaged file is set aside, so that the epoch can be committed again. More
+    than one is not a damaged file but a damaged checkpoint, and refused.
+    """
+    names = manifest_names(store)
+    try:
+        return newest_manifest(store)
+    except CheckpointError as damage:
+        if len(names) < 2:
+            raise
+        before = _read(store, names[-2])
+        store.put(f"{names[-1]}.damaged", store.read(names[-1]))
+        store.delete(names[-1])
+        _log.warning("%s; going on from the manifest of epoch %d before it", damage, before.epoch)
+        return before
+
+
+def _read(store: Store, name: str) -> Manifest:
+    return decode_manifest(store.read(name).to_pybytes(), name)
 
 
 def commit_manifest(store: Store, manifest: Manifest) -> None:

@@ -1,0 +1,77 @@
+"""``midstream fsck`` and ``midstream gc``: look after a checkpoint while no query runs on it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from midstream.cli.failures import BAD_CHECKPOINT
+from midstream.errors import OptionError
+
+Checkpoint = Annotated[Path, typer.Argument(help="The folder that was the query's checkpointLocation.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write the findings as JSON.")]
+
+
+def fsck(checkpoint: Checkpoint, as_json: AsJson = False) -> None:
+    """Verify every manifest, slice, digest, reference and place of a checkpoint.
+
+    Nothing is changed. The exit code is 4 if something is wrong.
+    """
+    from midstream.storage.fsck import check
+    from midstream.storage.local import LocalStore
+
+    findings = check(LocalStore(str(_existing(checkpoint))))
+    if as_json:
+        typer.echo(json.dumps({"version": 1, **asdict(findings)}, indent=2))
+    else:
+        for problem in findings.problems:
+            typer.echo(f"{problem.file}: {problem.what}\n  {problem.remedy}")
+        last = "no epoch is committed" if findings.epoch is None else f"epoch {findings.epoch} is the last"
+        typer.echo(
+            f"{len(findings.problems)} problems; {last}; {findings.manifests} manifests, "
+            f"{findings.slices} slices with {findings.bytes:,} bytes, {len(findings.orphans)} unused files"
+        )
+    if findings.problems:
+        raise typer.Exit(BAD_CHECKPOINT)
+
+
+def gc(
+    checkpoint: Checkpoint,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete them; without it they are listed.")
+    ] = False,
+) -> None:
+    """List the files of a checkpoint that nothing refers to, or delete them.
+
+    A running query does this by itself. Here it is refused while one runs.
+    """
+    from midstream.storage.fsck import check
+    from midstream.storage.lease import take_lease
+    from midstream.storage.local import LocalStore
+
+    store = LocalStore(str(_existing(checkpoint)))
+    lease = take_lease(store, "gc")
+    try:
+        orphans = [name for name in check(store).orphans if not name.startswith("leases/")]
+        for name in orphans:
+            typer.echo(name)
+            if delete:
+                store.delete(name)
+    finally:
+        lease.release()
+    verb = "deleted" if delete else "would be deleted; say --delete to do so"
+    typer.echo(f"{len(orphans)} files {verb}", err=True)
+
+
+def _existing(checkpoint: Path) -> Path:
+    if not (checkpoint / "manifests").is_dir():
+        raise OptionError(
+            "a checkpoint must be a folder with manifests",
+            got=str(checkpoint),
+            hint="give the checkpointLocation of a query",
+        )
+    return checkpoint.absolute()

@@ -1,0 +1,34 @@
+"""``midstream simulate``: run the core over a failing store, as the tests do."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Annotated
+
+import typer
+
+from midstream.cli.failures import FAILED
+from midstream.errors import OptionError
+
+
+def simulate(
+    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    count: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 1,
+) -> None:
+    """Simulate queries with crashes, failing disks and flipped bits; one line per seed.
+
+    The same seed of the same version does the same. The exit code is 1 if a promise was broken.
+    """
+    if importlib.util.find_spec("duckdb") is None:
+        raise OptionError("the simulator must have DuckDB as its oracle", hint="install midstream[testing]")
+    from midstream.testing.simulate import simulate as run
+
+    broken = 0
+    for number in range(seed, seed + count):
+        try:
+            typer.echo(str(run(number)))
+        except AssertionError as error:
+            broken += 1
+            typer.echo(f"seed {number}: BROKEN: {error}")
+    if broken:
+        raise typer.Exit(FAILED)
