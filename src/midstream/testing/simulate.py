@@ -59,6 +59,15 @@ class Outcome:
         )
 
 
+@dataclass(frozen=True)
+class Damage:
+    """A file in which a bit was flipped: its bytes before and after."""
+
+    name: str
+    before: pa.Buffer
+    after: pa.Buffer
+
+
 def simulate(seed: int) -> Outcome:
     """Run one seed; an AssertionError says which promise was broken."""
     return _Simulation(seed).run()
@@ -103,11 +112,6 @@ class _Simulation:
         try:
             with crash_hook(self._may_crash):
                 query = self._open()
-                if damage is not None and query is None:
-                    self._repair(*damage)
-                    return False
-                if query is None:
-                    return False
                 while query.manifest.epoch + 1 < len(self.epochs):
                     number = query.manifest.epoch + 1
                     query.epoch(self.epochs[number])
@@ -125,10 +129,10 @@ class _Simulation:
                 raise
         finally:
             if damage is not None:
-                self._repair(*damage)
+                self._repair(damage)
         return False
 
-    def _open(self) -> InlineJoin | None:
+    def _open(self) -> InlineJoin:
         return InlineJoin(self.query, self.plan, settings=self.settings, store=self.store, sink=self.sink)
 
     def _may_crash(self, point: str) -> None:
@@ -136,7 +140,7 @@ class _Simulation:
         if self.random.random() < self.crash_rate:
             raise SimulatedCrash(point)
 
-    def _rot(self) -> tuple[str, pa.Buffer] | None:
+    def _rot(self) -> Damage | None:
         """Flip a bit while nobody runs. The life that follows must refuse it, or never have needed it."""
         if self.outcome.lives < 2 or self.random.random() >= self.rot_rate:
             return None
@@ -144,12 +148,12 @@ class _Simulation:
         if not any(name.startswith("slices/") for name in saved):
             return None
         name = self.store.rot()
-        return name, saved[name]
+        return Damage(name, saved[name], self.store.inner.files[name])
 
-    def _repair(self, name: str, data: pa.Buffer) -> None:
-        """As somebody would from a copy; the file may have been deleted meanwhile, as it was not needed."""
-        if name in self.store.inner.files:
-            self.store.inner.put(name, data)
+    def _repair(self, damage: Damage) -> None:
+        """As somebody would from a copy, unless the query has done without the file, or written it anew."""
+        if self.store.inner.files.get(damage.name) == damage.after:
+            self.store.inner.put(damage.name, damage.before)
         self.outcome.rotten += 1
 
     def _check_replay(self, epoch: int, query: InlineJoin) -> None:
