@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from midstream.engine.program import Program
@@ -34,6 +35,8 @@ from midstream.storage.output import ParquetWriter
 from midstream.storage.store import Store
 
 PROGRESS_KEPT = 100
+_ATTEMPTS = 3
+_INDETERMINATE = "shuffle map stage with indeterminate output was failed"
 _log = logging.getLogger("midstream")
 
 
@@ -122,8 +125,9 @@ class _SparkShell:
             task = stage_task(program, stage, self.store, self.writer)
             partitions = self.coordinator.settings.partitions
             rows = rows.repartitionById(partitions, F.col("partition")).mapInArrow(task, MESSAGE)
+        reports = rows.filter(F.col("input").isin(REPORT, ERROR)).select("input", "blob")
         with _one_job(session):
-            messages = rows.filter(F.col("input").isin(REPORT, ERROR)).select("input", "blob").collect()
+            messages = _collect(reports)
         for message in messages:
             if message.input == ERROR:
                 raise error_from(msgspec.json.decode(message.blob))
@@ -149,6 +153,22 @@ class _SparkShell:
         if self.batch is None:
             raise CheckpointError("an epoch must have a micro-batch", got="none")
         return self.batch
+
+
+def _collect(rows: DataFrame) -> list[Row]:
+    """Run the job, again if Spark gives it up for the loss of an executor.
+
+    Between two shuffles Spark cannot know that our tasks give the same when they are repeated, and would
+    rather fail the job than repeat only those that were lost. They do give the same: repeat all of them.
+    """
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return rows.collect()
+        except Py4JJavaError as error:
+            if _INDETERMINATE not in str(error):
+                raise
+            _log.warning("an executor was lost; attempt %d of the epoch's job is repeated", attempt)
+    return rows.collect()
 
 
 def _results(outputs: tuple[OutputFile, ...]) -> list[OutputFile]:

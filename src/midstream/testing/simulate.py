@@ -152,7 +152,8 @@ class _Simulation:
 
     def _repair(self, damage: Damage) -> None:
         """As somebody would from a copy, unless the query has done without the file, or written it anew."""
-        if self.store.inner.files.get(damage.name) == damage.after:
+        files = self.store.inner.files
+        if damage.name in files and files[damage.name] == damage.after:
             self.store.inner.put(damage.name, damage.before)
         self.outcome.rotten += 1
 
