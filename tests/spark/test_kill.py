@@ -55,6 +55,10 @@ class Arena:
                 start_new_session=True,
             )
 
+    def last_epoch(self) -> int:
+        manifests = (self.root / "checkpoint" / "manifests").glob("*.json")
+        return max((int(path.stem) for path in manifests), default=-1)
+
     def finish(self, process: subprocess.Popen[bytes]) -> None:
         assert process.wait(timeout=300) == 0, (self.root / "log").read_text()[-3000:]
 
@@ -81,13 +85,10 @@ def test_drivers_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
     arena = Arena(tmp_path, epochs=KILLS + 10, seed=1)
     rng = random.Random(int(os.environ.get("KILL_SEED", "1")))
     for _ in range(KILLS):
+        begun = arena.last_epoch()
         process = arena.start()
-        manifests = tmp_path / "checkpoint" / "manifests"
-        begun = len(list(manifests.iterdir())) if manifests.is_dir() else 0
         # Wait until it is at work: killing a JVM that only starts would prove nothing.
-        while (
-            process.poll() is None and (len(list(manifests.iterdir())) if manifests.is_dir() else 0) <= begun
-        ):
+        while process.poll() is None and arena.last_epoch() <= begun:
             time.sleep(0.05)
         time.sleep(rng.uniform(0, 1.5))
         _kill(process)
