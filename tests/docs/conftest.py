@@ -1,4 +1,4 @@
-"""One Spark session for the pages, and a folder with the streams that they talk about."""
+"""A folder with the streams that the pages talk about."""
 
 import os
 from decimal import Decimal
@@ -8,9 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-# Read when the JVM starts: without it Spark listens on every interface of the machine.
-os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 _Row = tuple[Any, ...]
 _MONEY = pa.decimal128(8, 2)
@@ -41,23 +38,6 @@ _ROWS: dict[str, list[list[_Row]]] = {
     ],
     "deliveries": [[], [("T-10", "door", "12:40")]],
 }
-
-
-@pytest.fixture(scope="session")
-def spark():
-    """The session that runs already, if another folder of tests has started one; so nobody stops it here."""
-    from pyspark.sql import SparkSession
-
-    return (
-        SparkSession.builder.master("local[2]")
-        .appName("midstream tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
 
 
 @pytest.fixture

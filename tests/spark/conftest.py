@@ -1,7 +1,7 @@
-"""One Spark session for all Spark tests, and streams fed from files, one file per epoch."""
+"""Streams fed from files, one file per epoch, and what comes out of joining them."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,29 +10,6 @@ import pytest
 
 from midstream.query.query import Query
 from midstream.testing import accept, assert_same_rows, batch_join
-
-# Read when the JVM starts: without it Spark listens on every interface of the machine.
-os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[object]:
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("midstream tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "ERROR")
-        # Short queries gain nothing from a second compiler or a parallel collector.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
 
 
 class Feed:

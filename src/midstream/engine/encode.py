@@ -7,17 +7,15 @@ travel: only the step knows what is late, and they belong there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from midstream.engine.hashing import Hashes, group_of, hash_key
+from midstream.engine.hashing import Hashes, hash_key
+from midstream.engine.routing import Routing, split
 from midstream.plan.layout import Key, Layout, column_name, key_column
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
@@ -28,24 +26,6 @@ HASH = "#hash"
 def time_column(stream: str) -> str:
     """The column that holds a stream's event times, in microseconds, on the way to the step."""
     return f"{stream}#time"
-
-
-@dataclass(frozen=True)
-class Routing:
-    """Which engine partition has which partition group."""
-
-    partitions: tuple[int, ...]
-    """The engine partition of each group."""
-
-    def targets(self, hashes: Hashes) -> npt.NDArray[np.int64]:
-        """The engine partition of each hash."""
-        table = np.array(self.partitions, np.int64)
-        return table[group_of(hashes, len(self.partitions))]
-
-
-def even_routing(partitions: int, groups: int) -> Routing:
-    """Neighbouring groups together, the same number to every partition."""
-    return Routing(tuple(group * partitions // groups for group in range(groups)))
 
 
 @dataclass(frozen=True)
@@ -147,16 +127,3 @@ def _user_columns(query: Query, stream: str) -> list[ColumnRef]:
     refs = [output.ref for output in query.outputs]
     refs += [ref for residual in query.residuals for ref in residual.columns]
     return [ref for ref in dict.fromkeys(refs) if ref.stream == stream]
-
-
-def split(table: pa.Table, targets: Sequence[int] | npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:
-    """The table in parts, one per target that has rows."""
-    if table.num_rows == 0:
-        return
-    targets = np.asarray(targets)
-    order = np.argsort(targets, kind="stable")
-    ordered = targets[order]
-    table = table.take(pa.array(order))
-    bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
-    for start, stop in pairwise(bounds):
-        yield int(ordered[start]), table.slice(start, stop - start)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from midstream.engine.encode import Routing
 from midstream.engine.node import WorkDone
+from midstream.engine.routing import Routing
 from midstream.plan.layout import Layout
 from midstream.query.query import Query
 from midstream.state.purge import Purge

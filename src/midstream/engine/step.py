@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from midstream.engine.encode import HASH, split, time_column
+from midstream.engine.encode import HASH, time_column
 from midstream.engine.hashing import hash_key
 from midstream.engine.node import Joiner
 from midstream.engine.payload import Payload, make_segment, merge_payload
 from midstream.engine.program import InputCount, NewSlice, Program, StepOutput
+from midstream.engine.routing import split
 from midstream.engine.rows import READ_LESS, Rows, merge_rows, new_references, segment_of
 from midstream.errors import StreamError
 from midstream.plan.layout import Fragment, FragmentInput, Key, StateId, column_name, streams_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from midstream.engine.encode import Routing, even_routing
+from midstream.engine.routing import Routing, even_routing
 from midstream.errors import CheckpointError
 from midstream.query.query import Query
 from midstream.query.types import show_type

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from midstream.engine.encode import even_routing
 from midstream.engine.payload import segments_of
+from midstream.engine.routing import even_routing
 from midstream.engine.rows import Rows, split_references
 from midstream.errors import CheckpointError
 from midstream.state.manifest import Manifest, decode_manifest, digest_of

@@ -14,28 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from midstream.engine.encode import time_column
 from midstream.errors import CheckpointError
-from midstream.query.types import TIMESTAMP
 from midstream.state.manifest import OutputFile
+from midstream.storage.late import late_rows
 from midstream.storage.local import sync_folder
 
 STAGED = "_staged"
-
-LATE_SCHEMA = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("reason", pa.string()),
-        ("time", TIMESTAMP),
-        ("batchId", pa.int64()),
-        ("row", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -129,27 +116,3 @@ class ParquetWriter:
         parts = [late_rows(epoch, name, part, self.late_columns[name]) for name, part in rows.items()]
         place = f"{partition:05d}-{fragment:03d}"
         return [self.late_table.stage(epoch, place, pa.concat_tables(parts))]
-
-
-def late_rows(epoch: int, stream: str, rows: pa.Table, columns: Mapping[str, str]) -> pa.Table:
-    """Late rows of a stream in the columns that all streams share; the row itself as JSON."""
-    time = rows.column(time_column(stream))
-    frame = pl.DataFrame({name: pl.from_arrow(rows.column(sent)) for sent, name in columns.items()})
-    fields = [_for_json(frame, name) for name in frame.columns]
-    as_json = frame.select(pl.struct(fields).struct.json_encode()).to_series()
-    return pa.table(
-        [
-            pa.repeat(stream, rows.num_rows),
-            pc.if_else(time.is_null(), "null time", "late"),
-            time.cast(TIMESTAMP),
-            pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows),
-            as_json.to_arrow(),
-        ],
-        schema=LATE_SCHEMA,
-    )
-
-
-def _for_json(frame: pl.DataFrame, name: str) -> pl.Expr:
-    if frame.schema[name] == pl.Binary:
-        return pl.col(name).bin.encode("base64")
-    return pl.col(name)

@@ -1,0 +1,43 @@
+"""Routing: which engine partition has which partition group, and splitting rows accordingly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from midstream.engine.hashing import Hashes, group_of
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Which engine partition has which partition group."""
+
+    partitions: tuple[int, ...]
+    """The engine partition of each group."""
+
+    def targets(self, hashes: Hashes) -> npt.NDArray[np.int64]:
+        """The engine partition of each hash."""
+        table = np.array(self.partitions, np.int64)
+        return table[group_of(hashes, len(self.partitions))]
+
+
+def even_routing(partitions: int, groups: int) -> Routing:
+    """Neighbouring groups together, the same number to every partition."""
+    return Routing(tuple(group * partitions // groups for group in range(groups)))
+
+
+def split(table: pa.Table, targets: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:
+    """The table in parts, one per target that has rows."""
+    if table.num_rows == 0:
+        return
+    order = np.argsort(targets, kind="stable")
+    ordered = targets[order]
+    table = table.take(pa.array(order))
+    bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
+    for start, stop in pairwise(bounds):
+        yield int(ordered[start]), table.slice(start, stop - start)
