@@ -37,11 +37,6 @@ class Workload:
         """The names of the streams, in the order in which they are joined."""
         return tuple(self.keys)
 
-    @property
-    def epoch_rows(self) -> int:
-        """Rows of all streams in an epoch."""
-        return self.rows * self.seconds_per_epoch * len(self.keys)
-
     def equalities(self) -> list[tuple[str, str, str]]:
         """(left stream, right stream, key column): each stream with the first before it that shares a key."""
         found = []

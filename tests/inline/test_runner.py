@@ -83,3 +83,11 @@ def test_two_runners_on_one_store_cannot_both_commit():
     one.epoch({})
     with pytest.raises(CheckpointError, match="committed by one driver only"):
         two.epoch({})
+
+
+def test_times_at_both_ends_of_the_calendar_are_far_apart():
+    ends = (2**63 - 1, -(2**63) + 8)
+    got = InlineJoin(QUERY).epoch({"a": rows((ends[0], 1, 0, "x")), "b": rows((ends[1], 1, 0, "y"))})
+    assert got.num_rows == 0
+    halves = InlineJoin(QUERY).epoch({"a": rows((2**62, 1, 0, "x")), "b": rows((-(2**62), 1, 0, "y"))})
+    assert halves.num_rows == 0

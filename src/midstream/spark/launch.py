@@ -26,10 +26,10 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.settings import Settings, describe, must_agree
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
+from midstream.query.types import show_type
 from midstream.spark.driver import Driver
 from midstream.spark.options import Options
 from midstream.spark.query import JoinStreamingQuery
-from midstream.spark.schema import cast_name
 from midstream.spark.sinks import ForeachBatchSink, MemorySink, ParquetSink, Sink, show_batch
 from midstream.spark.tasks import MESSAGE, encode_task
 from midstream.state.manifest import Manifest
@@ -209,7 +209,7 @@ def _column(frame: DataFrame, column: SourceColumn, stream: str) -> Column:
     if column.name == time_column(stream):
         value = F.unix_micros(value.cast("timestamp"))
     elif column.type is not None:
-        value = value.cast(cast_name(column.type))
+        value = value.cast(show_type(column.type))
     return value
 
 

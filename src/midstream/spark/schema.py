@@ -23,7 +23,6 @@ from pyspark.sql.types import (
 )
 
 from midstream.errors import QueryError
-from midstream.query.types import show_type
 
 _STORED = (
     BinaryType,
@@ -77,8 +76,3 @@ def _check(column: str, kind: DataType) -> None:
 def spark_schema(schema: pa.Schema) -> StructType:
     """The columns of results in Spark's types."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
-
-
-def cast_name(kind: pa.DataType) -> str:
-    """The name of a key's type in a Spark cast."""
-    return show_type(kind)

@@ -11,7 +11,7 @@ from midstream.engine.routing import even_routing
 from midstream.engine.rows import Rows, split_references
 from midstream.errors import CheckpointError
 from midstream.state.manifest import Manifest, decode_manifest, digest_of
-from midstream.state.slices import Slice, StateKey
+from midstream.state.slices import Slice
 from midstream.storage.manifests import manifest_names
 from midstream.storage.slices import FOLDER as SLICES
 from midstream.storage.slices import SliceFiles
@@ -110,25 +110,25 @@ def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[P
 def _check_references(files: SliceFiles, manifest: Manifest) -> list[Problem]:
     """Every live reference must lead into a segment of payload, where an input has payload at all."""
     segments: dict[tuple[str, int], set[int]] = {}
-    keys: dict[str, StateKey] = {}
+    stored: set[str] = set()
     for slice_ in manifest.slices:
         if slice_.owner.kind == "rows":
             here = segments.setdefault((slice_.owner.state, slice_.owner.partition), set())
             here.update(segments_of(files.open(slice_))[:, 0].tolist())
-            keys[slice_.owner.state] = slice_.owner
+            stored.add(slice_.owner.state)
     problems = []
     for slice_ in manifest.slices:
         if slice_.owner.kind != "index":
             continue
         rows = Rows.from_table(files.open(slice_), slice_.owner.key)
         for name, references in rows.references.items():
-            if name not in keys or len(rows.references) > 1:
+            if name not in stored or len(rows.references) > 1:
                 # Rows of an intermediate state may be dead, and their payload gone, until they merge.
                 continue
             wanted = set(np.unique(split_references(references)[0]).tolist())
             lost = wanted - segments.get((name, slice_.owner.partition), set())
-            newest = max(wanted, default=0)
-            if newest in lost:
+            # Older segments of the slice may have expired, and gone, before its index merges.
+            if max(wanted, default=0) in lost:
                 what = f"refers to rows of {name} that are in no slice"
                 problems.append(
                     Problem(f"{SLICES}/{slice_.name}", what, "restore the checkpoint from a copy")
