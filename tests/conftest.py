@@ -1,10 +1,14 @@
-"""What all tests share: the profiles of Hypothesis, and one Spark session."""
+"""What all tests share: the profiles of Hypothesis, one Spark session, and an object store."""
 
+import logging
 import os
+import uuid
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from midstream.storage.remote import RemoteStore, store_at
 
 _COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("default", _COMMON, max_examples=60)
@@ -13,6 +17,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # Read when the JVM starts: without it Spark listens on every interface of the machine.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-counts", action="store_true", help="note what an epoch costs now")
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +41,38 @@ def spark() -> Iterator[object]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def object_store():
+    """The address of a server that speaks S3's protocol, on this machine."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    _, port = server.get_host_and_port()
+    yield f"http://127.0.0.1:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(object_store, monkeypatch, tmp_path):
+    """The name of a new bucket; the environment says where, as it would for a user."""
+    import fsspec
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", object_store)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    name = f"b{uuid.uuid4().hex}"
+    fsspec.filesystem("s3").mkdir(name)
+    return name
+
+
+@pytest.fixture
+def remote(bucket):
+    store = store_at(f"s3://{bucket}/checkpoint")
+    assert isinstance(store, RemoteStore)
+    return store

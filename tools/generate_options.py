@@ -15,9 +15,9 @@ _BETWEEN = re.compile(r"(<!-- options: begin.*?-->\n).*?(<!-- options: end -->)"
 
 def options_table(options: tuple[Option, ...] = OPTIONS) -> str:
     """The options as a Markdown table."""
-    lines = ["| option | default | meaning |", "| --- | --- | --- |"]
+    lines = ["| option | default | may change at a restart | meaning |", "| --- | --- | --- | --- |"]
     for option in options:
-        cells = (f"`{option.name}`", option.default, option.meaning)
+        cells = (f"`{option.name}`", option.default, option.restart, option.meaning)
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -1,8 +1,10 @@
 """Queries in processes of their own, so that they can be killed: see ``victim.py``."""
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,13 +12,26 @@ import pyarrow.parquet as pq
 import pyspark
 
 from midstream.query.query import build_query
+from midstream.storage.fsck import Findings
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.testing import Shape, generate, stream
+from midstream.testing.streams import SCHEMA
 from midstream.values import Micros
 from tests.spark.conftest import Feed, check
+from tests.spark.faults import Fault, struck
 
 SHAPE = Shape(rows=15, late=0.1, null_keys=0.05)
+
+
+def hungry_epoch(number: int) -> dict[str, pa.Table]:
+    """An epoch that takes megabytes to join in every partition; rows of ``c`` match none of it."""
+    shapes = {"a": Shape(rows=2000), "b": Shape(rows=2000), "c": Shape(rows=0)}
+    epoch = generate(shapes, epochs=number + 1, seed=6)[number]
+    at = SCHEMA.get_field_index("k2")
+    for name in "ab":
+        epoch[name] = epoch[name].set_column(at, "k2", pa.array(["nobody's"] * epoch[name].num_rows))
+    return epoch
 
 
 class Arena:
@@ -24,22 +39,29 @@ class Arena:
 
     def __init__(self, root: Path, epochs: int, seed: int) -> None:
         self.root = root
-        self.epochs = generate(dict.fromkeys("abc", SHAPE), epochs=epochs, seed=seed)
-        Feed(None, root / "in").add(*self.epochs)
+        self.seed = seed
+        self.feed = Feed(None, root / "in")
+        self.feed.add(*generate(dict.fromkeys("abc", SHAPE), epochs=epochs, seed=seed))
+
+    def add(self, epoch: Mapping[str, pa.Table] | None = None) -> None:
+        """Give the query one more epoch of input; one like the others if not told which."""
+        number = len(self.feed.epochs)
+        self.feed.add(epoch or generate(dict.fromkeys("abc", SHAPE), epochs=number + 1, seed=self.seed)[-1])
 
     def start(
-        self, *, victim: str = "nobody", point: str = "", master: str = "local[2]"
+        self, *, point: str = "", faults: Sequence[Fault] = (), master: str = "local[2]"
     ) -> subprocess.Popen[bytes]:
-        program = Path(__file__).with_name("victim.py")
         environment = {
             **{name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ},
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "HOME": str(self.root),
         }
+        program = [sys.executable, "-m", "tests.spark.victim"]
         with (self.root / "log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, program, self.root, master, victim, point],
+                [*program, self.root, master, point, json.dumps(faults)],
+                cwd=Path(__file__).parents[2],
                 env=environment,
                 stdout=log,
                 stderr=log,
@@ -50,13 +72,26 @@ class Arena:
         manifests = (self.root / "checkpoint" / "manifests").glob("*.json")
         return max((int(path.stem) for path in manifests), default=-1)
 
+    def stage(self) -> str:
+        """Where in an epoch the query stands, by what it and Spark have written."""
+        committed, theirs = self.last_epoch(), self.root / "checkpoint" / "spark"
+        if not (self.root / "checkpoint" / "published" / f"{committed:012d}").exists():
+            return "committed, not published"
+        if not (theirs / "commits" / str(committed)).exists():
+            return "published, not noted by Spark"
+        begun = (theirs / "offsets" / str(committed + 1)).exists()
+        return "begun, not committed" if begun else "between epochs"
+
+    def struck(self) -> set[str]:
+        return struck(self.root / "struck")
+
     def finish(self, process: subprocess.Popen[bytes]) -> None:
         assert process.wait(timeout=300) == 0, (self.root / "log").read_text()[-3000:]
 
-    def check(self) -> None:
+    def check(self) -> Findings:
         findings = fsck(LocalStore(str(self.root / "checkpoint")))
         assert findings.problems == ()
-        assert findings.epoch == len(self.epochs) - 1
+        assert findings.epoch == len(self.feed.epochs) - 1
         query = build_query(
             [stream(name, SHAPE) for name in "abc"],
             ["a.k = b.k", "b.k2 = c.k2"],
@@ -64,4 +99,6 @@ class Arena:
             select=["a.id", "b.id", "c.id"],
         )
         files = sorted((self.root / "out").glob("*.parquet"))
-        assert check(query, self.epochs, pa.concat_tables(map(pq.read_table, files))).num_rows > 0
+        got = pa.concat_tables(map(pq.read_table, files))
+        assert check(query, self.feed.epochs, got).num_rows > 0
+        return findings

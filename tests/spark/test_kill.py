@@ -1,20 +1,21 @@
-"""SIGKILL for real: drivers at random moments and at every crash point, workers, executors."""
+"""SIGKILL for real: drivers at random moments and at every crash point, and executors; workers elsewhere."""
 
 import os
 import random
 import signal
 import subprocess
 import time
+from collections import Counter
 
 import pytest
 
 from midstream.storage.crash import POINTS
 from tests.spark.arena import Arena
-
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+from tests.spark.faults import IN_DRIVERS, IN_TASKS, Fault
 
 KILLS = int(os.environ.get("KILLS", "4"))
-IN_TASKS = ("before a slice is written", "after a slice is written", "after results are staged")
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900 + 60 * KILLS)]
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -23,35 +24,40 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_drivers_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
-    arena = Arena(tmp_path, epochs=KILLS + 10, seed=1)
+    arena = Arena(tmp_path, epochs=1, seed=1)
     rng = random.Random(int(os.environ.get("KILL_SEED", "1")))
+    landed: Counter[str] = Counter()
     for _ in range(KILLS):
         begun = arena.last_epoch()
+        # More than a life can do before it is killed: killing what is done would prove nothing.
+        while len(arena.feed.epochs) < begun + 12:
+            arena.add()
         process = arena.start()
-        # Wait until it is at work: killing a JVM that only starts would prove nothing.
+        # Nor would killing a JVM that only starts.
         while process.poll() is None and arena.last_epoch() <= begun:
             time.sleep(0.05)
         time.sleep(rng.uniform(0, 1.5))
+        assert process.poll() is None, (tmp_path / "log").read_text()[-2000:]
         _kill(process)
+        landed[arena.stage()] += 1
     arena.finish(arena.start())
+    print(f"{KILLS} kills in {KILLS + 1} lives landed: {dict(landed)}")
     arena.check()
+
+
+def test_every_crash_point_is_one_of_drivers_or_of_tasks():
+    # Each has a test that kills at all of them, and fails if one is never reached.
+    assert sorted((*IN_DRIVERS, *IN_TASKS)) == sorted(POINTS)
 
 
 def test_drivers_killed_at_every_crash_point_lose_and_repeat_nothing(tmp_path):
     arena = Arena(tmp_path, epochs=26, seed=2)
-    for point in (point for point in POINTS if point not in IN_TASKS):
-        process = arena.start(victim="driver", point=point)
+    for point in IN_DRIVERS:
+        process = arena.start(point=point)
         assert process.wait(timeout=300) == -signal.SIGKILL, (
             f"{point}: {(tmp_path / 'log').read_text()[-2000:]}"
         )
     arena.finish(arena.start())
-    arena.check()
-
-
-def test_a_worker_that_dies_is_replaced_and_its_task_repeated(tmp_path):
-    arena = Arena(tmp_path, epochs=5, seed=3)
-    arena.finish(arena.start(victim="worker", master="local[2,4]"))
-    assert (tmp_path / "killed").exists()
     arena.check()
 
 
@@ -66,6 +72,7 @@ def test_a_query_runs_the_same_on_several_executors(tmp_path):
 @pytest.mark.cluster
 def test_an_executor_that_dies_is_replaced_and_its_tasks_repeated(tmp_path):
     arena = Arena(tmp_path, epochs=5, seed=4)
-    arena.finish(arena.start(victim="executor", master="local-cluster[2,1,1024]"))
-    assert (tmp_path / "killed").exists()
+    fault = Fault("executor", 2, "after a slice is written")
+    arena.finish(arena.start(faults=[fault], master="local-cluster[2,1,1024]"))
+    assert arena.struck() == {fault.mark}
     arena.check()

@@ -81,17 +81,6 @@ def test_results_that_were_committed_but_not_published_appear_on_restart(spark, 
     assert check(_join(spark, feed).query(), feed.epochs, runner.results()).num_rows > 0
 
 
-def test_another_query_cannot_use_the_checkpoint(spark, feed, runner):
-    feed.add(*generate(dict.fromkeys("abc", SHAPE), epochs=1, seed=5))
-    runner.run(_join(spark, feed), partitions=2)
-    with pytest.raises(CheckpointError, match=r"within.a, b was '15 seconds'; got '20 seconds'"):
-        runner.start(_join(spark, feed).within("20 seconds"))
-    with pytest.raises(CheckpointError, match=r"options.partitions was 2; got 3"):
-        runner.start(_join(spark, feed), partitions=3)
-    with pytest.raises(OptionError, match=r"must stay as it is: \(a b\) c"):
-        runner.start(_join(spark, feed), plan="a (b c)")
-
-
 def test_two_queries_run_side_by_side(spark, feed, tmp_path):
     feed.add(*generate(dict.fromkeys("abc", SHAPE), epochs=3, seed=6))
     runners = [Runner(tmp_path / "one"), Runner(tmp_path / "two")]
@@ -252,21 +241,6 @@ def test_results_may_be_moved_away_and_the_path_may_change(spark, feed, tmp_path
     feed.add(epochs[1])
     second.run(_join(spark, feed, "ab"))
     check(_join(spark, feed, "ab").query(), epochs, pa.concat_tables([kept, second.results()]))
-
-
-def test_streams_must_keep_their_order_and_the_session_its_zone(spark, feed, runner):
-    feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=1, seed=15))
-    runner.run(_join(spark, feed, "ab"))
-    swapped = Join(spark).stream("b", feed.df("b"), time="t", lateness="5 seconds")
-    swapped = swapped.stream("a", feed.df("a"), time="t", lateness="5 seconds").on("a.k = b.k")
-    with pytest.raises(CheckpointError, match=r"order was \['a', 'b'\]"):
-        runner.start(swapped.within("15 seconds"))
-    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-    try:
-        with pytest.raises(CheckpointError, match=r"timeZone was 'UTC'; got 'America/New_York'"):
-            runner.start(_join(spark, feed, "ab"))
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_an_error_in_a_task_reaches_the_user_as_what_it_is(spark, feed, runner):

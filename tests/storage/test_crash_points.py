@@ -10,7 +10,8 @@ from midstream.query.query import build_query
 from midstream.storage.crash import POINTS, crash_hook, reach
 from midstream.storage.fsck import check
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
-from midstream.testing.faults import FaultStore, SimulatedCrash, StoreSink
+from midstream.testing.faults import FaultStore, SimulatedCrash
+from midstream.testing.sink import StoreSink
 from midstream.values import Micros
 
 SHAPE = Shape(rows=12, late=0.1)

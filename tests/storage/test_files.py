@@ -11,7 +11,8 @@ from midstream.storage.manifests import commit_manifest, forget_manifests, newes
 from midstream.storage.memory import MemoryStore
 from midstream.storage.slices import SliceFiles, slice_files
 
-NEW = NewSlice(Slice(StateKey("index", "a", (0,), 0), 0, 0, 1, 3, (7,)), pa.table({"hash": [1, 2, 3]}))
+INDEX = pa.table({"hash": pa.array([1, 2, 3], pa.uint64()), "ref a": [0, 1, 2], "time a": [5, 6, 7]})
+NEW = NewSlice(Slice(StateKey("index", "a", (0,), 0), 0, 0, 1, 3, (7,)), INDEX)
 
 
 def test_a_slice_is_named_by_its_bytes_and_read_back():
@@ -55,18 +56,29 @@ def test_a_cut_or_longer_slice_is_refused():
 
 def test_a_new_run_in_the_same_process_trusts_nothing_of_an_old_one():
     store = MemoryStore()
-    assert slice_files(store, "one") is slice_files(store, "one")
-    assert slice_files(store, "one") is not slice_files(store, "two")
-    assert slice_files(store, "") is not slice_files(store, "")
-    written = slice_files(store, "one").write(NEW)
+    assert slice_files(store, "one", None) is slice_files(store, "one", None)
+    assert slice_files(store, "one", None) is not slice_files(store, "two", None)
+    assert slice_files(store, "", None) is not slice_files(store, "", None)
+    written = slice_files(store, "one", None).write(NEW)
     data = bytearray(store.read(f"slices/{written.name}").to_pybytes())
     data[len(data) // 2] ^= 1
     store.put(f"slices/{written.name}", bytes(data))
     with pytest.raises(CheckpointError, match="another digest"):
-        slice_files(store, "two").open(written)
-    slice_files(store, "one").forget_all_but([])
+        slice_files(store, "two", None).open(written)
+    slice_files(store, "one", None).forget_all_but([])
     with pytest.raises(CheckpointError, match="another digest"):
-        slice_files(store, "one").open(written)
+        slice_files(store, "one", None).open(written)
+
+
+def test_a_run_trusts_what_its_other_processes_wrote_but_not_what_was_there_before():
+    store = MemoryStore()
+    written = SliceFiles(store).write(NEW)
+    data = store.read(f"slices/{written.name}").to_pybytes()
+    value = NEW.table.column(0)[0].as_py().to_bytes(8, "little")
+    store.put(f"slices/{written.name}", data.replace(value, bytes(8), 1))
+    assert SliceFiles(store, began=written.upper).open(written) != NEW.table
+    with pytest.raises(CheckpointError, match="another digest"):
+        SliceFiles(store, began=written.upper + 1).open(written)
 
 
 @pytest.mark.parametrize("name", ["", "../x.arrow", "a" * 64, "A" * 64 + ".arrow", "a" * 64 + ".arrow\n"])

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from midstream.errors import FencedError, LockedError
+from midstream.errors import FencedError, LockedError, StreamError
 from midstream.storage import lease as leases
 from midstream.storage.lease import take_lease
 from midstream.storage.memory import MemoryStore
@@ -37,6 +37,28 @@ def test_a_lease_is_given_back_when_the_query_ends(impatient):
     take_lease(store, "first").keep(lambda: running[0])
     running.clear()  # asking now fails, as it does when the JVM is gone
     assert take_lease(store, "second").number == 2
+
+
+def test_a_lease_that_cannot_be_given_back_does_not_hide_why_the_query_ended(impatient, monkeypatch):
+    store = MemoryStore()
+    put = MemoryStore.put
+    full = [True]
+
+    def fail(self, name, data):
+        if full:
+            raise StreamError("the disk must have space")
+        put(self, name, data)
+
+    lease = take_lease(store, "first")
+    monkeypatch.setattr(MemoryStore, "put", fail)
+    lease.keep(lambda: False)
+    lease.release()
+    assert "leases/000000000001.released" not in store.files
+    full.clear()
+    give_up = time.monotonic() + 5
+    while "leases/000000000001.released" not in store.files:
+        assert time.monotonic() < give_up, "the thread must go on trying"
+        time.sleep(0.01)
 
 
 def test_a_driver_that_is_gone_is_succeeded_at_once():

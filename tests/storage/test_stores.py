@@ -7,8 +7,10 @@ from midstream.storage.local import LocalStore
 from midstream.storage.memory import MemoryStore
 
 
-@pytest.fixture(params=["memory", "local"])
+@pytest.fixture(params=["memory", "local", "remote"])
 def store(request, tmp_path):
+    if request.param == "remote":
+        return request.getfixturevalue("remote")
     return MemoryStore() if request.param == "memory" else LocalStore(str(tmp_path / "new" / "store"))
 
 

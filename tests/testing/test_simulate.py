@@ -1,14 +1,45 @@
-"""Many seeds of the simulator hold every promise, and a seed always does the same."""
+"""Many seeds of the simulator hold every promise, every kind of fault happens, and a seed repeats."""
 
 import os
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
+from typer.testing import CliRunner
 
+from midstream.cli.main import app
+from midstream.testing import simulate as simulator
+from midstream.testing.promises import BrokenPromiseError
 from midstream.testing.simulate import never_reached, simulate
 
 SEEDS = int(os.environ.get("SIMULATOR_SEEDS", "500"))
+
+# How often each kind of fault happens at least, for each hundred seeds.
+FAULTS = {
+    "crashes": 50,
+    "deaths in a call": 20,
+    "errors": 15,
+    "late listings": 50,
+    "lost answers": 1,
+    "power cuts": 30,
+    "rotten files": 20,
+    "torn writes": 7,
+}
+
+
+FEATURES = {
+    "residuals",
+    "windows of pairs",
+    "a pair without a window",
+    "different lateness",
+    "several partitions",
+    "several stages",
+    "an idle timeout",
+    "an idle stream",
+    "late rows kept",
+    "late rows dropped",
+}
 
 
 @pytest.mark.slow
@@ -18,9 +49,31 @@ def test_every_seed_holds_every_promise():
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         outcomes = list(pool.map(simulate, range(SEEDS), chunksize=10))
     assert never_reached(outcomes) == set()
-    assert sum(outcome.crashes for outcome in outcomes) > SEEDS
-    assert sum(outcome.errors for outcome in outcomes) > SEEDS / 2
-    assert sum(outcome.rotten for outcome in outcomes) > SEEDS / 10
+    faults = sum((outcome.faults for outcome in outcomes), Counter())
+    rare = {kind: faults[kind] for kind, least in FAULTS.items() if faults[kind] < least * SEEDS / 100}
+    assert not rare, faults
+    features = Counter(feature for outcome in outcomes for feature in outcome.features)
+    assert {feature for feature, seeds in features.items() if seeds > SEEDS / 20} == FEATURES
+    assert sum(outcome.replays for outcome in outcomes) > SEEDS / 2
+    assert sum(outcome.refused for outcome in outcomes) > SEEDS / 20
+    assert sum(outcome.late > 0 for outcome in outcomes) > SEEDS / 2
+    assert sum(outcome.results > 0 for outcome in outcomes) > SEEDS / 2
+
+
+def test_the_command_says_one_line_for_each_seed():
+    done = CliRunner().invoke(app, ["simulate", "--seed", "3", "--count", "2"])
+    assert done.exit_code == 0
+    assert done.output.splitlines() == [str(simulate(3)), str(simulate(4))]
+
+
+def test_the_command_says_in_one_line_which_promise_was_broken(monkeypatch):
+    def broken(seed):
+        raise BrokenPromiseError("prefix", "2 rows are wanted\n  missing: x=1")
+
+    monkeypatch.setattr(simulator, "simulate", broken)
+    done = CliRunner().invoke(app, ["simulate", "--seed", "3"])
+    assert done.exit_code == 1
+    assert done.output == "seed 3: BROKEN: prefix: 2 rows are wanted; missing: x=1\n"
 
 
 def test_a_seed_always_does_the_same():

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from midstream.cli.failures import BAD_CHECKPOINT
 from midstream.errors import OptionError
 
-Checkpoint = Annotated[Path, typer.Argument(help="The folder that was the query's checkpointLocation.")]
+if TYPE_CHECKING:
+    from midstream.storage.store import Store
+
+Checkpoint = Annotated[str, typer.Argument(help="The checkpointLocation of the query.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write the findings as JSON.")]
 
 
@@ -22,9 +25,8 @@ def fsck(checkpoint: Checkpoint, as_json: AsJson = False) -> None:
     Nothing is changed. The exit code is 4 if something is wrong.
     """
     from midstream.storage.fsck import check
-    from midstream.storage.local import LocalStore
 
-    findings = check(LocalStore(str(_existing(checkpoint))))
+    findings = check(_store(checkpoint))
     if as_json:
         typer.echo(json.dumps({"version": 1, **asdict(findings)}, indent=2))
     else:
@@ -51,9 +53,8 @@ def gc(
     """
     from midstream.storage.fsck import check
     from midstream.storage.lease import take_lease
-    from midstream.storage.local import LocalStore
 
-    store = LocalStore(str(_existing(checkpoint)))
+    store = _store(checkpoint)
     lease = take_lease(store, "gc")
     try:
         orphans = [name for name in check(store).orphans if not name.startswith("leases/")]
@@ -67,11 +68,16 @@ def gc(
     typer.echo(f"{len(orphans)} files {verb}", err=True)
 
 
-def _existing(checkpoint: Path) -> Path:
-    if not (checkpoint / "manifests").is_dir():
+def _store(checkpoint: str) -> Store:
+    from midstream.storage.manifests import manifest_names
+    from midstream.storage.remote import is_remote, store_at
+
+    location = checkpoint if is_remote(checkpoint) else str(Path(checkpoint).absolute())
+    store = store_at(location, cached=False)
+    if not manifest_names(store):
         raise OptionError(
             "a checkpoint must be a folder with manifests",
-            got=str(checkpoint),
+            got=checkpoint,
             hint="give the checkpointLocation of a query",
         )
-    return checkpoint.absolute()
+    return store

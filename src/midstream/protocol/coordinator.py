@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from midstream.engine.program import Program
+from midstream.errors import CheckpointError, PlanError
 from midstream.plan.layout import Layout, lay_out, streams_of
-from midstream.plan.tree import Plan
+from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.report import Report
-from midstream.protocol.settings import Settings, describe
+from midstream.protocol.settings import Settings, describe, must_agree
 from midstream.protocol.watermark import advance_marks
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, Retired, StreamMark, digest_of
@@ -38,6 +39,23 @@ class Coordinator:
     def of(cls, query: Query, settings: Settings, plan: Plan) -> Coordinator:
         """The coordinator of a query that runs ``plan``."""
         return cls(query, settings, lay_out(query, plan))
+
+    @classmethod
+    def resume(cls, query: Query, settings: Settings, manifest: Manifest) -> Coordinator:
+        """The coordinator that goes on from a manifest, if its state was made for this query."""
+        must_agree(manifest.query, query, settings)
+        try:
+            plan = parse_plan(manifest.plan, query.names)
+        except PlanError as error:
+            raise CheckpointError("a manifest must have a plan of its streams", got=error.got) from None
+        if set(manifest.streams) != set(query.names):
+            raise CheckpointError("a manifest must have a mark for each stream", got=list(manifest.streams))
+        for slice_ in manifest.slices:
+            owner, streams = slice_.owner, streams_of(slice_.owner.state)
+            known = set(streams) <= set(query.names) and 0 <= owner.partition < settings.partitions
+            if not known or len(slice_.latest) != len(streams):
+                raise CheckpointError("a slice must belong to a state of the query", got=owner)
+        return cls.of(query, settings, plan)
 
     def first_manifest(self, query_id: str) -> Manifest:
         """What holds before the first epoch."""

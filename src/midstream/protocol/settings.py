@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from midstream.engine.routing import Routing, even_routing
+from midstream.engine.rows import MAX_PARTITIONS
 from midstream.errors import CheckpointError
 from midstream.query.query import Query
+from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
 from midstream.values import Micros, show_duration
+
+MAX_GROUPS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +51,83 @@ def describe(query: Query, settings: Settings) -> dict[str, Any]:
     }
 
 
-def must_agree(stored: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Refuse to go on from a checkpoint of another query, naming the first thing that differs."""
-    for path, before, now in _differences(stored, asked, ()):
+def must_agree(stored: dict[str, Any], query: Query, settings: Settings) -> None:
+    """Refuse to go on from a checkpoint of another query, naming the first thing that differs.
+
+    Columns of a source that the query does not use are in no state: they may come, go and change.
+    """
+    read_description(stored)
+    used = {name: query.columns_of(name) | _selected(stored, name) for name in query.names}
+    asked = _only_used(describe(query, settings), used)
+    for path, before, now in _differences(_only_used(stored, used), asked, ()):
+        was = f"{'.'.join(path)} was {_show(before)}"
         raise CheckpointError(
-            f"a query must go on with what its checkpoint was made with: {'.'.join(path)} was {before!r}",
-            got=repr(now),
-            hint="restore it, or start a new query with another checkpointLocation",
+            f"a query must go on with what its checkpoint was made with: {was}",
+            got=_show(now),
+            hint=_hint(path, before),
         )
+
+
+class Lasting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options that a checkpoint remembers."""
+
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTITIONS)]
+    groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUPS)]
+
+
+def read_description(stored: dict[str, Any]) -> Lasting:
+    """The lasting options of a description, if it has the form that :func:`describe` gives it."""
+    try:
+        return msgspec.convert(stored, _Description).options
+    except msgspec.ValidationError as error:
+        raise CheckpointError(
+            "a checkpoint must say what it was made with", got=error, hint="restore its manifests from a copy"
+        ) from None
+
+
+class _Source(msgspec.Struct, forbid_unknown_fields=True):
+    time: str
+    lateness: str
+    columns: dict[str, str]
+
+
+class _Description(msgspec.Struct, forbid_unknown_fields=True, rename={"time_zone": "timeZone"}):
+    order: list[str]
+    time_zone: str
+    streams: dict[str, _Source]
+    on: list[str]
+    within: dict[str, str]
+    select: list[str]
+    options: Lasting
+
+
+def _selected(stored: dict[str, Any], stream: str) -> frozenset[str]:
+    """The columns of a stream that were outputs. If one is gone, ``*`` does not ask for it any more."""
+    columns = stored["streams"][stream]["columns"] if stream in stored["streams"] else {}
+    refs = {column: str(ColumnRef(stream, (column,))) for column in columns}
+    outputs = [item.rpartition(" AS ")[0] for item in stored["select"]]
+    return frozenset(column for column, ref in refs.items() if ref in outputs)
+
+
+def _only_used(description: dict[str, Any], used: dict[str, frozenset[str]]) -> dict[str, Any]:
+    streams = {
+        name: {**source, "columns": {c: t for c, t in source["columns"].items() if c in used.get(name, ())}}
+        for name, source in description["streams"].items()
+    }
+    return {**description, "streams": streams}
+
+
+def _hint(path: tuple[str, ...], before: Any) -> str:
+    anew = "start a new query with another checkpointLocation"
+    if "columns" not in path:
+        return f"restore it, or {anew}"
+    if before is None:
+        return f"name the columns in select, so that a new one of the source stays out, or {anew}"
+    return f"give the column its old name and type in the DataFrame, or {anew}"
+
+
+def _show(value: Any) -> str:
+    return "nothing" if value is None else repr(value)
 
 
 def _differences(stored: Any, asked: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any, Any]]:

@@ -45,6 +45,13 @@ class Query:
         """The columns of the results."""
         return pa.schema([(out.name, out.type) for out in self.outputs])
 
+    def columns_of(self, stream: str) -> frozenset[str]:
+        """The columns of a stream that the query uses at all: as time, key, output or in a condition."""
+        refs = [self.by_name[stream].time, *(output.ref for output in self.outputs)]
+        refs += [ref for key_class in self.classes for ref in key_class.members]
+        refs += [ref for residual in self.residuals for ref in residual.columns]
+        return frozenset(ref.path[0] for ref in refs if ref.stream == stream)
+
     def classes_of(self, streams: frozenset[str]) -> frozenset[int]:
         """The key classes in which at least one of the streams has a column."""
         return frozenset(c.id for c in self.classes if c.streams & streams)

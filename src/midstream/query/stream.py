@@ -51,7 +51,9 @@ def check_name(name: str, taken: Iterable[str]) -> str:
     """The name, if it can be the name of one more stream."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise QueryError(
-            "the name of a stream must be a word of letters, digits and underscores", got=repr(name)
+            "the name of a stream must be a word of letters, digits and underscores",
+            got=repr(name),
+            hint="begin with a letter from a to z, or an underscore",
         )
     if name.lower() in (other.lower() for other in taken):
         raise QueryError(

@@ -5,13 +5,15 @@ The table is the single source: the writer checks against it, and the guide's ta
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from midstream.engine.rows import MAX_PARTITIONS
 from midstream.errors import OptionError, QueryError
+from midstream.protocol.settings import MAX_GROUPS
+from midstream.storage.remote import PROTOCOLS, is_remote
 from midstream.values import Micros, duration
 
 
@@ -23,6 +25,8 @@ class Option:
     default: str
     meaning: str
     read: Callable[[str], object]
+    restart: str = "no"
+    """Whether it may change when a query is started again; the guide says so in these words."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +88,41 @@ def _duration(name: str) -> Callable[[str], Micros]:
 def _path(name: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         url = urlparse(text)
-        if url.scheme not in ("", "file") or not text.strip():
-            raise OptionError(f"{name} must be a folder of a local or mounted file system", got=repr(text))
-        path = str(Path(unquote(url.path) if url.scheme else text).absolute())
-        if set(path) & set("*?[]{}\\"):
-            raise OptionError(f"{name} must not have characters that Spark takes for patterns", got=path)
+        local = url.scheme == "" or (url.scheme == "file" and url.netloc in ("", "localhost"))
+        if not local or not text.strip():
+            raise OptionError(
+                f"{name} must be a folder of a local or mounted file system", got=_address(text)
+            )
+        # '..' goes before links are followed, as in Spark; links stay, since they may differ by machine.
+        path = os.path.abspath(unquote(url.path) if url.scheme else text)  # noqa: PTH100
+        if set(path) & set("*?[]{}\\\0"):
+            must = f"{name} must not have a zero byte, nor characters that Spark takes for patterns"
+            raise OptionError(must, got=repr(path))
         return path
+
+    return read
+
+
+def _address(text: str) -> str:
+    """An address as it may be shown: without what is before '@', which may be a password."""
+    head, at, tail = text.rpartition("@")
+    return repr(f"{head.partition('://')[0]}://...@{tail}" if at else text)
+
+
+def _location(name: str) -> Callable[[str], str]:
+    folder = _path(name)
+
+    def read(text: str) -> str:
+        if is_remote(text) and "@" not in text:
+            return text.rstrip("/")
+        if urlparse(text).scheme in ("", "file"):
+            return folder(text)
+        raise OptionError(
+            f"{name} must be a folder, or an address of a store whose conditional puts are known to be safe",
+            got=_address(text),
+            hint=f"such addresses begin with {' or '.join(f'{scheme}://' for scheme in PROTOCOLS)}, "
+            "and have no credentials in them",
+        )
 
     return read
 
@@ -120,12 +153,14 @@ def _not_yet(name: str, what: str) -> Callable[[str], str]:
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("path", "none", "Folder of the Parquet sink.", _path("path")),
+    Option("path", "none", "Folder of the Parquet sink.", _path("path"), "yes"),
     Option(
         "checkpointLocation",
         "none; a temporary folder for `memory`, `console` and `foreachBatch`",
-        "Folder of the query's state and progress. The same folder goes on with the same query.",
-        _path("checkpointLocation"),
+        "Folder of the query's state and progress, or an address `s3://bucket/folder`. The same folder goes "
+        "on with the same query.",
+        _location("checkpointLocation"),
+        "if the folder moves with it",
     ),
     Option(
         "plan",
@@ -144,13 +179,14 @@ OPTIONS: tuple[Option, ...] = (
         "groups",
         "256, or 4 per partition if that is more",
         "Number of partition groups, the unit in which state is placed. Fixed for the life of a checkpoint.",
-        _whole_number("groups", 1, 1 << 20),
+        _whole_number("groups", 1, MAX_GROUPS),
     ),
     Option(
         "lateRows",
         "none: late rows are only counted",
         "Folder of a Parquet table that keeps late rows, with their stream and the reason.",
         _path("lateRows"),
+        "yes",
     ),
     Option(
         "idleTimeout",
@@ -158,18 +194,21 @@ OPTIONS: tuple[Option, ...] = (
         "A stream that brings nothing while the others' event time goes on by more than this no longer "
         "holds back the expiry of state.",
         _duration("idleTimeout"),
+        "yes",
     ),
     Option(
         "numRows",
         "20",
         "Rows that the console sink shows of each batch.",
         _whole_number("numRows", 0, 1 << 30),
+        "yes",
     ),
     Option(
         "truncate",
         "true",
         "Whether the console sink shortens long values.",
         _choice("truncate", "true", "false"),
+        "yes",
     ),
     Option("adapt", "off", "Whether the query changes its plan by itself.", _only_off("adapt", "adapt")),
     Option("strategy", "none", "How a change of plan is carried out.", _not_yet("strategy", "change plans")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,6 +47,7 @@ def describe_epoch(
         "durationMs": {name: round(value) for name, value in millis.items()},
         "taskMs": {name: round(value, 1) for name, value in report.millis.items()},
         "watermark": {name: _time(mark.watermark) for name, mark in manifest.streams.items()},
+        "skewMs": _skew(manifest.streams.values()),
         "sources": {
             name: _source(counts.get(name, InputCount()), mark) for name, mark in manifest.streams.items()
         },
@@ -65,6 +66,13 @@ def describe_epoch(
         "migration": None,
         "events": list(events),
     }
+
+
+def _skew(marks: Iterable[StreamMark]) -> int | None:
+    """How far the event time of the slowest stream is behind that of the fastest."""
+    times = [mark.latest for mark in marks]
+    known = [time for time in times if time is not None]
+    return (max(known) - min(known)) // 1000 if len(known) == len(times) else None
 
 
 def _source(count: InputCount, mark: StreamMark) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from midstream.errors import OptionError
 from midstream.plan.explain import explain
 from midstream.plan.tree import Plan
 from midstream.spark.driver import Driver
+from midstream.spark.failures import plainly
 from midstream.spark.progress import state_sizes
 
 
@@ -84,7 +85,8 @@ class JoinStreamingQuery:
             ended = self._query.awaitTermination(timeout)
         except StreamingQueryException as error:
             self._driver.lease.release()
-            raise self._driver.error or error from None
+            ending = self._ending(error)
+            raise ending from ending.__cause__
         if ended is not False:
             self._driver.lease.release()
         return ended
@@ -94,7 +96,8 @@ class JoinStreamingQuery:
         try:
             self._query.processAllAvailable()
         except StreamingQueryException as error:
-            raise self._driver.error or error from None
+            ending = self._ending(error)
+            raise ending from ending.__cause__
 
     def stop(self) -> None:
         """Stop the query; started again with the same checkpoint it goes on from here."""
@@ -104,7 +107,11 @@ class JoinStreamingQuery:
     def exception(self) -> Exception | None:
         """The error that ended the query, or None."""
         error = self._query.exception()
-        return error if error is None else self._driver.error or error
+        return None if error is None else self._ending(error)
+
+    def _ending(self, error: StreamingQueryException) -> Exception:
+        """Our own error if there was one; else Spark's, put plainly."""
+        return self._driver.error or plainly(error)
 
     def __repr__(self) -> str:
         state = "active" if self.isActive else "ended"

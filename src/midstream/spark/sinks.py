@@ -96,6 +96,8 @@ class ForeachBatchSink:
 
     def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """Remove files that are old enough; a DataFrame that the user kept may still read newer ones."""
+        # Another sink may have staged them, for readers who would then never see them.
+        self.table.must_have(outputs)
         self.table.prune(epoch - EPOCHS_KEPT)
 
 

@@ -71,6 +71,8 @@ class JoinStreamWriter:
 
     def queryName(self, queryName: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
         """Name the query; the memory sink's view has this name."""
+        if not isinstance(queryName, str) or not queryName.strip():
+            raise OptionError("the name of a query must be text", got=repr(queryName))
         self._name = queryName
         return self
 

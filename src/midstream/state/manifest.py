@@ -103,7 +103,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
             newer = "upgrade Midstream to open it" if version > FORMAT else hint
             raise CheckpointError(f"manifest {name} must have format {FORMAT}", got=version, hint=newer)
         return msgspec.json.decode(body, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CheckpointError(f"manifest {name} must be readable", got=error, hint=hint) from None
 
 

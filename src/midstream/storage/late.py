@@ -9,6 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.engine.encode import time_column
+from midstream.plan.layout import column_name
+from midstream.query.query import Query
+from midstream.query.stream import ColumnRef
 from midstream.query.types import TIMESTAMP
 
 LATE_SCHEMA = pa.schema(
@@ -25,9 +28,9 @@ LATE_SCHEMA = pa.schema(
 def late_rows(epoch: int, stream: str, rows: pa.Table, columns: Mapping[str, str]) -> pa.Table:
     """Late rows of a stream in the columns that all streams share; the row itself as JSON."""
     time = rows.column(time_column(stream))
-    frame = pl.DataFrame({name: pl.from_arrow(rows.column(sent)) for sent, name in columns.items()})
-    fields = [_for_json(frame, name) for name in frame.columns]
-    as_json = frame.select(pl.struct(fields).struct.json_encode()).to_series()
+    # Not by pl.col(name): a column may be called '*', or '^.*$', which would stand for all of them.
+    frame = pl.DataFrame({name: _for_json(rows.column(sent)) for sent, name in columns.items()})
+    as_json = frame.to_struct().struct.json_encode()
     return pa.table(
         [
             pa.repeat(stream, rows.num_rows),
@@ -40,7 +43,14 @@ def late_rows(epoch: int, stream: str, rows: pa.Table, columns: Mapping[str, str
     )
 
 
-def _for_json(frame: pl.DataFrame, name: str) -> pl.Expr:
-    if frame.schema[name] == pl.Binary:
-        return pl.col(name).bin.encode("base64")
-    return pl.col(name)
+def late_columns(query: Query) -> dict[str, dict[str, str]]:
+    """For each stream: the columns of a late row as they travel, and as the user knows them."""
+    return {
+        s.name: {column_name(ColumnRef(s.name, (name,))): name for name in s.schema.names}
+        for s in query.streams
+    }
+
+
+def _for_json(column: pa.ChunkedArray) -> pl.Series:
+    values = pl.Series(pl.from_arrow(column))
+    return values.bin.encode("base64") if values.dtype == pl.Binary else values

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from midstream.errors import CheckpointError
+from midstream.errors import CheckpointError, MidstreamError
 from midstream.protocol.lease import BEAT_EVERY, PATIENCE, Holder, must_hold, refuse
 from midstream.storage.store import Store
 
@@ -48,9 +48,14 @@ class Lease:
 
     def release(self) -> None:
         """Give the lease back, so that the next driver need not wait."""
-        if not self._done.is_set():
-            self._done.set()
+        if self._done.is_set():
+            return
+        try:
             self._store.put(_name(self.number, "released"), b"")
+            self._done.set()
+        except (OSError, MidstreamError) as error:
+            # What ended the query is what its user must hear of, not this. The thread tries again.
+            _log.warning("the lease of the checkpoint could not be given back: %s", error)
 
     def beat(self) -> None:
         """Say that the holder lives."""
@@ -64,7 +69,7 @@ class Lease:
                     self.beat()
                 else:
                     self.release()
-            except (OSError, CheckpointError) as error:
+            except (OSError, MidstreamError) as error:
                 # A disk that is full for a moment must not end the beating.
                 _log.warning("the lease of the checkpoint could not be renewed: %s", error)
 
@@ -90,7 +95,7 @@ def take_lease(store: Store, run: str) -> Lease:
 
 def _wait_for_end(store: Store, number: int, me: Holder) -> None:
     """Return once the holder has ended or is given up; raise as soon as it shows that it lives."""
-    holder = msgspec.json.decode(store.read(_name(number, "json")).to_pybytes(), type=Holder)
+    holder = _read_holder(store, number)
     gone = holder.machine == me.machine and not _runs(holder.pid)
     first = _last_beat(store, number)
     give_up = time.monotonic() + PATIENCE
@@ -100,6 +105,15 @@ def _wait_for_end(store: Store, number: int, me: Holder) -> None:
         if _last_beat(store, number) != first:
             raise refuse(me, holder)
         time.sleep(_LOOK_EVERY)
+
+
+def _read_holder(store: Store, number: int) -> Holder:
+    name = _name(number, "json")
+    try:
+        return msgspec.json.decode(store.read(name).to_pybytes(), type=Holder)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        hint = "if no query runs on the checkpoint, delete the file"
+        raise CheckpointError(f"lease {name} must be readable", got=error, hint=hint) from None
 
 
 def _last_beat(store: Store, number: int) -> bytes:

@@ -27,7 +27,7 @@ from midstream.protocol.coordinator import Coordinator, expendable
 from midstream.protocol.report import Report
 from midstream.state.manifest import Manifest
 from midstream.storage.crash import reach
-from midstream.storage.manifests import commit_manifest, forget_manifests
+from midstream.storage.manifests import commit_manifest, forget_manifests, sweep_manifests
 from midstream.storage.slices import FOLDER as SLICES
 from midstream.storage.store import TEMPORARY, Store
 
@@ -68,6 +68,7 @@ class Ledger:
         self.manifest = manifest
         self.millis: dict[str, float] = {}
         self._run = run
+        self._began = manifest.epoch + 1
         self._fence = fence
         self._swept = False
 
@@ -92,7 +93,7 @@ class Ledger:
         self.millis = {}
         before = self.manifest
         self._fence()
-        program = replace_field(self.coordinator.program(before), run=self._run)
+        program = replace_field(self.coordinator.program(before), run=self._run, began=self._began)
         reach("before the step")
         with self._timed("step"):
             report = shell.run(program)
@@ -144,6 +145,7 @@ class Ledger:
         for name in (*self.store.list(SLICES), *self.store.list(TEMPORARY)):
             if name.rpartition("/")[2] not in used:
                 self.store.delete(name)
+        sweep_manifests(self.store, self.manifest.epoch)
         self._swept = True
 
     @contextmanager

@@ -7,6 +7,7 @@ owner can read what is written: state holds the user's data.
 from __future__ import annotations
 
 import os
+import stat
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from midstream.errors import CheckpointError
-from midstream.storage.store import TEMPORARY
+from midstream.storage.store import TEMPORARY, parts_of
+from midstream.storage.writing import new_file, space_in
 
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
@@ -49,8 +51,11 @@ class LocalStore:
 
     def read(self, name: str) -> pa.Buffer:
         """Map the file into memory."""
+        path = self._path(name)
         try:
-            with pa.memory_map(str(self._path(name))) as mapped:
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise _leads_out(name)
+            with pa.memory_map(str(path)) as mapped:
                 return mapped.read_buffer()
         except FileNotFoundError:
             raise CheckpointError(
@@ -61,7 +66,7 @@ class LocalStore:
 
     def list(self, folder: str) -> list[str]:
         """The files in a folder."""
-        path = self._path(folder)
+        path = self._path(f"{folder}/*").parent
         return sorted(f"{folder}/{p.name}" for p in path.iterdir()) if path.is_dir() else []
 
     def delete(self, name: str) -> None:
@@ -69,29 +74,43 @@ class LocalStore:
         self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
-        parts = name.split("/")
-        if any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts):
-            raise CheckpointError("a name in a checkpoint must stay inside it", got=repr(name))
-        return Path(self.root, *parts)
+        """Where a name is. Folders below the root are ours: one that is a link would lead out of it."""
+        path = Path(self.root)
+        *folders, last = parts_of(name)
+        for folder in folders:
+            path /= folder
+            if path.is_symlink():
+                raise _leads_out(name)
+        return path / last
 
     def _write(self, name: str, data: pa.Buffer | bytes) -> tuple[Path, Path]:
         path = self._path(name)
-        temporary = Path(self.root, TEMPORARY, uuid.uuid4().hex)
-        _make_folder(path.parent)
-        _make_folder(temporary.parent)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        temporary = self._path(f"{TEMPORARY}/{uuid.uuid4().hex}")
+        with space_in(Path(self.root)):
+            _make_folder(path.parent)
+            _make_folder(temporary.parent)
+            with new_file(temporary, _FILE_MODE) as file:
+                file.write(data)
         return path, temporary
 
 
+def _leads_out(name: str) -> CheckpointError:
+    return CheckpointError(
+        "a checkpoint must have plain files and folders",
+        got=f"{name} by a link, or as another kind of file",
+        hint="put the file in its place; for another disk, mount it, or move the whole checkpoint",
+    )
+
+
 def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it; each that is made is the owner's alone."""
+    """Make a folder and those above it; each that is made is the owner's alone, and lasts.
+
+    A folder whose own name is lost takes with it all that was synced into it.
+    """
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+        sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:

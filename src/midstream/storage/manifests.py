@@ -24,7 +24,7 @@ def manifest_names(store: Store) -> list[str]:
 def newest_manifest(store: Store) -> Manifest | None:
     """The manifest of the last committed epoch, or None if nothing was ever committed."""
     names = manifest_names(store)
-    return _read(store, names[-1]) if names else None
+    return read_manifest(store, names[-1]) if names else None
 
 
 def restore_manifest(store: Store) -> Manifest | None:
@@ -34,21 +34,32 @@ def restore_manifest(store: Store) -> Manifest | None:
     and the same results. The damaged file is set aside, so that the epoch can be committed again. More
     than one is not a damaged file but a damaged checkpoint, and refused.
     """
+    # A commit may have failed when its manifest was there but would not outlast the machine. Whoever goes
+    # on from it, and says so to others, must be sure that it will.
+    store.sync(FOLDER)
     names = manifest_names(store)
     try:
         return newest_manifest(store)
     except CheckpointError as damage:
         if len(names) < 2:
             raise
-        before = _read(store, names[-2])
+        before = read_manifest(store, names[-2])
         store.put(f"{names[-1]}.damaged", store.read(names[-1]))
         store.delete(names[-1])
         _log.warning("%s; going on from the manifest of epoch %d before it", damage, before.epoch)
         return before
 
 
-def _read(store: Store, name: str) -> Manifest:
-    return decode_manifest(store.read(name).to_pybytes(), name)
+def read_manifest(store: Store, name: str) -> Manifest:
+    """One manifest, which must be that of the epoch that its name says."""
+    manifest = decode_manifest(store.read(name).to_pybytes(), name)
+    if name != _name(manifest.epoch):
+        raise CheckpointError(
+            f"manifest {name} must be that of its epoch",
+            got=f"epoch {manifest.epoch}",
+            hint="restore the file, or start a new query with another checkpointLocation",
+        )
+    return manifest
 
 
 def commit_manifest(store: Store, manifest: Manifest) -> None:
@@ -68,6 +79,13 @@ def forget_manifests(store: Store, epoch: int) -> None:
     """Delete the manifest that is old enough after ``epoch`` was committed."""
     if epoch >= EPOCHS_KEPT:
         store.delete(_name(epoch - EPOCHS_KEPT))
+
+
+def sweep_manifests(store: Store, epoch: int) -> None:
+    """Delete older manifests, too, that drivers which died did not come to delete."""
+    for name in manifest_names(store):
+        if name <= _name(epoch - EPOCHS_KEPT):
+            store.delete(name)
 
 
 def _name(epoch: int) -> str:

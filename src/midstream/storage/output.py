@@ -7,7 +7,7 @@ or not at all, and only rows of committed epochs.
 
 from __future__ import annotations
 
-import os
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,8 +21,10 @@ from midstream.errors import CheckpointError
 from midstream.state.manifest import OutputFile
 from midstream.storage.late import late_rows
 from midstream.storage.local import sync_folder
+from midstream.storage.writing import new_file, space_in
 
 STAGED = "_staged"
+_NAME = re.compile(r"\w[\w.-]*\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -33,22 +35,36 @@ class OutputTable:
     path: str
     query: str
     """A short id of the query, so that several may write into one folder."""
+    private: bool = False
+    """Whether only the owner may read it: a table inside the checkpoint is nobody else's."""
+
+    def __post_init__(self) -> None:
+        # It comes from a manifest, and files are found, and deleted, by patterns that it is part of.
+        _plain(self.query)
+        for folder in (Path(self.path), Path(self.path, STAGED)) if self.private else ():
+            if folder.is_symlink():
+                got = f"a link {folder}"
+                raise CheckpointError("a checkpoint must have plain files and folders", got=got)
 
     def stage(self, epoch: int, place: str, rows: pa.Table) -> OutputFile:
         """Write rows where no reader looks; ``place`` tells apart what an epoch writes."""
         published = f"part-{epoch:010d}-{place}-{self.query}.parquet"
         staged = f"{self.query}-{epoch:010d}-{place}-{uuid.uuid4().hex}"
         folder = Path(self.path, STAGED)
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / staged).open("xb") as file:
-            pq.write_table(rows, file)
-            file.flush()
-            os.fsync(file.fileno())
+        with space_in(Path(self.path)):
+            for made in (folder.parent, folder):
+                if not made.is_dir():
+                    made.mkdir(mode=0o700 if self.private else 0o777, parents=True, exist_ok=True)
+                    sync_folder(made.parent)
+            with new_file(folder / staged, 0o600 if self.private else 0o666) as file:
+                pq.write_table(rows, file)
+            # The manifest will name the file: if it were lost after the commit, nothing could bring it back.
+            sync_folder(folder)
         return OutputFile(self.table, staged, published, rows.num_rows)
 
     def staged_path(self, output: OutputFile) -> str:
         """Where a staged file is."""
-        return str(Path(self.path, STAGED, output.staged))
+        return str(Path(self.path, STAGED, _plain(output.staged)))
 
     def staged_url(self, output: OutputFile) -> str:
         """Where Spark finds a staged file, whatever its default file system is."""
@@ -57,17 +73,26 @@ class OutputTable:
     def publish(self, outputs: Iterable[OutputFile]) -> None:
         """Give staged files their names; those that have them already are left alone."""
         for output in outputs:
-            staged, target = Path(self.staged_path(output)), Path(self.path, output.published)
+            self.must_have([output])
+            staged = Path(self.staged_path(output))
             if staged.exists():
-                staged.replace(target)
-            elif not target.exists():
+                staged.replace(self._target(output))
+        if Path(self.path).is_dir():
+            sync_folder(Path(self.path))
+
+    def must_have(self, outputs: Iterable[OutputFile]) -> None:
+        """Refuse to go on if files of a committed epoch are here neither staged nor published."""
+        for output in outputs:
+            staged, target = Path(self.staged_path(output)), self._target(output)
+            if not staged.exists() and not target.exists():
                 raise CheckpointError(
                     "results of a committed epoch must be there to publish",
                     got=f"neither {staged} nor {target}",
-                    hint="if the folder was moved, give its new path; otherwise restore it",
+                    hint="start once more with the sink and the path that the query had, or restore them",
                 )
-        if Path(self.path).is_dir():
-            sync_folder(Path(self.path))
+
+    def _target(self, output: OutputFile) -> Path:
+        return Path(self.path, _plain(output.published))
 
     def published(self) -> list[str]:
         """Where Spark finds the files that this query has published."""
@@ -86,6 +111,13 @@ class OutputTable:
             epoch = next((int(p) for p in path.name.split("-") if p.isdigit() and len(p) == 10), None)
             if epoch is not None and epoch < before:
                 path.unlink(missing_ok=True)
+
+
+def _plain(name: str) -> str:
+    """A name from a manifest, if it is one that this program gives."""
+    if not _NAME.match(name):
+        raise CheckpointError("the name of an output file must be a word", got=repr(name))
+    return name
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,19 @@ back differs between them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+import polars as pl
 import pyarrow as pa
 
 from midstream.engine.program import NewSlice, Program
 from midstream.engine.step import run_step
+from midstream.errors import InternalError
 from midstream.plan.layout import StateId
 from midstream.protocol.report import Report
 from midstream.state.manifest import OutputFile
@@ -70,6 +75,20 @@ class _Reader:
         return self._opened[slice_.name]
 
 
+@contextmanager
+def _keeping_values_back() -> Iterator[None]:
+    """Errors of Arrow and Polars may quote values of rows, and errors end in logs: say where, not what."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pl.exceptions.PolarsError) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = [frame for frame in frames if "midstream" in Path(frame.filename).parts][-1]
+        raise InternalError(
+            "a step must be able to compute with any rows",
+            got=f"{type(error).__name__} in {Path(where.filename).name}, line {where.lineno}",
+        ) from None
+
+
 def run_partition(
     program: Program,
     stage: int,
@@ -81,7 +100,7 @@ def run_partition(
     """Run every fragment of ``stage`` in this partition."""
     report = Report()
     outgoing: list[Outgoing] = []
-    files = slice_files(store, program.run)
+    files = slice_files(store, program.run, program.began)
     if stage == 0:
         files.forget_all_but(s for owned in program.slices.values() for s in owned)
     for fragment in program.layout.fragments:
@@ -89,7 +108,8 @@ def run_partition(
             continue
         reader = _Reader(files)
         begin = time.perf_counter()
-        step = run_step(program, fragment, partition, arrivals, reader)
+        with _keeping_values_back():
+            step = run_step(program, fragment, partition, arrivals, reader)
         joined = time.perf_counter()
         slices = tuple(_write(files, new) for new in step.slices)
         written = time.perf_counter()

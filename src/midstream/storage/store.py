@@ -3,6 +3,24 @@
 It is this small so that any store can offer it, and so that tests can put faults behind each operation.
 Names are relative, with forward slashes. A name is written once: either its bytes follow from the name
 (slices), or only the first writer wins (manifests).
+
+What a store must guarantee, to all processes on all machines:
+
+- *Whole files.* A name has all the bytes of one write, at any time, also after a crash of the machine. What
+  a write that was cut off leaves behind lies under another name, in :data:`TEMPORARY`.
+- *Reading what was written.* Once a write has returned, whoever reads the name gets these bytes.
+- *One winner.* Of several ``put_if_absent`` of a name one writes the file, and it lasts before that is
+  answered. An error, or *False* to the one that did write it, is an answer that was lost: allowed.
+- *Listings as they are* of manifests, leases and notes of what was published. A driver that missed the
+  newest manifest would go on from an older one, and find its name taken; one that saw none at all would
+  begin anew. S3 has had such listings since 2020; a file system always had them.
+
+What a store need not guarantee:
+
+- *Names that last* before ``sync``. Until then a crash of the machine may undo a ``put`` or a ``delete``,
+  of each name by itself. So a manifest is committed after the folder of its slices was synced.
+- *Listings as they are* of slices, temporary and staged files. They are listed only to clean up: what a
+  listing does not show yet is found the next time, and deleting what is gone already is no error.
 """
 
 from __future__ import annotations
@@ -10,6 +28,8 @@ from __future__ import annotations
 from typing import Protocol
 
 import pyarrow as pa
+
+from midstream.errors import CheckpointError
 
 TEMPORARY = "temporary"
 """The folder for files that do not have their name yet; what stays there was given up."""
@@ -31,7 +51,15 @@ class Store(Protocol):
         """The bytes of a file, mapped into memory where that is possible."""
 
     def list(self, folder: str) -> list[str]:
-        """The names in a folder, in order; none if there is no such folder."""
+        """The names in a folder, in order; none if there is no such folder. See above on how new they are."""
 
     def delete(self, name: str) -> None:
         """Remove a file; one that is not there is no error."""
+
+
+def parts_of(name: str) -> list[str]:
+    """The parts of a name; an error if following them would lead out of the store."""
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts):
+        raise CheckpointError("a name in a checkpoint must stay inside it", got=repr(name))
+    return parts

@@ -1,129 +1,212 @@
-"""A store that fails, and a sink that lives in a store: what the simulator runs the real core over."""
+"""A store that fails as disks, machines and object stores do, within what a store may do to its users.
+
+What a store guarantees is in :mod:`midstream.storage.store`; everything that is not guaranteed there happens
+here sooner or later:
+
+- *errors*: a call raises *no space* or *I/O error*, before or after it has had its effect;
+- *death*: the process ends in the middle of a call; a write leaves part of its bytes, under a temporary name;
+- *power cuts*: what was done to a name since its folder was last synced is lost, each name by itself. The
+  bytes of a file are never torn: they reach the disk before their name does;
+- *lost answers*: ``put_if_absent`` did write the file, and says that the name was taken;
+- *late listings*: a folder that need not be listed as it is does not show a new file yet, or still shows
+  one that was deleted. Reading by name is never late;
+- *rot*: while nobody runs, a file loses a bit or its end.
+"""
 
 from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from midstream.errors import CheckpointError
-from midstream.state.manifest import OutputFile
 from midstream.storage.memory import MemoryStore
+from midstream.storage.slices import FOLDER as SLICES
+from midstream.storage.store import TEMPORARY
+
+T = TypeVar("T")
+Content: TypeAlias = pa.Buffer | None
+"""What a name has: bytes, or None where there is no such file."""
+
+STAGED = "staged"
+LISTED_LATE = (SLICES, TEMPORARY, STAGED)
+"""Folders that are listed only to clean up: what is missed this time is found the next."""
 
 
 class SimulatedCrash(BaseException):
     """The process dies here. No handler for ordinary errors may survive it."""
 
 
+@dataclass(frozen=True)
+class Damage:
+    """A file that has rotted: its bytes before and after."""
+
+    name: str
+    before: pa.Buffer
+    after: pa.Buffer
+
+
 @dataclass
 class FaultStore:
-    """Files in memory that fail as disks do.
-
-    - An operation may raise *no space* or *I/O error*; a write may then have left nothing or a cut file
-      under a temporary name, never under the real one.
-    - Names that were put but not synced are lost when the machine goes down.
-    """
+    """Files in memory. Rates are chances per call; there are no more than ``budget`` faults in all."""
 
     random: random.Random
+    budget: int = 0
     error_rate: float = 0.0
+    death_rate: float = 0.0
+    late_rate: float = 0.0
+    listed_late: tuple[str, ...] = LISTED_LATE
     inner: MemoryStore = field(default_factory=MemoryStore)
-    unsynced: set[str] = field(default_factory=set)
-    errors: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    """How often each kind of fault has happened."""
+    written: list[tuple[str, pa.Buffer]] = field(default_factory=list)
+    """What was put, in order, since somebody last cleared this."""
+    _unsynced: dict[str, list[Content]] = field(default_factory=dict)
+    """What each name had before each change since its folder was last synced."""
+    _lagging: dict[str, int] = field(default_factory=dict)
+    """Names whose last change listings do not show yet, and how many more times."""
 
     def put(self, name: str, data: pa.Buffer | bytes) -> None:
         """Write a file; its name lasts only after :meth:`sync`."""
-        self._may_fail(name)
-        self.inner.put(name, data)
-        self.unsynced.add(name)
+        self._call(name, lambda: self._put(name, data), data)
 
     def sync(self, folder: str) -> None:
         """Make the names of a folder last."""
-        self._may_fail(folder)
-        self.unsynced = {name for name in self.unsynced if name.rpartition("/")[0] != folder}
+        self._call(folder, lambda: self._sync(folder))
 
     def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
         """Write a file for good unless the name is taken."""
-        self._may_fail(name)
-        return self.inner.put_if_absent(name, data)
+
+        def put() -> bool:
+            if name in self.inner.files:
+                return False
+            self._put(name, data)
+            return True
+
+        # If this fails after the effect, the name is there and need not last.
+        free = self._call(name, put, data)
+        if free:
+            self._unsynced.pop(name, None)
+        # There are few such calls, and each is a commit: more of them than of others go wrong.
+        if free and self.strikes(5 * self.error_rate):
+            self.faults["lost answers"] += 1
+            return False
+        return free
 
     def read(self, name: str) -> pa.Buffer:
         """The bytes of a name."""
-        self._may_fail(name)
-        return self.inner.read(name)
+        return self._call(name, lambda: self.inner.read(name))
 
     def list(self, folder: str) -> list[str]:
-        """The names in a folder."""
-        self._may_fail(folder)
-        return self.inner.list(folder)
+        """The names in a folder, some of them as they were a while ago where that is allowed."""
+        return sorted(self._call(folder, lambda: self._shown(folder)))
 
     def delete(self, name: str) -> None:
-        """Forget a name."""
-        self._may_fail(name)
-        self.inner.delete(name)
-        self.unsynced.discard(name)
+        """Forget a name; it may come back after a power cut."""
+        self._call(name, lambda: self._change(name, None))
+
+    def strikes(self, rate: float) -> bool:
+        """Whether a fault happens now."""
+        struck = self.budget > 0 and self.random.random() < rate
+        self.budget -= struck
+        return struck
 
     def lose_power(self) -> None:
-        """The machine goes down: what was not synced is gone, each name by itself."""
-        for name in sorted(self.unsynced):
-            if self.random.random() < 0.5:
-                self.inner.delete(name)
-        self.unsynced.clear()
+        """The machine goes down: each unsynced name has something that it had since its folder was synced."""
+        self.faults["power cuts"] += 1
+        for name, past in sorted(self._unsynced.items()):
+            self._set(name, self.random.choice([*past, self.inner.files.get(name)]))
+        self._unsynced.clear()
 
-    def rot(self) -> str:
-        """Flip one bit of one file at rest; gives its name."""
+    def calm(self) -> None:
+        """No more faults, and listings show everything."""
+        self.budget = 0
+        self._lagging.clear()
+
+    def rot(self) -> Damage | None:
+        """Damage a slice or a manifest at rest, if there is one."""
         names = [n for n in sorted(self.inner.files) if n.startswith(("slices/", "manifests/"))]
+        if not names:
+            return None
+        self.faults["rotten files"] += 1
         name = self.random.choice(names)
-        data = bytearray(self.inner.files[name].to_pybytes())
+        before = self.inner.files[name]
+        data = bytearray(before.to_pybytes())
         position = self.random.randrange(len(data))
-        data[position] ^= 1 << self.random.randrange(8)
+        if self.random.random() < 0.2:
+            del data[position:]
+        else:
+            data[position] ^= 1 << self.random.randrange(8)
         self.inner.put(name, bytes(data))
-        return name
+        return Damage(name, before, self.inner.files[name])
 
-    def _may_fail(self, name: str) -> None:
-        if self.random.random() < self.error_rate:
-            self.errors += 1
-            code = self.random.choice((errno.ENOSPC, errno.EIO))
-            raise OSError(code, "simulated", name)
+    def repair(self, damage: Damage) -> None:
+        """As somebody would from a copy, unless the file was done without or written anew."""
+        if damage.name in self.inner.files and self.inner.files[damage.name] == damage.after:
+            self.inner.put(damage.name, damage.before)
+
+    def _call(self, name: str, effect: Callable[[], T], writes: pa.Buffer | bytes | None = None) -> T:
+        """A call of the store, which may fail before or after it has had its effect."""
+        dies = self.strikes(self.death_rate)
+        fails = dies or self.strikes(self.error_rate)
+        before = self.random.random() < 0.5
+        if fails and before:
+            if writes is not None:
+                self._tear(writes)
+            raise self._fault(name, dies)
+        done = effect()
+        if fails:
+            raise self._fault(name, dies)
+        return done
+
+    def _fault(self, name: str, dies: bool) -> BaseException:
+        self.faults["deaths in a call" if dies else "errors"] += 1
+        code = self.random.choice((errno.ENOSPC, errno.EIO))
+        return SimulatedCrash(name) if dies else OSError(code, "simulated", name)
+
+    def _tear(self, data: pa.Buffer | bytes) -> None:
+        """A write that was cut off leaves a part of its bytes, but not under the name that it was to have."""
+        whole = pa.py_buffer(data)
+        part = whole.slice(0, self.random.randint(0, whole.size))
+        self._put(f"{TEMPORARY}/{self.random.getrandbits(64):016x}", part)
+        self.faults["torn writes"] += 1
+
+    def _put(self, name: str, data: pa.Buffer | bytes) -> None:
+        buffer = pa.py_buffer(data)
+        self._change(name, buffer)
+        self.written.append((name, buffer))
+
+    def _change(self, name: str, content: Content) -> None:
+        self._unsynced.setdefault(name, []).append(self.inner.files.get(name))
+        there = name in self.inner.files
+        self._set(name, content)
+        late = _folder(name) in self.listed_late and there != (content is not None)
+        if late and self.strikes(self.late_rate):
+            self.faults["late listings"] += 1
+            self._lagging[name] = self.random.randint(1, 3)
+
+    def _set(self, name: str, content: Content) -> None:
+        if content is None:
+            self.inner.delete(name)
+        else:
+            self.inner.put(name, content)
+
+    def _sync(self, folder: str) -> None:
+        self._unsynced = {n: past for n, past in self._unsynced.items() if _folder(n) != folder}
+
+    def _shown(self, folder: str) -> set[str]:
+        names = set(self.inner.list(folder))
+        for name in [n for n in self._lagging if _folder(n) == folder]:
+            names ^= {name}
+            self._lagging[name] -= 1
+            if not self._lagging[name]:
+                del self._lagging[name]
+        return names
 
 
-@dataclass
-class StoreSink:
-    """Results as files of a store: staged, then published under a name that says which epoch they are of."""
-
-    store: FaultStore
-
-    def stage(self, epoch: int, place: str, rows: pa.Table) -> OutputFile:
-        """Keep rows where no reader looks. Staged files are synced one by one, as on a disk."""
-        staged = f"{epoch:010d}-{place}-{self.store.random.getrandbits(64):016x}"
-        buffer = pa.BufferOutputStream()
-        with pa.ipc.new_file(buffer, rows.schema) as writer:
-            writer.write_table(rows)
-        self.store.put(f"staged/{staged}", buffer.getvalue())
-        self.store.sync("staged")
-        return OutputFile("results", staged, f"{epoch:010d}-{place}", rows.num_rows)
-
-    def publish(self, outputs: Sequence[OutputFile]) -> None:
-        """Give staged files their names."""
-        staged = set(self.store.list("staged"))
-        published = set(self.store.list("results"))
-        for output in outputs:
-            if f"staged/{output.staged}" in staged:
-                self.store.put(f"results/{output.published}", self.store.read(f"staged/{output.staged}"))
-                self.store.sync("results")
-                self.store.delete(f"staged/{output.staged}")
-            elif f"results/{output.published}" not in published:
-                raise CheckpointError("results of a committed epoch must be there", got=output.staged)
-
-    def sweep(self) -> None:
-        """Remove what attempts that were given up have staged."""
-        for name in self.store.list("staged"):
-            self.store.delete(name)
-
-    def published(self, schema: pa.Schema, last: int) -> pa.Table:
-        """What a reader sees of the epochs up to ``last``."""
-        files = [n for n in self.store.inner.list("results") if int(n[len("results/") :][:10]) <= last]
-        tables = [pa.ipc.open_file(self.store.inner.read(name)).read_all() for name in files]
-        return pa.concat_tables([schema.empty_table(), *tables])
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0]

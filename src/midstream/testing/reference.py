@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -42,7 +42,11 @@ class Accepted:
     """The rows that take part, epoch by epoch, and the fate of all others."""
 
     epochs: list[dict[str, pa.Table]] = field(default_factory=list)
+    late: list[dict[str, pa.Table]] = field(default_factory=list)
+    """Epoch by epoch, the rows that came late or without a time."""
     fates: dict[str, Fate] = field(default_factory=dict)
+    history: list[dict[str, Fate]] = field(default_factory=list)
+    """The fates as they were after each epoch."""
 
     def tables(self, query: Query) -> dict[str, pa.Table]:
         """All accepted rows of every stream."""
@@ -61,6 +65,7 @@ def accept(
     found = Accepted(fates={name: Fate() for name in query.names})
     for epoch in epochs:
         taken: dict[str, list[int]] = {name: [] for name in epoch}
+        late: dict[str, list[int]] = {name: [] for name in epoch}
         times: dict[str, list[int]] = {name: [] for name in epoch}
         for name, table in epoch.items():
             fate = found.fates[name]
@@ -68,16 +73,20 @@ def accept(
                 time = micros(value_of(row, query.by_name[name].time))
                 if time is None:
                     fate.null_time += 1
+                    late[name].append(position)
                 elif not _has_keys(query, name, row):
                     fate.null_key += 1
                 elif fate.watermark is not None and time < fate.watermark:
                     fate.late += 1
+                    late[name].append(position)
                 else:
                     fate.accepted += 1
                     taken[name].append(position)
                     times[name].append(time)
         found.epochs.append({n: t.take(pa.array(taken[n], pa.int64())) for n, t in epoch.items()})
+        found.late.append({n: t.take(pa.array(late[n], pa.int64())) for n, t in epoch.items()})
         _advance(query, found.fates, times, idle_timeout)
+        found.history.append({name: replace(fate) for name, fate in found.fates.items()})
     return found
 
 

@@ -1,42 +1,38 @@
 """The simulator: the production core in one process, over a store that fails, under a seed.
 
-A seed draws a query, streams with everything that streams do wrong, a plan, options, and faults: crashes at
-named points, crashes of the machine that lose what was not synced, errors of the store at any call, bits
-that flip at rest. The query is started again and again until all epochs are through; then the faults stop.
-What must hold, whatever happened:
+A seed draws a workload (:mod:`midstream.testing.workload`) and faults (:mod:`midstream.testing.faults`). The
+query is started again and again, each time until it is stopped or dies, until all epochs are through. What
+must hold meanwhile and in the end is in :mod:`midstream.testing.promises`.
 
-- *final*: the published results are those of the batch join of all accepted rows, as a multiset;
-- *prefix*: after every life, they are those of the rows up to the last committed epoch;
-- *replay*: an epoch that is run again writes the same slices;
-- *fsck*: the checkpoint that is left has nothing wrong with it;
-- *conservation*: every row is accounted for as accepted, late, without a time or without a key;
-- *no silent damage*: a flipped bit is refused, never read as data.
+    life 1   epoch 0, epoch 1, dies while it publishes -- power cut -- check everything
+    life 2   finishes publishing, epoch 2, no space left ------------- check everything
+             a bit flips
+    life 3   refuses the damaged slice ------------------------------- repair it, check everything
+    life 4   epoch 3, ...
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import pyarrow as pa
 
 from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
-from midstream.plan.tree import Plan, join, leaf
-from midstream.protocol.settings import Settings
-from midstream.query.query import Query, build_query
 from midstream.storage.crash import POINTS, crash_hook
-from midstream.storage.fsck import check
+from midstream.storage.ledger import PUBLISHED
+from midstream.storage.manifests import newest_manifest
+from midstream.storage.memory import MemoryStore
+from midstream.storage.slices import FOLDER as SLICES
 from midstream.testing.compare import assert_same_rows
-from midstream.testing.faults import FaultStore, SimulatedCrash, StoreSink
-from midstream.testing.oracle import batch_join
-from midstream.testing.reference import accept
-from midstream.testing.streams import SECOND, Shape, generate, stream
-from midstream.values import Micros
-
-_MOST_LIVES = 400
+from midstream.testing.faults import STAGED, Damage, FaultStore, SimulatedCrash
+from midstream.testing.promises import BrokenPromiseError, Promises, Written, hold
+from midstream.testing.sink import StoreSink
+from midstream.testing.workload import draw_workload, features_of, vary
 
 
 @dataclass
@@ -44,206 +40,189 @@ class Outcome:
     """What happened under a seed."""
 
     seed: int
-    about: str
-    results: int = 0
+    workload: str
     lives: int = 0
-    crashes: int = 0
-    errors: int = 0
-    rotten: int = 0
+    results: int = 0
+    late: int = 0
+    replays: int = 0
+    refused: int = 0
+    """How often damage was refused."""
+    faults: Counter[str] = field(default_factory=Counter)
     points: set[str] = field(default_factory=set)
+    """The crash points that it came to."""
+    features: set[str] = field(default_factory=set)
+    """What its workload has."""
 
     def __str__(self) -> str:
+        faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items())) or "no faults"
         return (
-            f"seed {self.seed}: {self.about}; {self.results} results in {self.lives} lives, "
-            f"{self.crashes} crashes, {self.errors} errors, {self.rotten} flipped bits found"
+            f"seed {self.seed}: {self.workload}; {self.results} results, {self.late} late rows, "
+            f"{self.lives} lives, {self.replays} epochs run again; {faults}, {self.refused} refused"
         )
 
 
-@dataclass(frozen=True)
-class Damage:
-    """A file in which a bit was flipped: its bytes before and after."""
-
-    name: str
-    before: pa.Buffer
-    after: pa.Buffer
-
-
 def simulate(seed: int) -> Outcome:
-    """Run one seed; an AssertionError says which promise was broken."""
+    """Run one seed; an error names the promise that was broken."""
     return _Simulation(seed).run()
+
+
+def never_reached(outcomes: Sequence[Outcome]) -> set[str]:
+    """Crash points that no simulation came to."""
+    return set(POINTS) - {point for outcome in outcomes for point in outcome.points}
 
 
 class _Simulation:
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)  # noqa: S311  # chance that repeats is the point
-        names = "abcdef"[: self.random.randint(2, 5)]
-        self.query = _query(self.random, names)
-        self.plan = _plan(self.random, list(names))
-        self.settings = Settings(self.random.randint(1, 3), self.random.choice((3, 8, 16)))
-        shapes = {name: _shape(self.random) for name in names}
-        self.epochs = generate(shapes, self.random.randint(5, 14), seed)
-        self.store = FaultStore(self.random, self.random.choice((0.0, 0.0, 0.003, 0.01)))
-        self.sink = StoreSink(self.store)
-        self.crash_rate = self.random.choice((0.0, 0.005, 0.02, 0.05))
-        self.rot_rate = self.random.choice((0.0, 0.0, 0.1))
-        self.slices: dict[int, set[str]] = {}
-        self.wanted: dict[int, pa.Table] = {}
-        self.outcome = Outcome(seed, f"{self.plan} over {len(self.epochs)} epochs")
+        chance = random.Random(seed)  # noqa: S311  # chance that repeats is the point
+        self.chance = chance
+        self.workload = draw_workload(chance, seed)
+        self.store = FaultStore(
+            chance,
+            budget=chance.choice((0, 3, 6, 12)),
+            error_rate=chance.choice((0.0, 0.003, 0.01)),
+            death_rate=chance.choice((0.0, 0.003, 0.01)),
+            late_rate=chance.choice((0.0, 0.1)),
+        )
+        self.crash_rate = chance.choice((0.0, 0.01, 0.04))
+        self.rot_rate = chance.choice((0.0, 0.2, 0.5))
+        self.stop_rate = chance.choice((0.0, 0.1, 0.3))
+        self.most_lives = self.store.budget + len(self.workload.epochs) + 1
+        self.promises = Promises(self.workload)
+        self.sinks = [StoreSink(self.store)]
+        if self.workload.keeps_late:
+            self.sinks.append(StoreSink(self.store, "late"))
+        self.number = 0
+        self.in_step = False
+        """The epoch that runs now, and whether it is in its step."""
+        self.outcome = Outcome(seed, str(self.workload))
 
     def run(self) -> Outcome:
-        while True:
-            self.outcome.lives += 1
-            done = self._live()
-            self.store.error_rate, before = 0.0, self.store.error_rate
-            self._check_prefix()
-            self.store.error_rate = before
-            if done:
-                break
-            if self.outcome.lives > _MOST_LIVES:
-                # Liveness: the faults stop, and what is left must run through.
-                self.store.error_rate = self.crash_rate = self.rot_rate = 0.0
-        self.outcome.errors = self.store.errors
-        self._check_end()
+        with _other_errors_are_broken_promises():
+            while not self._live():
+                hold("liveness", self.outcome.lives < self.most_lives, f"{self.most_lives} lives did not do")
+            self._check_end()
+            self._check_variation()
+        self.outcome.results = sum(table.num_rows for table in self.promises.expected.tables["results"])
+        self.outcome.late = sum(table.num_rows for table in self.promises.expected.tables["late"])
+        self.outcome.replays = self.promises.replays
+        self.outcome.faults = self.store.faults
+        self.outcome.features = features_of(self.workload)
+        if any(fate.idle for fates in self.promises.expected.accepted.history for fate in fates.values()):
+            self.outcome.features.add("an idle stream")
         return self.outcome
 
     def _live(self) -> bool:
-        """One life of the process; True if all epochs are through."""
-        damage = self._rot()
+        """One life of the process, and a look at what it leaves behind; True if all epochs are through."""
+        self.outcome.lives += 1
+        damage = self.store.rot() if self.store.strikes(self.rot_rate) else None
+        lost_answers = self.store.faults["lost answers"]
+        done = False
         try:
-            with crash_hook(self._may_crash):
-                query = self._open()
-                while query.manifest.epoch + 1 < len(self.epochs):
-                    number = query.manifest.epoch + 1
-                    query.epoch(self.epochs[number])
-                    self._check_replay(number, query)
-            return True
+            with crash_hook(self._reach):
+                done = self._run_epochs()
         except SimulatedCrash:
-            self.outcome.crashes += 1
-            if self.random.random() < 0.5:
+            if self.chance.random() < 0.5:
                 self.store.lose_power()
         except OSError as error:
             if "simulated" not in str(error):
                 raise
         except CheckpointError:
-            if damage is None:
-                raise
-        finally:
             if damage is not None:
-                self._repair(damage)
-        return False
+                self.outcome.refused += 1
+            elif self.store.faults["lost answers"] == lost_answers:
+                raise
+        if self.in_step:
+            self._end_step(whole=False)
+        self._check_life(damage)
+        return done
+
+    def _run_epochs(self) -> bool:
+        query = self._open()
+        self.promises.confirm(query.manifest.epoch)
+        while query.manifest.epoch + 1 < len(self.workload.epochs):
+            self.number = query.manifest.epoch + 1
+            query.epoch(self.workload.epochs[self.number])
+            self.promises.confirm(query.manifest.epoch)
+            self._check_published(query.manifest.epoch)
+            self.promises.check_manifest(query.manifest)
+            if self.chance.random() < self.stop_rate:
+                return False
+        return True
 
     def _open(self) -> InlineJoin:
-        return InlineJoin(self.query, self.plan, settings=self.settings, store=self.store, sink=self.sink)
-
-    def _may_crash(self, point: str) -> None:
-        self.outcome.points.add(point)
-        if self.random.random() < self.crash_rate:
-            raise SimulatedCrash(point)
-
-    def _rot(self) -> Damage | None:
-        """Flip a bit while nobody runs. The life that follows must refuse it, or never have needed it."""
-        if self.outcome.lives < 2 or self.random.random() >= self.rot_rate:
-            return None
-        saved = dict(self.store.inner.files)
-        if not any(name.startswith("slices/") for name in saved):
-            return None
-        name = self.store.rot()
-        return Damage(name, saved[name], self.store.inner.files[name])
-
-    def _repair(self, damage: Damage) -> None:
-        """As somebody would from a copy, unless the query has done without the file, or written it anew."""
-        files = self.store.inner.files
-        if damage.name in files and files[damage.name] == damage.after:
-            self.store.inner.put(damage.name, damage.before)
-        self.outcome.rotten += 1
-
-    def _check_replay(self, epoch: int, query: InlineJoin) -> None:
-        names = {slice_.name for slice_ in query.report.slices}
-        assert self.slices.setdefault(epoch, names) == names, (
-            f"epoch {epoch} wrote other slices when run again"
+        return InlineJoin(
+            self.workload.query,
+            self.workload.plan,
+            settings=self.workload.settings,
+            store=self.store,
+            sink=self.sinks[0],
+            late_sink=self.sinks[1] if self.workload.keeps_late else None,
         )
 
-    def _check_prefix(self) -> None:
-        findings = check(self.store)
-        assert not findings.problems, findings.problems
-        committed = findings.epoch if findings.epoch is not None else -1
-        if not self._is_published(committed):
-            committed -= 1
-        self._check_results(committed)
+    def _reach(self, point: str) -> None:
+        self.outcome.points.add(point)
+        if point == "before the step":
+            self.store.written.clear()
+            self.in_step = True
+        if point == "after the step":
+            self._end_step(whole=True)
+        if self.store.strikes(self.crash_rate):
+            self.store.faults["crashes"] += 1
+            raise SimulatedCrash(point)
 
-    def _is_published(self, epoch: int) -> bool:
-        """Whether publishing was finished: cut off, it leaves some of the last epoch's files staged."""
-        return epoch < 0 or f"published/{epoch:012d}" in self.store.inner.files
+    def _end_step(self, *, whole: bool) -> None:
+        self.in_step = False
+        self.promises.check_replay(self.number, _step_files(self.store.written), whole=whole)
 
-    def _check_results(self, last: int) -> None:
-        if last not in self.wanted:
-            taken = accept(self.query, self.epochs[: last + 1])
-            self.wanted[last] = batch_join(self.query, taken.tables(self.query))
-        want = self.wanted[last]
-        got = self.sink.published(self.query.output_schema, last)
-        assert_same_rows(got, want, f"results up to epoch {last}")
-        self.outcome.results = want.num_rows
+    def _check_life(self, damage: Damage | None) -> None:
+        if damage is not None:
+            self.store.repair(damage)
+            self.promises.forgive(damage.name)
+        last = self.promises.check_store(self.store.inner)
+        manifest = newest_manifest(self.store.inner)
+        if manifest is not None:
+            self.promises.check_manifest(manifest)
+            self.promises.check_state(self.store.inner, manifest)
+        noted = last < 0 or f"{PUBLISHED}/{last:012d}" in self.store.inner.files
+        self._check_published(last if noted else last - 1)
+
+    def _check_published(self, last: int) -> None:
+        for sink in self.sinks:
+            self.promises.check_published(sink, last)
 
     def _check_end(self) -> None:
-        query = InlineJoin(self.query, settings=self.settings, store=self.store.inner)
-        self._check_results(len(self.epochs) - 1)
-        _check_conservation(self.query, self.epochs, query)
+        """Once more without faults, for an epoch without rows: it must clear away all that is left."""
+        self.store.calm()
+        self._open().epoch({})
+        self.promises.check_litter(self.store.inner, self.store.inner.list(STAGED))
+        self._check_published(len(self.workload.epochs) - 1)
+
+    def _check_variation(self) -> None:
+        """The same rows under another plan, in other partitions and epochs."""
+        accepted = self.promises.expected.accepted.tables(self.workload.query)
+        other = vary(self.workload, accepted, self.chance)
+        query = InlineJoin(other.query, other.plan, settings=other.settings, store=MemoryStore())
+        got = pa.concat_tables([query.epoch(epoch) for epoch in other.epochs])
+        late = sum(mark.late for mark in query.manifest.streams.values())
+        hold("metamorphic", late == 0, f"{late} rows are late although they come in order")
+        want = pa.concat_tables(self.promises.expected.tables["results"])
+        try:
+            assert_same_rows(got, want, f"results under {other}")
+        except AssertionError as error:
+            raise BrokenPromiseError("metamorphic", str(error)) from error
 
 
-def _check_conservation(query: Query, epochs: list[dict[str, pa.Table]], run: InlineJoin) -> None:
-    fates = accept(query, epochs).fates
-    for name, mark in run.manifest.streams.items():
-        given = sum(epoch[name].num_rows for epoch in epochs if name in epoch)
-        assert mark.rows == given, f"{name}: {given} rows were given, {mark.rows} are accounted for"
-        fate = fates[name]
-        found = (mark.late, mark.null_time, mark.null_key, mark.latest, mark.watermark)
-        assert found == (fate.late, fate.null_time, fate.null_key, fate.latest, fate.watermark), name
+def _step_files(written: Written) -> Written:
+    """What a step wrote: slices, and staged files without the part of their names that is never the same."""
+    named = [(name if name.startswith(SLICES) else name.rpartition("-")[0], data) for name, data in written]
+    return [(name, data) for name, data in named if name.startswith((SLICES, STAGED))]
 
 
-def _query(rng: random.Random, names: str) -> Query:
-    graph = rng.choice(("chain", "star", "two keys", "cycle"))
-    if graph == "star":
-        predicates = [f"{names[0]}.k = {name}.k" for name in names[1:]]
-    else:
-        keys = ("k", "k2") if graph == "two keys" else ("k",)
-        predicates = [f"{a}.{rng.choice(keys)} = {b}.{{}}" for a, b in pairwise(names)]
-        predicates = [text.format(text.split(".")[1].split(" ")[0]) for text in predicates]
-    if graph == "cycle":
-        predicates.append(f"{names[0]}.k2 = {names[-1]}.k2")
-    if rng.random() < 0.4:
-        predicates.append(f"{names[0]}.v < {names[-1]}.v")
-    pairs: Mapping[tuple[str, str], Micros] = {}
-    if rng.random() < 0.3:
-        pairs = {(names[0], names[1]): Micros(rng.randint(1, 10) * SECOND)}
-    everywhere = Micros(rng.randint(3, 25) * SECOND)
-    streams = [stream(name, Shape(lateness=Micros(rng.choice((0, 2, 5)) * SECOND))) for name in names]
-    items = [f"{name}.id" for name in names]
-    return build_query(streams, predicates, everywhere=everywhere, pairs=pairs, select=items)
-
-
-def _plan(rng: random.Random, names: list[str]) -> Plan:
-    if len(names) == 1:
-        return leaf(names[0])
-    rng.shuffle(names)
-    parts = rng.randint(2, len(names))
-    cuts = sorted(rng.sample(range(1, len(names)), parts - 1))
-    pieces = [names[a:b] for a, b in pairwise([0, *cuts, len(names)])]
-    return join(*(_plan(rng, piece) for piece in pieces))
-
-
-def _shape(rng: random.Random) -> Shape:
-    return Shape(
-        rows=rng.randint(3, 14),
-        keys=rng.randint(3, 8),
-        hot=rng.choice((0.0, 0.0, 0.3)),
-        late=rng.choice((0.0, 0.1)),
-        null_keys=rng.choice((0.0, 0.1)),
-        null_times=rng.choice((0.0, 0.05)),
-        duplicates=rng.choice((0.0, 0.1)),
-        silent=frozenset(rng.sample(range(14), rng.choice((0, 0, 3)))),
-    )
-
-
-def never_reached(outcomes: list[Outcome]) -> set[str]:
-    """Crash points that no simulation came to."""
-    return set(POINTS) - {point for outcome in outcomes for point in outcome.points}
+@contextmanager
+def _other_errors_are_broken_promises() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPromiseError:
+        raise
+    except Exception as error:
+        raise BrokenPromiseError("errors", f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,39 @@
+"""What ended a query, said plainly: Spark passes on pages of text, of which one line matters."""
+
+from __future__ import annotations
+
+import re
+
+from midstream.errors import StreamError
+
+_GO_ON = "then start the query again: it goes on after its last committed epoch"
+_LESS = "give Python workers more memory, or take in less at once, for example with maxFilesPerTrigger"
+_KNOWN = (
+    # Python's own, NumPy's and Arrow's; not the JVM's OutOfMemoryError.
+    (
+        re.compile(r"^(?:\w+\.)*_?(?:Array|Arrow)?MemoryError\b.*", re.MULTILINE),
+        "a task must get the memory that it asks for",
+        f"{_LESS}; {_GO_ON}",
+    ),
+    (
+        re.compile(r"Python worker exited unexpectedly \(crashed\)"),
+        "the Python worker of a task must live until the task is done",
+        f"most often the system kills one for want of memory: if so, {_LESS}; {_GO_ON}",
+    ),
+    (
+        re.compile(r"No space left on device"),
+        "the disks of the checkpoint, the results and Spark's own files must have space",
+        f"make space, {_GO_ON}",
+    ),
+)
+
+
+def plainly(error: Exception) -> Exception:
+    """An error that says what to do, if it is known what happened; the error itself if not."""
+    text = str(error)
+    for pattern, must, hint in _KNOWN:
+        if found := pattern.search(text):
+            known = StreamError(must, got=f"'{found.group()}'", hint=hint)
+            known.__cause__ = error
+            return known
+    return error

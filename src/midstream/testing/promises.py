@@ -1,0 +1,162 @@
+"""What the simulator holds a run to: each promise, how it is checked, and the error that names it.
+
+| promise        | what must hold                                                                         |
+| -------------- | -------------------------------------------------------------------------------------- |
+| *prefix*       | after every commit, what is published are the results of the batch join of the epochs  |
+|                | so far, and the late rows of these epochs: nothing lost, nothing twice, nothing else   |
+| *conservation* | every row is late, without a time, without a key, in the state, or expired; what has   |
+|                | expired could be in no later result                                                    |
+| *replay*       | an epoch that is run again writes the same slices and results, byte by byte            |
+| *lasting*      | an epoch whose commit was confirmed stays committed                                    |
+| *fsck*         | the checkpoint that a life leaves behind has nothing wrong with it                     |
+| *litter*       | a life without faults leaves no file that nobody needs                                 |
+| *metamorphic*  | another plan, other partitions and other epochs give the same results in the end       |
+| *liveness*     | a life ends early only by a fault, so that the run ends when they stop                 |
+| *errors*       | no other error comes out than those that were put in, or that refuse damage            |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+
+from midstream.engine.rows import Rows
+from midstream.protocol.coordinator import EPOCHS_KEPT
+from midstream.state.manifest import Manifest
+from midstream.storage.fsck import check
+from midstream.storage.manifests import FOLDER as MANIFESTS
+from midstream.storage.manifests import manifest_names
+from midstream.storage.memory import MemoryStore
+from midstream.storage.slices import SliceFiles
+from midstream.testing.compare import assert_same_rows, difference
+from midstream.testing.expected import Expected, late_rows_of
+from midstream.testing.reference import Fate
+from midstream.testing.sink import StoreSink, read_rows
+from midstream.testing.workload import Workload
+
+Written = list[tuple[str, pa.Buffer]]
+"""Files in the order in which they were written."""
+
+
+class BrokenPromiseError(AssertionError):
+    """A promise that did not hold."""
+
+    def __init__(self, promise: str, what: str) -> None:
+        super().__init__(f"{promise}: {what}")
+        self.promise = promise
+
+
+def hold(promise: str, kept: bool, what: str) -> None:
+    """Raise if a promise was not kept."""
+    if not kept:
+        raise BrokenPromiseError(promise, what)
+
+
+class Promises:
+    """The promises of one run, and what is known of it so far."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.expected = Expected(workload)
+        self.replays = 0
+        self._confirmed = -1
+        self._highest = -1
+        self._written: dict[int, tuple[Written, bool]] = {}
+        self._found_right: dict[tuple[str, int], dict[str, pa.Buffer]] = {}
+
+    def check_published(self, sink: StoreSink, last: int) -> None:
+        """*prefix*: up to ``last`` all is there. Publishing may be cut off: of a later commit, some is."""
+        files = sink.files()
+        for epoch in sorted({*files, *range(last + 1)}):
+            early = epoch > max(last, self._highest)
+            hold("prefix", not early, f"{sink.table} of epoch {epoch} are there before its commit")
+            found = files.get(epoch, {})
+            if self._found_right.get((sink.table, epoch)) == found:
+                continue
+            self._check_epoch(sink.table, epoch, found, whole=epoch <= last)
+            if epoch <= last:
+                self._found_right[sink.table, epoch] = found
+
+    def _check_epoch(self, name: str, epoch: int, files: dict[str, pa.Buffer], *, whole: bool) -> None:
+        want = self.expected.tables[name][epoch]
+        what = f"{name} of epoch {epoch}"
+        try:
+            parts = [read_rows(file) for file in files.values()]
+            if name == "late":
+                parts = [late_rows_of(part) for part in parts]
+            got = pa.concat_tables([want.slice(0, 0), *parts])
+            if whole:
+                assert_same_rows(got, want, what)
+                return
+            surplus, _ = difference(got, want)
+        except (AssertionError, pa.ArrowInvalid) as error:
+            raise BrokenPromiseError("prefix", str(error)) from error
+        hold("prefix", not surplus, f"{what} have {surplus.total()} rows that they must not have")
+
+    def check_manifest(self, manifest: Manifest) -> None:
+        """*conservation*, of the rows that came and of the results: what the manifest counts."""
+        last = manifest.epoch
+        for name, fate in self.expected.fates(last).items():
+            mark = manifest.streams[name]
+            given = sum(e[name].num_rows for e in self.workload.epochs[: last + 1] if name in e)
+            dropped = (mark.late, mark.null_time, mark.null_key)
+            found = Fate(
+                mark.rows - sum(dropped), *dropped, mark.latest, mark.watermark, mark.seen, mark.idle
+            )
+            hold("conservation", mark.rows == given, f"{given} rows of {name}, but {mark.rows} are counted")
+            hold("conservation", found == fate, f"{name} in epoch {last}: {found}, but should be {fate}")
+        results = sum(table.num_rows for table in self.expected.tables["results"][: last + 1])
+        hold("conservation", manifest.results == results, f"{manifest.results} results, not {results}")
+
+    def check_state(self, store: MemoryStore, manifest: Manifest) -> None:
+        """*conservation*, of the state: it has the accepted rows but for those that have expired."""
+        files = SliceFiles(store)
+        held: dict[str, dict[tuple[int, ...], Counter[int]]] = {n: {} for n in self.workload.query.names}
+        for slice_ in manifest.slices:
+            if slice_.owner.kind == "index" and slice_.owner.state in held:
+                rows = Rows.from_table(files.open(slice_), slice_.owner.key)
+                times = held[slice_.owner.state].setdefault(slice_.owner.key, Counter())
+                times.update(rows.times[slice_.owner.state].tolist())
+        for name, arrangements in held.items():
+            accepted = self.expected.times(name, manifest.epoch)
+            for live in arrangements.values() or [Counter[int]()]:
+                hold("conservation", live <= accepted, f"the state of {name} has rows that never came")
+                for time in accepted - live:
+                    expired = self.expected.has_expired(name, time, manifest.epoch)
+                    hold("conservation", expired, f"a row of {name} at {time} is gone before its time")
+
+    def check_replay(self, epoch: int, written: Written, *, whole: bool) -> None:
+        """*replay*: an attempt writes what the others wrote, as far as it came; ``whole`` if to its end."""
+        known, known_whole = self._written.get(epoch, ([], False))
+        self.replays += epoch in self._written
+        same = all(a == b for a, b in zip(known, written, strict=False))
+        fits = not (whole and len(written) < len(known)) and not (known_whole and len(written) > len(known))
+        hold("replay", same and fits, f"epoch {epoch} wrote something else when it was run again")
+        self._written[epoch] = (max(known, written, key=len), whole or known_whole)
+
+    def confirm(self, epoch: int) -> None:
+        """The query says that an epoch is committed; from then on no source gives its rows again."""
+        self._confirmed = max(self._confirmed, epoch)
+
+    def forgive(self, damaged: str) -> None:
+        """A file was damaged: if it was the newest manifest, its epoch may have to run again."""
+        if damaged.startswith(f"{MANIFESTS}/{self._confirmed:012d}"):
+            self._confirmed -= 1
+
+    def check_store(self, store: MemoryStore) -> int:
+        """*fsck* and *lasting*; gives the last committed epoch."""
+        findings = check(store)
+        hold("fsck", not findings.problems, "; ".join(f"{p.file} {p.what}" for p in findings.problems))
+        last = -1 if findings.epoch is None else findings.epoch
+        hold("lasting", last >= self._confirmed, f"epoch {self._confirmed} was committed, {last} is the last")
+        self._confirmed = last
+        self._highest = max(self._highest, last)
+        return last
+
+    def check_litter(self, store: MemoryStore, staged: list[str]) -> None:
+        """*litter*, after a life without faults that has committed something."""
+        left = [*check(store).orphans, *staged]
+        hold("litter", not left, f"nobody needs {', '.join(left)}")
+        kept = len(manifest_names(store))
+        hold("litter", kept <= EPOCHS_KEPT, f"{kept} manifests are kept, not {EPOCHS_KEPT}")

@@ -1,0 +1,184 @@
+"""What a seed of the simulator runs: a query, its streams, a plan and options, all drawn by chance.
+
+Sizes are held down so that hundreds of seeds run in a minute: the more streams, and the wider the window, the
+more keys there are for rows to have, so that the number of results stays in the thousands.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+
+import pyarrow as pa
+
+from midstream.plan.layout import lay_out
+from midstream.plan.tree import Plan, join, leaf
+from midstream.protocol.settings import Settings
+from midstream.query.query import Query, build_query
+from midstream.testing.streams import SECOND, Shape, generate, stream
+from midstream.values import Micros
+
+Epoch = Mapping[str, pa.Table]
+
+_EPOCH_SECONDS = 10
+_ROWS = 6
+"""Rows that a stream brings in an epoch, on average."""
+_RESULTS = 2_000
+"""About how many results there are at most."""
+_RESIDUALS = (
+    "{x}.v < {y}.v + 5",
+    "{x}.v <> {y}.v OR {x}.k2 = '0'",
+    "{x}.v + {y}.v > 3",
+    "coalesce({x}.k, 0) % 3 <= {y}.v % 5",
+    "NOT {x}.k2 LIKE '2%' OR {y}.v > 0",
+)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """All that a run needs but the store."""
+
+    query: Query
+    plan: Plan
+    settings: Settings
+    epochs: tuple[Epoch, ...]
+    keeps_late: bool
+    """Whether late rows are written for readers."""
+
+    def __str__(self) -> str:
+        idle = self.settings.idle_timeout
+        options = [
+            f"{self.settings.partitions} of {self.settings.groups}",
+            *([f"idle after {idle // SECOND} s"] if idle is not None else []),
+            *(["late rows kept"] if self.keeps_late else []),
+        ]
+        return f"{self.plan} over {len(self.epochs)} epochs ({', '.join(options)})"
+
+
+def features_of(workload: Workload) -> set[str]:
+    """What is special about a workload, for a test to see that everything comes up."""
+    query, settings = workload.query, workload.settings
+    bounds = [bound for *_, bound in query.windows.bounds]
+    found = {
+        "residuals": bool(query.residuals),
+        "windows of pairs": len(set(bounds)) > 1,
+        "a pair without a window": len(bounds) < _pairs(query),
+        "different lateness": len({stream.lateness for stream in query.streams}) > 1,
+        "several partitions": settings.partitions > 1,
+        "several stages": lay_out(query, workload.plan).stages > 1,
+        "an idle timeout": settings.idle_timeout is not None,
+        "late rows kept": workload.keeps_late,
+        "late rows dropped": not workload.keeps_late,
+    }
+    return {name for name, there in found.items() if there}
+
+
+def draw_workload(chance: random.Random, seed: int) -> Workload:
+    """Any query over two to five streams, with everything that its streams may do wrong."""
+    names = "abcde"[: chance.choice((2, 2, 3, 3, 3, 4, 4, 5))]
+    # Some runs are long enough for slices to merge, to retire and to be deleted.
+    epochs = chance.choice((3, 3, 4, 5, 6, 8, 14))
+    query = _query(chance, names)
+    reach = _reach(query, epochs)
+    # How many partners a row finds in each of the other streams.
+    partners = min(6.0, (_RESULTS / (_ROWS * epochs)) ** (1 / (len(names) - 1)))
+    keys = max(3, round(_ROWS * reach / (partners * chance.uniform(0.5, 1.0))))
+    hot = chance.choice((0.0, 0.15)) if len(names) < 4 else 0.0
+    shapes = {name: _shape(chance, keys, hot, epochs) for name in names}
+    partitions = chance.choice((1, 1, 2, 2, 3, 4))
+    settings = Settings(
+        partitions,
+        chance.choice((partitions, 8, 31)),
+        chance.choice((None, Micros(10 * SECOND), Micros(25 * SECOND))),
+    )
+    tables = generate(shapes, epochs, seed)
+    # A source may have nothing to say at all, which is not the same as a table without rows.
+    given = tuple({n: t for n, t in e.items() if t.num_rows or chance.random() < 0.5} for e in tables)
+    return Workload(query, draw_plan(chance, names), settings, given, chance.random() < 0.5)
+
+
+def draw_plan(chance: random.Random, names: Sequence[str]) -> Plan:
+    """Any tree over the streams, nodes of more than two inputs included."""
+    if len(names) == 1:
+        return leaf(names[0])
+    order = chance.sample(names, len(names))
+    parts = chance.choice((2, chance.randint(2, len(order))))
+    cuts = sorted(chance.sample(range(1, len(order)), parts - 1))
+    return join(*(draw_plan(chance, order[a:b]) for a, b in pairwise([0, *cuts, len(order)])))
+
+
+def vary(workload: Workload, accepted: Mapping[str, pa.Table], chance: random.Random) -> Workload:
+    """The accepted rows again, under another plan, in other partitions, in other epochs.
+
+    The results must be the same. Which rows are late depends on the epochs, so the rows are given in the
+    order of their times and without an idle timeout: whatever the epochs then are, no row is before the
+    watermark of its own stream, and none is late.
+    """
+    count = chance.randint(1, 4)
+    parts: list[dict[str, pa.Table]] = [{} for _ in range(count)]
+    for name, table in accepted.items():
+        ordered = table.sort_by(str(workload.query.by_name[name].time.path[0]))
+        cuts = sorted(chance.randint(0, table.num_rows) for _ in range(count - 1))
+        for epoch, (start, stop) in enumerate(pairwise([0, *cuts, table.num_rows])):
+            if stop > start:
+                parts[epoch][name] = ordered.slice(start, stop - start)
+    partitions = chance.choice([p for p in (1, 2, 3, 5) if p != workload.settings.partitions])
+    return replace(
+        workload,
+        plan=draw_plan(chance, workload.query.names),
+        settings=Settings(partitions, chance.choice((partitions, 16))),
+        epochs=tuple(parts),
+    )
+
+
+def _query(chance: random.Random, names: str) -> Query:
+    graph = chance.choice(("chain", "star", "two keys", "two keys", "two keys", "cycle"))
+    if graph == "star":
+        predicates = [f"{names[0]}.k = {name}.k" for name in names[1:]]
+    else:
+        keys = ("k", "k2") if graph == "two keys" else ("k",)
+        chosen = [(a, b, chance.choice(keys)) for a, b in pairwise(names)]
+        predicates = [f"{a}.{key} = {b}.{key}" for a, b, key in chosen]
+    if graph == "cycle":
+        predicates.append(f"{names[0]}.k2 = {names[-1]}.k2")
+    for _ in range(chance.choice((0, 0, 1, 2))):
+        x, y = chance.sample(names, 2)
+        predicates.append(chance.choice(_RESIDUALS).format(x=x, y=y))
+    pairs: dict[tuple[str, str], Micros] = {}
+    for _ in range(chance.choice((0, 0, 0, 1, 2))):
+        a, b = sorted(chance.sample(names, 2))
+        pairs[a, b] = Micros(chance.choice((0, 2, 5, 10, 20)) * SECOND)
+    everywhere = None if chance.random() < 0.15 else Micros(chance.randint(3, 25) * SECOND)
+    streams = [stream(name, Shape(lateness=Micros(chance.choice((0, 2, 5, 20)) * SECOND))) for name in names]
+    items = [f"{name}.id" for name in names]
+    return build_query(streams, predicates, everywhere=everywhere, pairs=pairs, select=items)
+
+
+def _reach(query: Query, epochs: int) -> int:
+    """In how many of the epochs a row may find partners."""
+    bounds = [bound for *_, bound in query.windows.bounds]
+    if len(bounds) < _pairs(query):
+        return epochs
+    return min(epochs, 1 + 2 * max(bounds) // (_EPOCH_SECONDS * SECOND))
+
+
+def _pairs(query: Query) -> int:
+    return len(list(combinations(query.names, 2)))
+
+
+def _shape(chance: random.Random, keys: int, hot: float, epochs: int) -> Shape:
+    quiet = chance.randint(0, epochs)
+    return Shape(
+        rows=chance.randint(_ROWS - 3, _ROWS + 3),
+        keys=keys,
+        hot=hot,
+        lateness=Micros(chance.choice((0, 2, 5)) * SECOND),
+        late=chance.choice((0.0, 0.1)),
+        null_keys=chance.choice((0.0, 0.1)),
+        null_times=chance.choice((0.0, 0.05)),
+        duplicates=chance.choice((0.0, 0.1)),
+        # In one go, so that a stream may become idle.
+        silent=frozenset(range(quiet, quiet + chance.choice((0, 0, 2, 5)))),
+    )

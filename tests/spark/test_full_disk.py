@@ -1,0 +1,119 @@
+"""A full disk: the query stops and says so, what was committed stays, and with space it goes on."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from midstream import Join, MidstreamError
+from midstream.errors import StreamError
+from midstream.storage.fsck import check as fsck
+from midstream.storage.local import LocalStore
+from midstream.testing import Shape, generate
+from tests.spark.conftest import Feed, Runner, check
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(sys.platform != "linux", reason="mounts a disk in memory as Linux does"),
+]
+
+EPOCHS = generate(dict.fromkeys("ab", Shape(rows=30)), epochs=3, seed=19)
+# Far more state, and results, than the space that the tests leave.
+LARGE = generate(dict.fromkeys("ab", Shape(rows=5000, keys=2500)), epochs=4, seed=20)[3]
+
+
+class SmallDisk:
+    """A disk of a few megabytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ballast = folder / "ballast"
+
+    def fill(self, *, leave: int) -> None:
+        state = os.statvfs(self.folder)
+        with self._ballast.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, state.f_bavail * state.f_frsize - leave)
+
+    def free(self) -> None:
+        self._ballast.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"mounting is not permitted here: {getattr(error, 'stderr', error)}")
+    yield SmallDisk(folder)
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def _join(spark, feed: Feed) -> Join:
+    join = Join(spark)
+    for name in "ab":
+        join = join.stream(name, feed.df(name), time="t", lateness="5 seconds")
+    return join.on("a.k = b.k").within("15 seconds")
+
+
+def _stops(spark, feed: Feed, runner: Runner) -> MidstreamError:
+    """Start the query, which meets the full disk; gives what its user sees."""
+    query = runner.start(_join(spark, feed))
+    with pytest.raises(StreamError) as caught:
+        query.awaitTermination()
+    seen = query.exception()
+    assert isinstance(seen, StreamError)
+    assert str(seen) == str(caught.value)
+    assert "it goes on after its last committed epoch" in str(seen)
+    return seen
+
+
+def _is_as_it_was(spark, feed: Feed, runner: Runner) -> None:
+    findings = fsck(LocalStore(str(runner.checkpoint)))
+    assert (findings.problems, findings.epoch) == ((), len(EPOCHS) - 1)
+    check(_join(spark, feed).query(), EPOCHS, runner.results())
+
+
+def _goes_on(spark, feed: Feed, runner: Runner) -> None:
+    runner.run(_join(spark, feed))
+    findings = fsck(LocalStore(str(runner.checkpoint)))
+    assert (findings.problems, findings.orphans, findings.epoch) == ((), (), len(EPOCHS))
+    assert list((runner.out / "_staged").iterdir()) == []
+    check(_join(spark, feed).query(), feed.epochs, runner.results())
+
+
+@pytest.mark.parametrize("full", ["checkpoint", "out"])
+def test_a_query_whose_disk_is_full_says_so_and_goes_on_once_there_is_space(spark, feed, runner, disk, full):
+    setattr(runner, full, disk.folder / full)
+    feed.add(*EPOCHS)
+    runner.run(_join(spark, feed))
+    feed.add(LARGE)
+    disk.fill(leave=96 << 10)
+    error = _stops(spark, feed, runner)
+    assert "the disk must have space" in error.must
+    assert error.got == f"no space left on that of {disk.folder / full}"
+    _is_as_it_was(spark, feed, runner)
+    disk.free()
+    _goes_on(spark, feed, runner)
+
+
+def test_a_disk_that_is_full_before_an_epoch_begins_is_called_so_too(spark, feed, runner, disk):
+    runner.checkpoint = disk.folder / "checkpoint"
+    feed.add(*EPOCHS)
+    runner.run(_join(spark, feed))
+    feed.add(LARGE)
+    disk.fill(leave=0)
+    with pytest.raises(StreamError, match="the disk must have space"):
+        runner.start(_join(spark, feed))
+    disk.free()
+    # Enough for us to start, not for what Spark notes of a batch.
+    disk.fill(leave=12 << 10)
+    assert "No space left on device" in str(_stops(spark, feed, runner).got)
+    _is_as_it_was(spark, feed, runner)
+    disk.free()
+    _goes_on(spark, feed, runner)

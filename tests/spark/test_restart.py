@@ -1,0 +1,228 @@
+"""What may change when a query is started again, and what may not: every option, every part of a query.
+
+A change that is allowed holds from then on, and the results stay exact. One that is not is refused before
+anything is touched, by an error that names what it was and what it is now.
+"""
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from midstream import MidstreamError
+from midstream.spark.options import OPTIONS
+from midstream.testing import Shape, generate
+from tests.spark.conftest import Feed, Runner
+from tests.spark.stopped import CONDITION, EQUAL, GROUPS, LATENESS, PARTITIONS, PLAN, SELECT, WINDOW, Stopped
+
+pytestmark = pytest.mark.spark
+
+SHAPE = Shape(rows=25, late=0.1)
+QUIET = replace(SHAPE, silent=frozenset((2, 3)))
+BEFORE = 2
+"""Epochs of the first run; the second run has two more."""
+
+
+@pytest.fixture(scope="module")
+def first_run(spark, tmp_path_factory) -> Stopped:
+    root = tmp_path_factory.mktemp("restart")
+    stopped = Stopped(Feed(spark, root / "in"), Runner(root), root / "late")
+    epochs = generate({"a": SHAPE, "b": SHAPE, "c": QUIET}, epochs=BEFORE + 2, seed=21)
+    stopped.feed.add(*epochs[:BEFORE])
+    options = {"plan": PLAN, "partitions": PARTITIONS, "groups": GROUPS}
+    stopped.start(stopped.join(), **options).awaitTermination()
+    stopped.feed.add(*epochs[BEFORE:])
+    return stopped
+
+
+@pytest.fixture
+def stopped(first_run, tmp_path) -> Stopped:
+    """A copy of its own: the checkpoint has moved, which is allowed."""
+    copy = Stopped(first_run.feed, Runner(tmp_path), tmp_path / "late")
+    for old, new in (
+        (first_run.runner.checkpoint, copy.runner.checkpoint),
+        (first_run.runner.out, copy.runner.out),
+        (first_run.late, copy.late),
+    ):
+        shutil.copytree(old, new)
+    return copy
+
+
+def _moved(stopped: Stopped, _tmp: Path, _capfd) -> None:
+    query = stopped.start(stopped.join())
+    query.awaitTermination()
+    assert [p["batchId"] for p in query.recentProgress] == [2, 3]
+    assert str(query.plan) == PLAN
+    stopped.check(stopped.runner.out)
+
+
+def _path(stopped: Stopped, tmp: Path, _capfd) -> None:
+    stopped.start(stopped.join(), path=tmp / "elsewhere").awaitTermination()
+    stopped.check(stopped.runner.out, tmp / "elsewhere")
+
+
+def _late_rows(stopped: Stopped, tmp: Path, _capfd) -> None:
+    query = stopped.start(stopped.join(), lateRows=tmp / "elsewhere")
+    query.awaitTermination()
+    kept = pq.read_table(tmp / "elsewhere", partitioning=None)
+    assert set(kept["batchId"].to_pylist()) <= {2, 3}
+    assert kept.num_rows == sum(p["numLateRows"] for p in query.recentProgress) > 0
+    stopped.check(stopped.runner.out)
+
+
+def _idle_timeout(stopped: Stopped, _tmp: Path, _capfd) -> None:
+    query = stopped.start(stopped.join(), idleTimeout="5 seconds")
+    query.awaitTermination()
+    assert query.lastProgress["sources"]["c"]["idle"]
+    stopped.check(stopped.runner.out)
+
+
+def _console(option: str, value: object, shown: str) -> Callable[[Stopped, Path, Any], None]:
+    def run(stopped: Stopped, _tmp: Path, capfd) -> None:
+        writer = stopped.writer(stopped.join(), **{option: value})
+        writer.format("console").start().awaitTermination()
+        printed = capfd.readouterr().out
+        assert "Batch: 2" in printed
+        assert re.search(shown, printed), printed
+
+    return run
+
+
+ALLOWED = {
+    "path": _path,
+    "checkpointLocation": _moved,
+    "lateRows": _late_rows,
+    "idleTimeout": _idle_timeout,
+    "numRows": _console("numRows", 1, "only showing top 1 row"),
+    # Values stand to the left when they are not shortened.
+    "truncate": _console("truncate", value=False, shown=r"\n\|\d+ *\|"),
+}
+FORBIDDEN = {
+    "plan": (PLAN, "a (b c)"),
+    "partitions": (str(PARTITIONS), "300"),
+    "groups": (str(GROUPS), "32"),
+}
+NOT_YET = {"adapt": "auto", "strategy": "hybrid", "stateMemory": "1g", "spill": "all", "balance": "lazy"}
+
+
+def test_every_option_has_a_place_here_and_the_guide_says_the_same():
+    assert sorted([*ALLOWED, *FORBIDDEN, *NOT_YET]) == sorted(option.name for option in OPTIONS)
+    may_change = {option.name for option in OPTIONS if option.restart != "no"}
+    assert may_change == set(ALLOWED)
+
+
+@pytest.mark.parametrize("option", ALLOWED)
+def test_an_option_that_may_change_holds_from_then_on(stopped, tmp_path, capfd, option):
+    ALLOWED[option](stopped, tmp_path, capfd)
+
+
+@pytest.mark.parametrize("option", FORBIDDEN)
+def test_an_option_that_shapes_the_state_must_stay(stopped, option):
+    old, new = FORBIDDEN[option]
+    _must_refuse(stopped, lambda: stopped.start(stopped.join(), **{option: new}), option, old, new)
+
+
+@pytest.mark.parametrize("option", NOT_YET)
+def test_an_option_that_is_not_there_yet_is_refused_at_a_restart_too(stopped, option):
+    new = NOT_YET[option]
+    _must_refuse(stopped, lambda: stopped.start(stopped.join(), **{option: new}), option, "", new)
+
+
+# What is asked instead, and what the error must name: the part, what it was, what it is.
+PARTS: dict[str, tuple[Callable[[Stopped], Any], str, str, str]] = {
+    "one stream less": (
+        lambda q: q.join(order="ab", on=("a.k = b.k", CONDITION), select=("a.id", "b.id")),
+        "order",
+        "['a', 'b', 'c']",
+        "['a', 'b']",
+    ),
+    "another order of streams": (
+        lambda q: q.join(order="bac"),
+        "order",
+        "['a', 'b', 'c']",
+        "['b', 'a', 'c']",
+    ),
+    "another lateness": (
+        lambda q: q.join(lateness="6 seconds"),
+        "streams.a.lateness",
+        LATENESS,
+        "6 seconds",
+    ),
+    "another time": (lambda q: q.join(times={"b": "later"}), "streams.b.time", "b.t", "b.later"),
+    "another equality": (
+        lambda q: q.join(on=("a.k = b.k", "a.k = c.k", CONDITION)),
+        "on",
+        EQUAL[1],
+        "a.k = c.k",
+    ),
+    "equalities in another order": (lambda q: q.join(on=(*EQUAL[::-1], CONDITION)), "on", EQUAL[0], EQUAL[1]),
+    "another condition": (lambda q: q.join(on=(*EQUAL, "a.v < b.v")), "on", CONDITION, "a.v < b.v"),
+    "no condition": (lambda q: q.join(on=EQUAL), "on", CONDITION, EQUAL[1]),
+    "another window": (lambda q: q.join().within("20 seconds"), "within.a, b", WINDOW, "20 seconds"),
+    "a window of a pair": (
+        lambda q: q.join().within("1 second", "b", "c"),
+        "within.b, c",
+        WINDOW,
+        "1 second",
+    ),
+    "another column": (
+        lambda q: q.join(select=("a.id", "b.id", "c.k")),
+        "select",
+        "c.v AS c_v",
+        "c.k AS c_k",
+    ),
+    "another name of a column": (
+        lambda q: q.join(select=("a.id", "b.id", "c.v AS w")),
+        "select",
+        "c.v AS c_v",
+        "c.v AS w",
+    ),
+    "one column less": (lambda q: q.join(select=SELECT[:2]), "select", "c.v AS c_v", "b.id AS b_id"),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_is_asked_must_stay(stopped, part):
+    change, name, old, new = PARTS[part]
+    _must_refuse(stopped, lambda: stopped.start(change(stopped)), name, old, new)
+
+
+def test_the_time_zone_must_stay(spark, stopped):
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        _must_refuse(stopped, lambda: stopped.start(stopped.join()), "timeZone", "UTC", "Asia/Tokyo")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def _must_refuse(stopped: Stopped, start: Callable[[], object], name: str, old: str, new: str) -> None:
+    before = stopped.files()
+    with pytest.raises(MidstreamError) as refusal:
+        start()
+    assert name in refusal.value.must
+    assert old in refusal.value.must
+    assert new in str(refusal.value.got)
+    assert stopped.files() == before
+
+
+def test_nothing_is_left_behind_if_outputs_change_before_they_are_published(stopped, tmp_path):
+    """As after a crash between the commit and publishing."""
+    join = stopped.join()
+    stopped.start(join).awaitTermination()
+    before = stopped.files()
+    stopped.unpublish()
+    for changed in (
+        stopped.writer(join, lateRows=stopped.late).foreachBatch(lambda df, batch: None),
+        stopped.writer(join, lateRows=stopped.late, path=tmp_path / "elsewhere").format("parquet"),
+        stopped.writer(join, lateRows=tmp_path / "elsewhere", path=stopped.runner.out).format("parquet"),
+        stopped.writer(join, path=stopped.runner.out).format("parquet"),
+    ):
+        with pytest.raises(MidstreamError, match="of a committed epoch must be"):
+            changed.start()
+    stopped.start(join).awaitTermination()
+    assert stopped.files() == before

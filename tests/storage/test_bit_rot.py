@@ -1,0 +1,177 @@
+"""Ten thousand ways to damage a checkpoint: a restarted query refuses it, or goes back by an epoch.
+
+Never may it read anything else than was written, and nothing may come out of it but a CheckpointError.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from midstream.errors import CheckpointError
+from midstream.inline import InlineJoin
+from midstream.protocol.settings import Settings
+from midstream.query.query import Query, build_query
+from midstream.state.manifest import Manifest
+from midstream.storage.local import LocalStore
+from midstream.storage.manifests import manifest_names, read_manifest, restore_manifest
+from midstream.storage.memory import MemoryStore
+from midstream.storage.slices import SliceFiles
+from midstream.storage.store import Store
+from midstream.testing import Shape, assert_same_rows, generate, stream
+from midstream.values import Micros
+
+SETTINGS = Settings(1, 4)
+CASES = {"flip": 6500, "cut": 2000, "garbage": 500, "empty": 250, "delete": 250, "older": 250, "swap": 250}
+"""What is done to a file, and how often."""
+
+Files = dict[str, pa.Buffer]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that a real query has made, and what it is known to have."""
+
+    query: Query
+    epochs: list[dict[str, pa.Table]]
+    """What the query was given, and one epoch more."""
+    results: list[pa.Table]
+    files: Files
+    before: Manifest
+    newest: Manifest
+    slices: Files
+    """The bytes of the slices of both manifests, by name."""
+
+    def needs(self, name: str) -> bool:
+        """Whether a query cannot go on from the newest manifest without a file."""
+        slices = {f"slices/{slice_.name}" for slice_ in self.newest.slices}
+        return name in slices | {f"manifests/{self.newest.epoch:012d}.json"}
+
+
+def make(names: str, count: int) -> Checkpoint:
+    shape = Shape(rows=6, late=0.1, null_keys=0.05)
+    on = [f"{a}.k = {b}.k" for a, b in pairwise(names)]
+    query = build_query([stream(name, shape) for name in names], on, everywhere=Micros(30_000_000))
+    epochs = generate(dict.fromkeys(names, shape), count + 1, seed=count)
+    store = MemoryStore()
+    join = InlineJoin(query, settings=SETTINGS, store=store)
+    results = [join.epoch(epoch) for epoch in epochs[:-1]]
+    files = dict(store.files)
+    results.append(join.epoch(epochs[-1]))
+    there = MemoryStore(files)
+    before, newest = (read_manifest(there, name) for name in manifest_names(there)[-2:])
+    named = {s.name for s in (*before.slices, *newest.slices)}
+    slices = {name: there.read(f"slices/{name}") for name in named}
+    return Checkpoint(query, epochs, results, files, before, newest, slices)
+
+
+# After four epochs slices have just been merged, so that few are in use and some are retired.
+CHECKPOINTS = [make("ab", 2), make("ab", 4), make("abc", 4)]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog) -> Iterator[None]:
+    """Going back by an epoch is worth a warning, but not a thousand."""
+    with caplog.at_level(logging.ERROR, logger="midstream"):
+        yield
+
+
+def damage(chance: random.Random, how: str, checkpoint: Checkpoint) -> tuple[Files, bool]:
+    """The files of a checkpoint after something was done to them, and whether one that is needed was hit."""
+    files = dict(checkpoint.files)
+    manifests = how == "older" or chance.random() < 0.3
+    names = sorted(name for name in files if name.startswith("manifests/" if manifests else "slices/"))
+    name = chance.choice(names[1:] if how == "older" else names)
+    if chance.random() < 0.8:
+        name = chance.choice([name for name in names if checkpoint.needs(name)])
+    other = names[names.index(name) - 1]
+    data = bytearray(files[name].to_pybytes())
+    place = chance.randrange(len(data))
+    match how:
+        case "flip":
+            data[place] ^= 1 << chance.randrange(8)
+        case "cut":
+            del data[place:]
+        case "garbage":
+            # A byte more, so that it is never what was there.
+            data[place : place + chance.randint(0, 40)] = chance.randbytes(41)
+        case "empty":
+            data.clear()
+        case "older":
+            data[:] = files[other].to_pybytes()
+        case "swap":
+            data[:], files[other] = files[other].to_pybytes(), files[name]
+    files[name] = pa.py_buffer(bytes(data))
+    if how == "delete":
+        del files[name]
+    return files, checkpoint.needs(name) or (how == "swap" and checkpoint.needs(other))
+
+
+def outcome(checkpoint: Checkpoint, store: Store) -> str:
+    """What becomes of a query that is started again and reads every slice that it goes on from."""
+    try:
+        manifest = restore_manifest(store)
+        files = SliceFiles(store)
+        for slice_ in manifest.slices if manifest else ():
+            read = files.open(slice_)
+            written = pa.ipc.open_file(checkpoint.slices[slice_.name]).read_all()
+            if not read.equals(written, check_metadata=True):
+                return "wrong slice"
+    except CheckpointError:
+        return "refused"
+    known = {checkpoint.newest.epoch: checkpoint.newest, checkpoint.before.epoch: checkpoint.before}
+    if manifest is None or manifest != known.get(manifest.epoch):
+        return "wrong manifest"
+    return "goes on" if manifest == checkpoint.newest else "goes back"
+
+
+@pytest.mark.slow
+def test_no_damage_is_read_as_data():
+    chance = random.Random(1)
+    found: Counter[tuple[bool, str]] = Counter()
+    for how, times in CASES.items():
+        for _ in range(times):
+            checkpoint = chance.choice(CHECKPOINTS)
+            files, needed = damage(chance, how, checkpoint)
+            found[needed, outcome(checkpoint, MemoryStore(files))] += 1
+    assert found.total() == sum(CASES.values()) == 10_000
+    assert set(found) == {(True, "refused"), (True, "goes back"), (False, "goes on")}, found
+    assert found[True, "refused"] > 5000
+    assert found[True, "goes back"] > 1500
+
+
+@pytest.mark.parametrize("how", CASES)
+def test_a_query_on_a_damaged_disk_is_refused_or_gives_the_same_results(how, tmp_path):
+    chance = random.Random(2)
+    ended: Counter[bool] = Counter()
+    for number in range(20):
+        checkpoint = chance.choice(CHECKPOINTS)
+        files, _ = damage(chance, how, checkpoint)
+        root = tmp_path / str(number)
+        for name, data in files.items():
+            path = Path(root, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        ended[_goes_on(checkpoint, LocalStore(str(root)))] += 1
+    assert ended[True] > 0, "nothing was gone on from"
+    assert ended[False] > 0 or how == "older", "nothing was refused"
+
+
+def _goes_on(checkpoint: Checkpoint, store: LocalStore) -> bool:
+    try:
+        join = InlineJoin(checkpoint.query, settings=SETTINGS, store=store)
+        while join.manifest.epoch + 1 < len(checkpoint.epochs):
+            number = join.manifest.epoch + 1
+            assert_same_rows(join.epoch(checkpoint.epochs[number]), checkpoint.results[number])
+    except CheckpointError:
+        return False
+    assert join.manifest.results == sum(table.num_rows for table in checkpoint.results)
+    return True

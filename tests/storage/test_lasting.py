@@ -1,0 +1,87 @@
+"""What a commit rests on has reached the disk before it, and what the dead leave behind goes away."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from midstream.inline import InlineJoin
+from midstream.protocol.coordinator import EPOCHS_KEPT
+from midstream.storage.crash import crash_hook
+from midstream.storage.local import LocalStore
+from midstream.storage.manifests import manifest_names, newest_manifest, restore_manifest
+from midstream.storage.memory import MemoryStore
+from midstream.storage.output import OutputTable
+from midstream.testing.faults import FaultStore
+from tests.golden.case import EPOCHS, QUERY, SETTINGS
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Everything that was synced, by what the system knows it by, and when it was last changed then."""
+    found: dict[int, int] = {}
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        status = os.fstat(descriptor)
+        found[status.st_ino] = status.st_mtime_ns
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def not_synced(folder: Path, synced: dict[int, int]) -> list[Path]:
+    """Files and folders below a folder that have changed since they were last synced, or never were."""
+    found = []
+    for path in [folder, *folder.rglob("*")]:
+        status = path.stat()
+        if synced.get(status.st_ino) != status.st_mtime_ns:
+            found.append(path)
+    return found
+
+
+def test_when_an_epoch_is_committed_all_that_it_needs_is_on_the_disk(tmp_path, synced):
+    checkpoint, results = tmp_path / "new" / "checkpoint", tmp_path / "results"
+    lacking: list[Path] = []
+
+    def look(point: str) -> None:
+        if point == "after the commit":
+            lacking.extend(not_synced(checkpoint, synced) + not_synced(results, synced))
+
+    with crash_hook(look):
+        store = LocalStore(str(checkpoint))
+        query = InlineJoin(
+            QUERY, settings=SETTINGS, store=store, sink=OutputTable("results", str(results), "q")
+        )
+        for epoch in EPOCHS[:3]:
+            query.epoch(epoch)
+    # A note that results were published may be lost: they are then published again.
+    unneeded = {checkpoint / "temporary", checkpoint / "published"}
+    assert set(lacking) <= unneeded
+
+
+def test_a_manifest_that_is_gone_on_from_outlasts_the_machine():
+    for seed in range(20):
+        store = FaultStore(random.Random(seed))
+        InlineJoin(QUERY, settings=SETTINGS, store=store).epoch(EPOCHS[0])
+        name = manifest_names(store)[0]
+        data = store.read(name)
+        store.delete(name)
+        store.budget, store.error_rate = 1, 1.0
+        with pytest.raises(OSError, match="simulated"):
+            store.put_if_absent(name, data)
+        restored = restore_manifest(store)
+        store.lose_power()
+        assert restored is None or newest_manifest(store) == restored
+
+
+def test_manifests_that_a_driver_did_not_come_to_delete_are_deleted_by_the_next():
+    store = MemoryStore()
+    query = InlineJoin(QUERY, settings=SETTINGS, store=store)
+    for _ in range(EPOCHS_KEPT + 5):
+        query.epoch({})
+    store.put("manifests/000000000001.json", store.read(manifest_names(store)[0]))
+    InlineJoin(QUERY, settings=SETTINGS, store=store).epoch({})
+    assert len(manifest_names(store)) == EPOCHS_KEPT

@@ -1,0 +1,230 @@
+"""Each promise can be broken: with a fault in the code, or a store that keeps less, a seed names it."""
+
+from __future__ import annotations
+
+import errno
+import uuid
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import replace
+
+from midstream.engine import node, program
+from midstream.engine.probe import matches
+from midstream.engine.program import NewSlice
+from midstream.engine.rows import merge_rows
+from midstream.inline import runner
+from midstream.protocol.report import Report
+from midstream.state.manifest import Manifest, encode_manifest
+from midstream.state.purge import Purge
+from midstream.storage import ledger, manifests
+from midstream.storage.crash import reach
+from midstream.storage.ledger import Ledger
+from midstream.storage.partition import run_partition
+from midstream.storage.slices import SliceFiles
+from midstream.testing import simulate as simulator
+from midstream.testing.faults import Damage, FaultStore, SimulatedCrash
+from midstream.testing.promises import BrokenPromiseError
+from midstream.testing.simulate import simulate
+
+SEEDS = 60
+
+
+def broken_promises(enough: int = 1) -> set[str]:
+    """The promises that the first few seeds that fail say were broken."""
+    found = []
+    for seed in range(SEEDS):
+        try:
+            simulate(seed)
+        except BrokenPromiseError as error:
+            found.append(error.promise)
+        if len(found) == enough:
+            break
+    return set(found)
+
+
+def test_a_lost_result_is_seen(monkeypatch):
+    def lossy(needles, state):
+        for left, right in matches(needles, state):
+            yield left[1:], right[1:]
+
+    monkeypatch.setattr(node, "matches", lossy)
+    assert broken_promises() == {"prefix"}
+
+
+def test_a_doubled_result_is_seen(monkeypatch):
+    def twice(parts):
+        return merge_rows([*parts, parts[0].take(np.arange(1))])
+
+    monkeypatch.setattr(node, "merge_rows", twice)
+    assert broken_promises() == {"prefix"}
+
+
+def test_results_that_are_noted_before_they_are_published_are_seen(monkeypatch):
+    def hasty(self, shell):
+        marker = f"{ledger.PUBLISHED}/{self.manifest.epoch:012d}"
+        if self.manifest.epoch >= 0 and marker not in self.store.list(ledger.PUBLISHED):
+            self.store.put(marker, b"")
+            reach("after noting that it was published")
+            shell.publish(self.manifest)
+
+    monkeypatch.setattr(Ledger, "publish", hasty)
+    assert broken_promises() == {"prefix"}
+
+
+def test_results_that_are_published_before_their_commit_are_seen(monkeypatch):
+    def hasty(self, epoch, report):
+        if self._sinks["results"] is not None:
+            self._sinks["results"].publish([o for o in report.outputs if o.table == "results"])
+
+    monkeypatch.setattr(runner._InlineShell, "prepare", hasty)
+    assert broken_promises() == {"prefix"}
+
+
+def test_late_rows_that_are_not_published_are_seen(monkeypatch):
+    monkeypatch.setattr(runner._InlineShell, "late", lambda *_: [])
+    assert broken_promises() == {"prefix"}
+
+
+def test_rows_that_are_not_counted_are_seen(monkeypatch):
+    real = program.InputCount.__add__
+    monkeypatch.setattr(program.InputCount, "__add__", lambda a, b: replace(real(a, b), null_key=0))
+    assert broken_promises() == {"conservation"}
+
+
+def test_a_watermark_that_is_wrong_by_a_moment_is_seen(monkeypatch):
+    real = Report.__add__
+
+    def behind(self, other):
+        both = real(self, other)
+        counts = {n: replace(c, latest=c.latest and c.latest - 1) for n, c in both.counts.items()}
+        return replace(both, counts=counts)
+
+    monkeypatch.setattr(Report, "__add__", behind)
+    assert broken_promises() == {"conservation"}
+
+
+def test_state_that_goes_before_its_time_is_seen(monkeypatch):
+    real = Purge.is_dead
+    early = 10_000_000
+    monkeypatch.setattr(Purge, "is_dead", lambda self, s, latest: real(self, s, [t - early for t in latest]))
+    # Where a result needed it, the result is missing; where none came to need it, only this tells.
+    assert "conservation" in broken_promises(enough=8)
+
+
+def test_an_epoch_that_writes_something_else_when_it_is_run_again_is_seen(monkeypatch):
+    real = SliceFiles.write
+
+    def unlike(self, new):
+        metadata = {**(new.table.schema.metadata or {}), "x": uuid.uuid4().hex}
+        return real(self, NewSlice(new.slice, new.table.replace_schema_metadata(metadata)))
+
+    monkeypatch.setattr(SliceFiles, "write", unlike)
+    assert broken_promises() == {"replay"}
+
+
+def test_a_commit_that_a_power_cut_undoes_is_seen(monkeypatch):
+    def commit(store, manifest):
+        store.sync("slices")
+        store.put(manifests._name(manifest.epoch), encode_manifest(manifest))
+
+    monkeypatch.setattr(ledger, "commit_manifest", commit)
+    # If it was cut off before it was confirmed, what readers saw of it already tells.
+    assert broken_promises(enough=5) == {"lasting", "prefix"}
+
+
+class FailingCommits(FaultStore):
+    """Manifests get their name, but the disk does not confirm it."""
+
+    def put_if_absent(self, name, data):
+        if name not in self.inner.files and self.strikes(0.5):
+            self._put(name, data)
+            raise OSError(errno.EIO, "simulated", name)
+        return super().put_if_absent(name, data)
+
+
+def test_going_on_from_a_commit_that_was_not_confirmed_is_safe_only_if_it_is_made_to_last(monkeypatch):
+    monkeypatch.setattr(simulator, "FaultStore", FailingCommits)
+    for seed in range(10):
+        simulate(seed)
+    real = FaultStore.sync
+    monkeypatch.setattr(FaultStore, "sync", lambda self, at: None if at == "manifests" else real(self, at))
+    assert broken_promises() == {"lasting"}
+
+
+def test_a_commit_before_its_slices_last_is_seen(monkeypatch):
+    real = FaultStore.sync
+    monkeypatch.setattr(FaultStore, "sync", lambda self, at: None if at == "slices" else real(self, at))
+    assert broken_promises() == {"fsck"}
+
+
+def test_files_that_are_left_behind_are_seen(monkeypatch):
+    monkeypatch.setattr(Ledger, "_sweep", lambda self, shell: None)
+    assert broken_promises() == {"litter"}
+
+
+def test_results_that_depend_on_the_partitions_are_seen(monkeypatch):
+    def lossy(program, stage, partition, arrivals, store, writer):
+        # No run that is compared with the oracle has a fifth partition.
+        return run_partition(program, stage, partition, {} if partition == 4 else arrivals, store, writer)
+
+    monkeypatch.setattr(runner, "run_partition", lossy)
+    assert broken_promises() == {"metamorphic"}
+
+
+def test_a_query_that_comes_to_no_end_is_seen(monkeypatch):
+    monkeypatch.setattr(simulator._Simulation, "_run_epochs", lambda self: False)
+    assert broken_promises() == {"liveness"}
+
+
+def test_an_error_that_nobody_put_in_is_seen(monkeypatch):
+    def fail(self, epoch, report):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(runner._InlineShell, "prepare", fail)
+    assert broken_promises() == {"errors"}
+
+
+def test_damage_that_is_not_refused_is_seen(monkeypatch):
+    def unsealed(data, name):
+        return msgspec.convert(msgspec.json.decode(data)["manifest"], Manifest)
+
+    def another_count(self):
+        names = manifests.manifest_names(self.inner)
+        if not names:
+            return None
+        before = self.inner.files[names[-1]]
+        head, found, rest = before.to_pybytes().rpartition(b'"results":')
+        self.inner.put(names[-1], head + found + b"1" + rest)
+        return Damage(names[-1], before, self.inner.files[names[-1]])
+
+    monkeypatch.setattr(FaultStore, "rot", another_count)
+    for seed in range(10):
+        simulate(seed)
+    monkeypatch.setattr(manifests, "decode_manifest", unsealed)
+    # The next manifest names the digest of the one that it follows from, and goes on with its count.
+    assert broken_promises() in ({"fsck"}, {"conservation"})
+
+
+def test_a_store_that_tears_files_under_their_names_is_seen(monkeypatch):
+    class Tearing(FaultStore):
+        def put(self, name, data):
+            if self.strikes(0.1):
+                whole = pa.py_buffer(data)
+                self._change(name, whole.slice(0, whole.size // 2))
+                raise SimulatedCrash(name)
+            super().put(name, data)
+
+    monkeypatch.setattr(simulator, "FaultStore", Tearing)
+    assert broken_promises() == {"prefix"}
+
+
+def test_a_store_that_lists_manifests_late_is_seen(monkeypatch):
+    class Late(FaultStore):
+        def list(self, folder):
+            names = super().list(folder)
+            return names[:-1] if folder == "manifests" and self.strikes(0.1) else names
+
+    monkeypatch.setattr(simulator, "FaultStore", Late)
+    assert broken_promises() == {"errors"}
