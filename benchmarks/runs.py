@@ -28,10 +28,13 @@ def run_midstream(work: Workload, data: Path, out: Path) -> list[dict[str, Any]]
     writer = writer.option("path", out / "results").option("checkpointLocation", out / "checkpoint")
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    spark_progress = query._query.recentProgress  # the trigger's own overhead is in it
-    for ours, theirs in zip(query.recentProgress, spark_progress, strict=False):
+    whole = query._query.recentProgress  # the trigger's own overhead is in it
+    for ours, theirs in zip(query.recentProgress, whole, strict=True):
         print("#", ours["batchId"], ours["durationMs"], ours["taskMs"], theirs["durationMs"], file=sys.stderr)
-    return [{"rows": p["numInputRows"], "ms": p["durationMs"]["triggerExecution"]} for p in spark_progress]
+    return [
+        {"rows": ours["numInputRows"], "ms": theirs["durationMs"]["triggerExecution"]}
+        for ours, theirs in zip(query.recentProgress, whole, strict=True)
+    ]
 
 
 def run_spark(work: Workload, data: Path, out: Path) -> list[dict[str, Any]]:
@@ -135,6 +138,7 @@ def _session(settings: dict[str, str]) -> Any:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",
+        "spark.python.unix.domain.socket.enabled": "true",
         **settings,
     }
     for name, value in settings.items():

@@ -92,6 +92,18 @@ class Encoder:
         return hashes
 
 
+def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArray:
+    """A column of a source as the encoder takes it, where the shell is not Spark's own projection."""
+    values = table.column(column.ref.path[0])
+    for step in column.ref.path[1:]:
+        values = pc.struct_field(values, step)
+    if column.name == time_column(stream):
+        return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    # Spark's cast to double rounds what a double cannot hold; Arrow's would refuse it.
+    rounds = column.type is not None and pa.types.is_floating(column.type)
+    return values if column.type is None else values.cast(column.type, safe=not rounds)
+
+
 def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *, whole_rows: bool) -> Encoder:
     """The encoder of a stream in a plan; with ``whole_rows`` every column travels, for the late table."""
     fragment = layout.fragment_of_stream(stream)

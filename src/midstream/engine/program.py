@@ -31,7 +31,8 @@ class Program:
     watermarks: Mapping[str, int | None]
     slices: Mapping[StateKey, tuple[Slice, ...]] = field(default_factory=dict)
     run: str = ""
-    """Which run of the query this is; files of another run are not trusted unseen."""
+    began: int | None = None
+    """Which run of the query this is, and its first epoch; files of other runs are not trusted unseen."""
 
     @property
     def purge(self) -> Purge:

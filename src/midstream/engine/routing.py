@@ -35,7 +35,8 @@ def split(table: pa.Table, targets: npt.NDArray[np.int64]) -> Iterator[tuple[int
     """The table in parts, one per target that has rows."""
     if table.num_rows == 0:
         return
-    order = np.argsort(targets, kind="stable")
+    # There are few targets, and numbers this small are sorted by counting them.
+    order = np.argsort(targets.astype(np.uint16), kind="stable")
     ordered = targets[order]
     table = table.take(pa.array(order))
     bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]

@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.engine.encode import HASH, time_column
 from midstream.engine.hashing import hash_key
 from midstream.engine.node import Joiner
+from midstream.engine.ordering import stable_order
 from midstream.engine.payload import Payload, make_segment, merge_payload
 from midstream.engine.program import InputCount, NewSlice, Program, StepOutput
 from midstream.engine.routing import split
-from midstream.engine.rows import READ_LESS, Rows, merge_rows, new_references, segment_of
+from midstream.engine.rows import READ_LESS, Rows, merge_rows, new_references, segment_of, sort_rows
 from midstream.errors import StreamError
 from midstream.plan.layout import Fragment, FragmentInput, Key, StateId, column_name, streams_of
 from midstream.state.compaction import choose_merge
@@ -91,20 +91,17 @@ class _Step:
         if watermark is not None:
             earliest = pa.scalar(max(watermark, -(2**63)), pa.int64())
             in_time = pc.and_(in_time, pc.fill_null(pc.greater_equal(time, earliest), False))
-        accepted = table.filter(in_time)
+        accepted = table if pc.all(in_time).as_py() else table.filter(in_time)
         dropped = table.num_rows - accepted.num_rows
         latest = pc.max(accepted.column(time_column(stream))).as_py()
         count = InputCount(accepted.num_rows, dropped - nulls, nulls, 0, latest)
         return accepted, count, table.filter(pc.invert(in_time)) if dropped else table.slice(0, 0)
 
     def _take_in(self, entrance: FragmentInput, table: pa.Table) -> tuple[Rows, pa.Table]:
-        """Give the new rows references, in the order of their hashes."""
-        hashes = table.column(HASH).to_numpy()
-        order = np.argsort(hashes, kind="stable")
-        table = table.take(pa.array(order))
+        """Give the new rows references; only these are sorted, the payload stays as it came."""
         references = new_references(self.program.epoch, self.partition, table.num_rows)
         times = {s: table.column(time_column(s)).to_numpy() for s in entrance.streams}
-        rows = Rows(self.fragment.key, hashes[order], {entrance.id: references}, times)
+        rows = sort_rows(self.fragment.key, table.column(HASH).to_numpy(), {entrance.id: references}, times)
         segment = make_segment(
             table.select(list(entrance.columns)),
             segment_of(self.program.epoch, self.partition),
@@ -184,7 +181,7 @@ class _Step:
 
     def _results(self, joiner: Joiner, rows: Rows) -> pa.Table:
         """The outputs of new results, in the order of their latest component."""
-        rows = rows.take(np.argsort(rows.latest(), kind="stable"))
+        rows = rows.take(stable_order(rows.latest()))
         query = self.program.query
         columns = [joiner.fetch(rows, o.ref.stream, column_name(o.ref)) for o in query.outputs]
         return pa.table(columns, schema=query.output_schema)

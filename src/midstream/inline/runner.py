@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from midstream.engine.encode import SourceColumn, make_encoder, time_column
+from midstream.engine.encode import make_encoder, project
 from midstream.engine.program import InputCount, Program
 from midstream.plan.default import default_plan
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.report import Report
-from midstream.protocol.settings import Settings, describe, must_agree
+from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, OutputFile
+from midstream.storage.late import late_columns, late_rows
 from midstream.storage.ledger import Ledger
 from midstream.storage.manifests import restore_manifest
 from midstream.storage.memory import MemoryStore
@@ -41,6 +41,9 @@ class InlineSink(Protocol):
         """Remove what attempts that were given up have staged."""
 
 
+_Sinks = Mapping[Literal["results", "late"], InlineSink | None]
+
+
 class InlineJoin:
     """A query that runs in this process. Opening one on a used store goes on where it stopped."""
 
@@ -52,22 +55,26 @@ class InlineJoin:
         settings: Settings = Settings(partitions=2, groups=8),
         store: Store | None = None,
         sink: InlineSink | None = None,
+        late_sink: InlineSink | None = None,
     ) -> None:
-        """Without a ``sink`` results are only returned; with one they are also staged and published."""
+        """Without a ``sink`` results are only returned; with one they are also staged and published.
+
+        The same goes for late rows, which are otherwise only kept in ``late``.
+        """
         self.query = query
         self.store = store if store is not None else MemoryStore()
         chosen = parse_plan(plan, query.names) if isinstance(plan, str) else plan
         stored = restore_manifest(self.store)
-        if stored is not None:
-            chosen = parse_plan(stored.plan, query.names)
-        coordinator = Coordinator.of(query, settings, chosen or default_plan(query))
+        if stored is None:
+            coordinator = Coordinator.of(query, settings, chosen or default_plan(query))
+        else:
+            coordinator = Coordinator.resume(query, settings, stored)
         manifest = stored or coordinator.first_manifest("inline")
-        must_agree(manifest.query, describe(query, settings))
         self.coordinator = coordinator
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
         self._ledger = Ledger(self.store, coordinator, manifest, run=uuid.uuid4().hex)
-        self._sink = sink
+        self._sinks: _Sinks = {"results": sink, "late": late_sink}
         self._ledger.recover(self._shell({}))
 
     @property
@@ -84,7 +91,7 @@ class InlineJoin:
         return pa.concat_tables([self.query.output_schema.empty_table(), *shell.tables])
 
     def _shell(self, arrivals: Mapping[str, pa.Table]) -> _InlineShell:
-        return _InlineShell(self.coordinator, self.store, arrivals, self._sink)
+        return _InlineShell(self.coordinator, self.store, arrivals, self._sinks)
 
 
 class _InlineShell:
@@ -95,14 +102,14 @@ class _InlineShell:
         coordinator: Coordinator,
         store: Store,
         arrivals: Mapping[str, pa.Table],
-        sink: InlineSink | None,
+        sinks: _Sinks,
     ) -> None:
         self.tables: list[pa.Table] = []
         self.late_rows: list[tuple[str, pa.Table]] = []
         self._coordinator = coordinator
         self._store = store
         self._arrivals = arrivals
-        self._sink = sink
+        self._sinks = sinks
 
     def run(self, program: Program) -> Report:
         """Every stage in every partition, one after the other."""
@@ -124,28 +131,36 @@ class _InlineShell:
         """Nobody takes results themselves."""
 
     def publish(self, manifest: Manifest) -> None:
-        """Let the sink publish."""
-        if self._sink is not None:
-            self._sink.publish(manifest.outputs)
+        """Let the sinks publish."""
+        for table, sink in self._sinks.items():
+            if sink is not None:
+                sink.publish([output for output in manifest.outputs if output.table == table])
 
     def sweep(self) -> None:
-        """Let the sink remove what was given up."""
-        if self._sink is not None:
-            self._sink.sweep()
+        """Let the sinks remove what was given up."""
+        for sink in self._sinks.values():
+            if sink is not None:
+                sink.sweep()
 
     def results(self, epoch: int, partition: int, table: pa.Table | None) -> list[OutputFile]:
         """Keep results, and let the sink stage them."""
         if table is None:
             return []
         self.tables.append(table)
-        return [] if self._sink is None else [self._sink.stage(epoch, f"{partition:05d}", table)]
+        sink = self._sinks["results"]
+        return [] if sink is None else [sink.stage(epoch, f"{partition:05d}", table)]
 
     def late(
         self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
     ) -> list[OutputFile]:
-        """Keep late rows."""
+        """Keep late rows, and let their sink stage them."""
         self.late_rows += rows.items()
-        return []
+        sink = self._sinks["late"]
+        if sink is None:
+            return []
+        columns = late_columns(self._coordinator.query)
+        parts = [late_rows(epoch, name, part, columns[name]) for name, part in rows.items()]
+        return [sink.stage(epoch, f"{partition:05d}-{fragment:03d}", pa.concat_tables(parts))]
 
     def _encode(self) -> tuple[list[Message], Report]:
         messages: list[Message] = []
@@ -154,20 +169,8 @@ class _InlineShell:
         for stream, table in self._arrivals.items():
             routing = self._coordinator.settings.routing()
             encoder = make_encoder(query, layout, stream, routing, whole_rows=True)
-            source = pa.table({c.name: _project(table, c, stream) for c in encoder.source})
+            source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
             parts, nulls = encoder(source)
             messages += [(target, stream, part) for target, part in parts]
             report += Report(counts={stream: InputCount(null_key=nulls)})
         return messages, report
-
-
-def _project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArray:
-    """What Spark's projection does on the other shell."""
-    values = table.column(column.ref.path[0])
-    for step in column.ref.path[1:]:
-        values = pc.struct_field(values, step)
-    if column.name == time_column(stream):
-        return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
-    # Spark's cast to double rounds what a double cannot hold; Arrow's would refuse it.
-    rounds = column.type is not None and pa.types.is_floating(column.type)
-    return values if column.type is None else values.cast(column.type, safe=not rounds)

@@ -6,28 +6,27 @@ same number, and the ledger knows whether that epoch was committed.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark import RDD
+from pyspark.sql import DataFrame
 
 from midstream.engine.program import Program
-from midstream.errors import CheckpointError, MidstreamError, error_from
+from midstream.errors import CheckpointError, InternalError, MidstreamError, error_from
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.events import events_of
 from midstream.protocol.report import Report, add_reports
+from midstream.spark.messages import ERROR, REPORT, Addressed, Message
 from midstream.spark.progress import describe_epoch
 from midstream.spark.sinks import Sink
-from midstream.spark.tasks import ERROR, MESSAGE, REPORT, stage_task
+from midstream.spark.sources import Sources
+from midstream.spark.tasks import stage_task
 from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.lease import Lease
 from midstream.storage.ledger import Ledger
@@ -44,6 +43,7 @@ class Driver:
     """Runs the epochs of one query."""
 
     def __init__(self, ledger: Ledger, sink: Sink, writer: ParquetWriter, lease: Lease) -> None:
+        self.sources: Sources | None = None
         self.ledger = ledger
         self.lease = lease
         self.progress: deque[dict[str, Any]] = deque(maxlen=PROGRESS_KEPT)
@@ -69,7 +69,7 @@ class Driver:
 
     def recover(self) -> None:
         """On start: finish what the last run left half done."""
-        self.ledger.recover(_SparkShell(None, self.ledger.store, self.coordinator, self._sink, self._writer))
+        self.ledger.recover(self._shell(None))
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """One micro-batch; what goes wrong is kept, because Spark passes on only its text."""
@@ -79,13 +79,9 @@ class Driver:
             self.error = error
             raise
 
-    def _source_id(self) -> str:
-        """The id under which Spark counts its batches; it notes it before the first."""
-        return str(json.loads(self.ledger.store.read("spark/metadata").to_pybytes())["id"])
-
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:
-        shell = _SparkShell(batch, self.ledger.store, self.coordinator, self._sink, self._writer)
-        self.ledger.bind(self._source_id())
+        shell = self._shell(batch)
+        self.ledger.bind(shell.query_id)
         before = self.manifest
         if batch_id == before.epoch:
             # Spark had not noted that this batch was done. It was: its manifest is there.
@@ -106,6 +102,9 @@ class Driver:
             describe_epoch(self.identity, self.manifest, report, events, self.ledger.millis, now)
         )
 
+    def _shell(self, batch: DataFrame | None) -> _SparkShell:
+        return _SparkShell(batch, self.ledger.store, self.coordinator, self._sink, self._writer, self.sources)
+
 
 @dataclass(frozen=True)
 class _SparkShell:
@@ -116,22 +115,27 @@ class _SparkShell:
     coordinator: Coordinator
     sink: Sink
     writer: ParquetWriter
+    sources: Sources | None
+
+    @property
+    def query_id(self) -> str:
+        """The id under which Spark counts its batches, as it is noted in Spark's half of the checkpoint."""
+        return str(self._rows().sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
 
     def run(self, program: Program) -> Report:
         """One Spark job: a shuffle and a stage for each level of the layout."""
-        rows = self._rows()
-        session = rows.sparkSession
+        if self.sources is None:
+            raise InternalError("an epoch must have sources", got="none")
+        messages = self.sources.messages(self._rows())
         for stage in range(program.layout.stages):
             task = stage_task(program, stage, self.store, self.writer)
-            partitions = self.coordinator.settings.partitions
-            rows = rows.repartitionById(partitions, F.col("partition")).mapInArrow(task, MESSAGE)
-        reports = rows.filter(F.col("input").isin(REPORT, ERROR)).select("input", "blob")
-        with _one_job(session):
-            messages = _collect(reports)
-        for message in messages:
+            shuffled = messages.partitionBy(self.coordinator.settings.partitions, _itself)
+            messages = shuffled.mapPartitionsWithIndex(task)
+        reports = _collect(messages)
+        for message in reports:
             if message.input == ERROR:
                 raise error_from(msgspec.json.decode(message.blob))
-        return add_reports(bytes(message.blob) for message in messages)
+        return add_reports(message.blob for message in reports if message.input == REPORT)
 
     def prepare(self, epoch: int, report: Report) -> None:
         """Let the sink take the results, if it takes them itself."""
@@ -140,8 +144,15 @@ class _SparkShell:
     def publish(self, manifest: Manifest) -> None:
         """Make results and late rows visible."""
         self.sink.publish(manifest.epoch, _results(manifest.outputs))
+        late = [output for output in manifest.outputs if output.table == "late"]
         if self.writer.late_table is not None:
-            self.writer.late_table.publish(o for o in manifest.outputs if o.table == "late")
+            self.writer.late_table.publish(late)
+        elif late:
+            raise CheckpointError(
+                "late rows of a committed epoch must be published",
+                got="no option lateRows",
+                hint="start the query once more with the lateRows that it had",
+            )
 
     def sweep(self) -> None:
         """Remove staged files; those of a committed epoch have been published by now."""
@@ -155,7 +166,12 @@ class _SparkShell:
         return self.batch
 
 
-def _collect(rows: DataFrame) -> list[Row]:
+def _itself(partition: int) -> int:
+    """Messages say which partition they go to."""
+    return partition
+
+
+def _collect(messages: RDD[Addressed]) -> list[Message]:
     """Run the job, again if Spark gives it up for the loss of an executor.
 
     Between two shuffles Spark cannot know that our tasks give the same when they are repeated, and would
@@ -163,28 +179,13 @@ def _collect(rows: DataFrame) -> list[Row]:
     """
     for attempt in range(1, _ATTEMPTS):
         try:
-            return rows.collect()
+            return messages.values().collect()
         except Py4JJavaError as error:
             if _INDETERMINATE not in str(error):
                 raise
             _log.warning("an executor was lost; attempt %d of the epoch's job is repeated", attempt)
-    return rows.collect()
+    return messages.values().collect()
 
 
 def _results(outputs: tuple[OutputFile, ...]) -> list[OutputFile]:
     return [output for output in outputs if output.table == "results"]
-
-
-@contextmanager
-def _one_job(session: SparkSession) -> Iterator[None]:
-    """Without adaptive execution, which would run each stage as a job and has nothing to adapt here.
-
-    The session is the one that a user's ``foreachBatch`` function gets, so the setting is put back.
-    """
-    name = "spark.sql.adaptive.enabled"
-    before = str(session.conf.get(name))
-    session.conf.set(name, "false")
-    try:
-        yield
-    finally:
-        session.conf.set(name, before)

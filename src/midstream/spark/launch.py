@@ -4,43 +4,43 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
-from functools import reduce
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from midstream.engine.encode import Encoder, SourceColumn, make_encoder, time_column
-from midstream.errors import OptionError
+from midstream.engine.encode import make_encoder
+from midstream.engine.rows import MAX_PARTITIONS
+from midstream.errors import CheckpointError, OptionError
 from midstream.plan.default import default_plan
-from midstream.plan.layout import column_name
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
-from midstream.protocol.settings import Settings, describe, must_agree
+from midstream.protocol.settings import Settings, read_description
 from midstream.query.query import Query
-from midstream.query.stream import ColumnRef
-from midstream.query.types import show_type
+from midstream.spark.columnar import sources_of
 from midstream.spark.driver import Driver
 from midstream.spark.options import Options
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.sinks import ForeachBatchSink, MemorySink, ParquetSink, Sink, show_batch
-from midstream.spark.tasks import MESSAGE, encode_task
 from midstream.state.manifest import Manifest
+from midstream.storage.late import late_columns
 from midstream.storage.lease import take_lease
 from midstream.storage.ledger import Ledger
-from midstream.storage.local import LocalStore
 from midstream.storage.manifests import restore_manifest
 from midstream.storage.output import OutputTable, ParquetWriter
+from midstream.storage.remote import is_remote, store_at
+from midstream.storage.store import Store
 
 Trigger = dict[str, Any]
 SinkChoice = str | Callable[[DataFrame, int], None]
+_VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def launch(
@@ -56,10 +56,20 @@ def launch(
     """Start a query; everything that can be wrong is found before Spark starts anything."""
     if sink == "parquet" and options.text("path") is None:
         raise OptionError("the parquet sink must have a path", hint="write .option('path', folder)")
-    if sink == "memory" and name is None:
-        raise OptionError("the memory sink must have a name", hint="write .queryName('results')")
+    if sink == "memory" and not _VIEW.match(name or ""):
+        raise OptionError(
+            "the memory sink must have a name that a view can have: letters, digits and underscores",
+            got=repr(name),
+            hint="write .queryName('results')",
+        )
     checkpoint = _checkpoint(sink, options)
-    store = LocalStore(checkpoint)
+    if is_remote(checkpoint) and sink != "parquet":
+        raise OptionError(
+            "a checkpointLocation in an object store must go with the parquet sink",
+            got=checkpoint,
+            hint="use a folder that all machines of the cluster see",
+        )
+    store = store_at(checkpoint)
     late_path = options.text("lateRows")
     if late_path is not None and late_path == options.text("path"):
         raise OptionError("lateRows must be another folder than path", got=late_path)
@@ -69,11 +79,11 @@ def launch(
         coordinator, manifest = _open(spark, query, store, options)
         target = _sink(spark, query, sink, options, manifest, checkpoint, name)
         late = OutputTable("late", late_path, manifest.id[:8]) if late_path else None
-        writer = ParquetWriter(target.table, late, query.output_schema, _late_columns(query))
+        writer = ParquetWriter(target.table, late, query.output_schema, late_columns(query))
         ledger = Ledger(store, coordinator, manifest, run=run, fence=lease.check)
         driver = Driver(ledger, target, writer, lease)
         driver.recover()
-        running = _start(spark, driver, frames, f"file://{checkpoint}/spark", trigger, name)
+        running = _start(spark, driver, frames, _half_of_spark(checkpoint), trigger, name)
     except BaseException:
         lease.release()
         raise
@@ -81,11 +91,15 @@ def launch(
     return JoinStreamingQuery(running, driver)
 
 
-def _late_columns(query: Query) -> dict[str, dict[str, str]]:
-    return {
-        s.name: {column_name(ColumnRef(s.name, (name,))): name for name in s.schema.names}
-        for s in query.streams
-    }
+def _half_of_spark(checkpoint: str) -> str:
+    """Where Spark keeps its half of a checkpoint; like ours, it is nobody else's to read."""
+    if is_remote(checkpoint):
+        return f"{checkpoint}/spark"
+    folder = Path(checkpoint, "spark")
+    if folder.is_symlink():
+        raise CheckpointError("a checkpoint must have plain files and folders", got=f"a link {folder}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return f"file://{folder}"
 
 
 def _start(
@@ -98,8 +112,17 @@ def _start(
 ) -> StreamingQuery:
     """Hand Spark the sources, and the driver to call with each micro-batch of them."""
     _use_this_python(spark)
-    rows = _sources(driver.coordinator, frames, whole_rows=driver.keeps_late_rows)
-    start = rows.writeStream.foreachBatch(driver).option("checkpointLocation", checkpoint)
+    coordinator = driver.coordinator
+    routing = coordinator.settings.routing()
+    encoders = {
+        name: make_encoder(
+            coordinator.query, coordinator.layout, name, routing, whole_rows=driver.keeps_late_rows
+        )
+        for name in frames
+    }
+    driver.sources = sources_of(coordinator.query, frames, encoders)
+    start = driver.sources.stream().writeStream.foreachBatch(driver)
+    start = start.option("checkpointLocation", checkpoint)
     start = start.trigger(**trigger) if trigger else start
     running = (start.queryName(name) if name else start).start()
     driver.identity |= {"id": running.id, "runId": running.runId, "name": name}
@@ -120,35 +143,33 @@ def _checkpoint(sink: SinkChoice, options: Options) -> str:
     return given
 
 
-def _open(
-    spark: SparkSession, query: Query, store: LocalStore, options: Options
-) -> tuple[Coordinator, Manifest]:
+def _open(spark: SparkSession, query: Query, store: Store, options: Options) -> tuple[Coordinator, Manifest]:
     """Go on from the checkpoint if there is one; what lasts must be what it was."""
     stored = restore_manifest(store)
-    if stored is not None:
-        # An epoch whose manifest was damaged runs again; Spark must not think that it is done.
-        for name in (f"{stored.epoch + 1}", f".{stored.epoch + 1}.crc"):
-            store.delete(f"spark/commits/{name}")
-    lasting = stored.query["options"] if stored else {}
-    default = min(spark.sparkContext.defaultParallelism, 1024)
-    partitions = options.number("partitions") or lasting.get("partitions", default)
-    groups = options.number("groups") or lasting.get("groups", max(256, 4 * partitions))
-    if groups < partitions:
-        raise OptionError("groups must be at least as many as partitions", got=f"{groups} and {partitions}")
+    lasting = read_description(stored.query) if stored else None
+    default = min(spark.sparkContext.defaultParallelism, MAX_PARTITIONS)
+    partitions = options.number("partitions") or (lasting.partitions if lasting else default)
+    groups = options.number("groups") or (lasting.groups if lasting else max(256, 4 * partitions))
     settings = Settings(partitions, groups, options.duration("idleTimeout"))
     text = options.text("plan")
     plan = parse_plan(text, query.names) if text else default_plan(query)
     if stored is None:
+        if groups < partitions:
+            got = f"{groups} and {partitions}"
+            raise OptionError("groups must be at least as many as partitions", got=got)
         coordinator = Coordinator.of(query, settings, plan)
         return coordinator, coordinator.first_manifest(uuid.uuid4().hex)
-    must_agree(stored.query, describe(query, settings))
+    coordinator = Coordinator.resume(query, settings, stored)
     if text and str(plan) != stored.plan:
         raise OptionError(
             f"the plan of a checkpoint must stay as it is: {stored.plan}",
             got=text,
             hint="leave the option out to go on with it",
         )
-    return Coordinator.of(query, settings, parse_plan(stored.plan, query.names)), stored
+    # An epoch whose manifest was damaged runs again; Spark must not think that it is done.
+    for name in (f"{stored.epoch + 1}", f".{stored.epoch + 1}.crc"):
+        store.delete(f"spark/commits/{name}")
+    return coordinator, stored
 
 
 def _sink(
@@ -162,7 +183,7 @@ def _sink(
 ) -> Sink:
     schema = query.output_schema
     path = options.text("path") if sink == "parquet" else None
-    table = OutputTable("results", path or f"{checkpoint}/results", manifest.id[:8])
+    table = OutputTable("results", path or f"{checkpoint}/results", manifest.id[:8], private=path is None)
     if sink == "parquet":
         return ParquetSink(table)
     if sink == "memory":
@@ -184,40 +205,3 @@ def _use_this_python(spark: SparkSession) -> None:
     context = spark.sparkContext
     if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
-
-
-def _sources(coordinator: Coordinator, frames: Mapping[str, DataFrame], *, whole_rows: bool) -> DataFrame:
-    """All streams as one stream of messages."""
-    query = coordinator.query
-    messages = []
-    for name, frame in frames.items():
-        encoder = make_encoder(
-            query, coordinator.layout, name, coordinator.settings.routing(), whole_rows=whole_rows
-        )
-        # Our names have dots, which mapInArrow would take for fields: the task gives them back by position.
-        columns = [_column(frame, c, name).alias(f"c{i}") for i, c in enumerate(encoder.source)]
-        task = encode_task(encoder, _source_schema(query, encoder))
-        messages.append(frame.select(*columns).mapInArrow(task, MESSAGE))
-    return reduce(DataFrame.union, messages)
-
-
-def _column(frame: DataFrame, column: SourceColumn, stream: str) -> Column:
-    first, *fields = column.ref.path
-    value = frame["`" + first.replace("`", "``") + "`"]
-    for name in fields:
-        value = value.getField(name)
-    if column.name == time_column(stream):
-        value = F.unix_micros(value.cast("timestamp"))
-    elif column.type is not None:
-        value = value.cast(show_type(column.type))
-    return value
-
-
-def _source_schema(query: Query, encoder: Encoder) -> pa.Schema:
-    stream = query.by_name[encoder.stream]
-    return pa.schema(
-        [
-            (c.name, pa.int64() if c.name == time_column(stream.name) else c.type or stream.type_of(c.ref))
-            for c in encoder.source
-        ]
-    )

@@ -1,0 +1,62 @@
+"""What travels between tasks: few, large messages, each with an Arrow blob of the rows of one table.
+
+They are shuffled as plain Python values. Spark's rows would cost a plan of the query optimizer in every
+epoch, and several copies of each blob on its way through the JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from midstream.engine.encode import Encoder
+from midstream.plan.layout import StateId
+
+REPORT = "#report"
+ERROR = "#error"
+
+# A message must fit into Java's memory in one piece, with some others at a time.
+_PIECE = 16 << 20
+
+
+class Message(NamedTuple):
+    """Rows of an input, or a report, and where they come from."""
+
+    origin: int
+    """The task that sent it: with the input it gives messages an order that does not depend on Spark's."""
+    input: StateId
+    null_keys: int
+    """Rows that were left behind by the task because a key was null."""
+    blob: pa.Buffer
+
+
+Addressed = tuple[int, Message]
+"""A message and the engine partition that it goes to."""
+
+
+def encoded(encoder: Encoder, table: pa.Table, origin: int) -> Iterator[Addressed]:
+    """The messages that the rows of a source become."""
+    parts, null_keys = encoder(table)
+    if null_keys and not parts:
+        parts = [(0, encoder.empty(table))]
+    for partition, part in parts:
+        for blob in pack(part):
+            yield partition, Message(origin, encoder.stream, null_keys, blob)
+            null_keys = 0
+
+
+def pack(table: pa.Table) -> Iterator[pa.Buffer]:
+    """The rows of a table as blobs of bounded size."""
+    rows = max(1, table.num_rows * _PIECE // max(table.nbytes, 1))
+    for start in range(0, max(table.num_rows, 1), rows):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table.slice(start, rows))
+        yield sink.getvalue()
+
+
+def unpack(blob: pa.Buffer) -> pa.Table:
+    """The rows of a blob; nothing is copied."""
+    return pa.ipc.open_stream(blob).read_all()

@@ -1,0 +1,123 @@
+"""Any streaming DataFrame as a source: Spark computes its rows, tasks encode them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark import RDD, TaskContext
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from midstream.engine.encode import Encoder, SourceColumn, time_column
+from midstream.errors import InternalError
+from midstream.query.query import Query
+from midstream.query.types import show_type
+from midstream.spark.messages import Addressed, Message, encoded
+
+Batches = Iterator[pa.RecordBatch]
+
+_COLUMNS = "partition int, origin int, input string, null_keys long, blob binary"
+_ARROW = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("origin", pa.int32()),
+        ("input", pa.string()),
+        ("null_keys", pa.int64()),
+        ("blob", pa.binary()),
+    ]
+)
+
+
+class Sources(Protocol):
+    """The streams of a query, as Spark's streaming query and as messages of a micro-batch."""
+
+    def stream(self) -> DataFrame:
+        """What Spark is to run as a streaming query."""
+
+    def messages(self, batch: DataFrame) -> RDD[Addressed]:
+        """The messages of a micro-batch of :meth:`stream`."""
+
+
+@dataclass(frozen=True)
+class RowSources:
+    """DataFrames of any kind, streaming or not."""
+
+    query: Query
+    frames: Mapping[str, DataFrame]
+    encoders: Mapping[str, Encoder]
+
+    def stream(self) -> DataFrame:
+        """All frames as one of messages."""
+        return reduce(DataFrame.union, (self._encode(name, frame) for name, frame in self.frames.items()))
+
+    def messages(self, batch: DataFrame) -> RDD[Addressed]:
+        """The rows of a batch are messages already."""
+        return batch.rdd.map(_addressed)
+
+    def _encode(self, name: str, frame: DataFrame) -> DataFrame:
+        encoder = self.encoders[name]
+        # Our names have dots, which mapInArrow would take for fields: the task gives them back by position.
+        columns = [_column(frame, c, name).alias(f"c{i}") for i, c in enumerate(encoder.source)]
+        task = _encode_task(encoder, _source_schema(self.query, encoder))
+        return frame.select(*columns).mapInArrow(task, _COLUMNS)
+
+
+def _encode_task(encoder: Encoder, schema: pa.Schema) -> Callable[[Batches], Batches]:
+    """The function that turns the rows of a source into messages."""
+
+    def run(batches: Batches) -> Batches:
+        received = [batch for batch in batches if batch.num_rows]
+        if not received:
+            return
+        # Spark labels timestamps with the session's zone; the values are the same instants.
+        table = pa.Table.from_batches(received).rename_columns(schema.names).cast(schema)
+        for partition, message in encoded(encoder, table, _running_partition()):
+            yield _batch(partition, message)
+
+    return run
+
+
+def _running_partition() -> int:
+    context = TaskContext.get()
+    if context is None:
+        raise InternalError("a task must run inside Spark", got="no task context")
+    return context.partitionId()
+
+
+def _batch(partition: int, message: Message) -> pa.RecordBatch:
+    """A message as a row; the blob is not copied."""
+    values = (partition, message.origin, message.input, message.null_keys)
+    columns = [pa.array([value], field.type) for value, field in zip(values, _ARROW, strict=False)]
+    offsets = pa.array([0, message.blob.size], pa.int32()).buffers()[1]
+    columns.append(pa.Array.from_buffers(pa.binary(), 1, [None, offsets, message.blob]))
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+def _addressed(row: Row) -> Addressed:
+    return row.partition, Message(row.origin, row.input, row.null_keys, pa.py_buffer(row.blob))
+
+
+def _column(frame: DataFrame, column: SourceColumn, stream: str) -> Column:
+    first, *fields = column.ref.path
+    value = frame["`" + first.replace("`", "``") + "`"]
+    for name in fields:
+        value = value.getField(name)
+    if column.name == time_column(stream):
+        value = F.unix_micros(value.cast("timestamp"))
+    elif column.type is not None:
+        value = value.cast(show_type(column.type))
+    return value
+
+
+def _source_schema(query: Query, encoder: Encoder) -> pa.Schema:
+    stream = query.by_name[encoder.stream]
+    return pa.schema(
+        [
+            (c.name, pa.int64() if c.name == time_column(stream.name) else c.type or stream.type_of(c.ref))
+            for c in encoder.source
+        ]
+    )

@@ -1,0 +1,117 @@
+"""Faults inside Spark's tasks: each strikes once, in one epoch and at one crash point, and leaves a mark."""
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from pyspark.cloudpickle import register_pickle_by_value
+
+from midstream.engine.program import Program
+from midstream.spark import driver
+from midstream.spark.messages import Addressed
+from midstream.spark.tasks import stage_task
+from midstream.storage.crash import crash_hook
+from midstream.storage.partition import OutputWriter
+from midstream.storage.store import Store
+
+# Which process comes to which crash point; together they must be all of them.
+IN_DRIVERS = (
+    "before the step",
+    "after the step",
+    "after the sink prepared",
+    "before the commit",
+    "after the commit",
+    "after publishing",
+    "after noting that it was published",
+    "after deleting a slice",
+    "after forgetting a manifest",
+)
+IN_TASKS = ("before a slice is written", "after a slice is written", "after results are staged")
+AT_START = "at the start"
+"""Not a crash point of the engine's: a task has done nothing yet."""
+
+_HEADROOM = 1 << 20
+
+# Workers need not be able to import the tests.
+register_pickle_by_value(sys.modules[__name__])
+
+
+class Fault(NamedTuple):
+    """What happens to the first task that comes to a point in an epoch."""
+
+    kind: str
+    epoch: int
+    point: str
+
+    @property
+    def mark(self) -> str:
+        return f"{self.epoch} {self.kind} {self.point}"
+
+
+def struck(marks: Path) -> set[str]:
+    """The faults that have struck."""
+    return {path.name for path in marks.iterdir()} if marks.is_dir() else set()
+
+
+def failing_tasks(marks: Path, faults: Sequence[Fault]) -> AbstractContextManager[object]:
+    """Let faults strike the tasks of the queries of this process; ``marks`` is a folder for what struck."""
+    marks.mkdir(exist_ok=True)
+
+    def stage_task_that_fails(
+        program: Program, stage: int, store: Store, writer: OutputWriter
+    ) -> Callable[[int, Iterable[Addressed]], Iterator[Addressed]]:
+        run = stage_task(program, stage, store, writer)
+        due = [fault for fault in faults if fault.epoch == program.epoch]
+
+        def reached(point: str) -> None:
+            for fault in due:
+                if fault.point == point and _first(marks / fault.mark):
+                    _STRIKE[fault.kind]()
+
+        def task(partition: int, arriving: Iterable[Addressed]) -> Iterator[Addressed]:
+            with crash_hook(reached):
+                reached(AT_START)
+                yield from run(partition, arriving)
+
+        return task
+
+    return patch.object(driver, "stage_task", stage_task_that_fails)
+
+
+def _first(mark: Path) -> bool:
+    try:
+        mark.open("x").close()
+    except FileExistsError:
+        return False
+    return True
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_executor() -> None:
+    """The JVM that started the daemon that started this worker."""
+    daemon = os.getppid()
+    parent = Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1]
+    os.kill(int(parent), signal.SIGKILL)
+
+
+def _fail() -> None:
+    raise RuntimeError("a task fails here")
+
+
+def _starve() -> None:
+    """From here on this process gets next to no more memory: the engine must run out by itself."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + _HEADROOM
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+_STRIKE = {"kill": _die, "executor": _kill_executor, "raise": _fail, "starve": _starve}

@@ -1,0 +1,154 @@
+"""Parquet sources that tasks read themselves: taken when that gives what Spark would give, and only then."""
+
+import os
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from midstream import Join
+from midstream.spark.columnar import ColumnarSources, Piece, share_out
+from midstream.testing import Shape, generate
+from tests.spark.conftest import check
+
+pytestmark = pytest.mark.spark
+
+SHAPE = Shape(rows=40, late=0.1, null_times=0.05, null_keys=0.05)
+EPOCHS = generate(dict.fromkeys("ab", SHAPE), epochs=3, seed=11)
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Whether each epoch was read by the tasks."""
+    seen: list[bool] = []
+    messages, by_spark = ColumnarSources.messages, ColumnarSources._by_spark
+
+    def columns(self, batch):
+        seen.append(True)
+        return messages(self, batch)
+
+    def rows(self, session, files):
+        seen[-1] = False
+        return by_spark(self, session, files)
+
+    monkeypatch.setattr(ColumnarSources, "messages", columns)
+    monkeypatch.setattr(ColumnarSources, "_by_spark", rows)
+    return seen
+
+
+def join(spark, frames, key="k"):
+    found = Join(spark)
+    for name, frame in frames.items():
+        found = found.stream(name, frame, time="t", lateness="5 seconds")
+    return found.on(f"a.{key} = b.{key}").within("15 seconds")
+
+
+def frames(feed):
+    return {name: feed.df(name) for name in "ab"}
+
+
+def test_tasks_read_plain_parquet_sources_themselves(spark, feed, runner, taken):
+    feed.add(*EPOCHS)
+    query = runner.run(join(spark, frames(feed)), lateRows=runner.out.parent / "late")
+    assert taken == [True] * 3
+    assert check(join(spark, frames(feed)).query(), EPOCHS, runner.results()).num_rows > 0
+    given = sum(table.num_rows for epoch in EPOCHS for table in epoch.values())
+    assert sum(p["numInputRows"] for p in query.recentProgress) == given
+
+
+def test_a_stream_without_news_has_no_files(spark, feed, runner, taken):
+    feed.add(EPOCHS[0], {"a": EPOCHS[1]["a"]}, {"b": EPOCHS[2]["b"]}, {"b": EPOCHS[1]["b"]})
+    runner.run(join(spark, frames(feed)))
+    # Each stream counts its own files, so the last of b goes with nothing of a.
+    assert taken == [True] * 3
+    assert len(list(runner.out.glob("*.parquet"))) > 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda df: df.where("true"),
+        lambda df: df.select("*"),
+        lambda df: df.withColumn("v", df["v"]),
+    ],
+)
+def test_a_frame_that_computes_is_sparks_to_read(spark, feed, runner, taken, change):
+    feed.add(*EPOCHS)
+    changed = {**frames(feed), "b": change(feed.df("b"))}
+    runner.run(join(spark, changed))
+    assert taken == []
+    check(join(spark, changed).query(), EPOCHS, runner.results())
+
+
+def test_options_that_change_how_files_are_read_are_sparks(spark, feed, runner, taken):
+    feed.add(*EPOCHS)
+    reader = spark.readStream.schema(feed.df("a").schema).option("maxFilesPerTrigger", 1)
+    changed = {**frames(feed), "a": reader.option("mergeSchema", "true").parquet(str(feed.root / "a"))}
+    runner.run(join(spark, changed))
+    assert taken == []
+    check(join(spark, changed).query(), EPOCHS, runner.results())
+
+
+def _int96(table, path):
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+
+
+def _narrow(table, path):
+    at = table.schema.get_field_index("k")
+    pq.write_table(table.set_column(at, "k", pc.cast(table["k"], pa.int32())), path)
+
+
+def _without_a_column(table, path):
+    pq.write_table(table.drop_columns(["v"]), path)
+
+
+@pytest.mark.parametrize("write", [_int96, _narrow, _without_a_column])
+def test_a_file_that_is_not_as_expected_is_sparks_to_read(spark, feed, runner, taken, write):
+    feed.add(*EPOCHS)
+    schema = spark.read.parquet(str(feed.root / "a" / "00000.parquet")).schema
+    path = feed.root / "a" / "00001.parquet"
+    write(EPOCHS[1]["a"], path)
+    os.utime(path, (1_700_000_001,) * 2)
+    epochs = list(EPOCHS)
+    if write is _without_a_column:
+        table = EPOCHS[1]["a"]
+        at = table.schema.get_field_index("v")
+        nulls = pa.nulls(table.num_rows, table.schema.field("v").type)
+        epochs[1] = {**EPOCHS[1], "a": table.set_column(at, "v", nulls)}
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    sources = {"a": reader.parquet(str(feed.root / "a")), "b": feed.df("b")}
+    runner.run(join(spark, sources))
+    assert taken == [True, False, True]
+    check(join(spark, sources).query(), epochs, runner.results())
+
+
+def test_nested_keys_odd_paths_and_files_of_several_row_groups(spark, feed, runner, taken):
+    feed.root = feed.root / "50% of, or so"
+    nested = []
+    for epoch in EPOCHS:
+        tables = {}
+        for name, table in epoch.items():
+            key = pa.StructArray.from_arrays([table["k"].combine_chunks()], ["deep er"])
+            tables[name] = table.drop_columns(["k"]).append_column("s", key)
+        nested.append(tables)
+    feed.add(*nested)
+    for path in feed.root.rglob("*.parquet"):
+        before = path.stat().st_mtime
+        pq.write_table(pq.read_table(path), path, row_group_size=7)
+        os.utime(path, (before, before))
+    asked = join(spark, frames(feed), key="s.`deep er`")
+    runner.run(asked)
+    assert taken == [True] * 3
+    check(asked.query(), nested, runner.results())
+
+
+def test_pieces_are_shared_out_evenly_and_always_alike():
+    pieces = [Piece("ab"[i % 2], f"f{i // 3}", i % 3, 100 + 37 * i) for i in range(17)]
+    shares = share_out(pieces, 4)
+    loads = [sum(piece.bytes for piece in share) for share in shares]
+    assert max(loads) - min(loads) <= max(piece.bytes for piece in pieces)
+    assert sorted((p.stream, p.path, p.group) for s in shares for p in s) == sorted(
+        (p.stream, p.path, p.group) for p in pieces
+    )
+    assert share_out(pieces[::-1], 4) == shares

@@ -1,0 +1,89 @@
+"""Tasks that are killed, fail or run out of memory: with retries the query goes on, without it stops."""
+
+import sys
+
+import pytest
+
+from midstream.errors import StreamError
+from midstream.storage.fsck import check as fsck
+from midstream.storage.local import LocalStore
+from tests.spark.arena import Arena, hungry_epoch
+from tests.spark.faults import AT_START, IN_TASKS, Fault, failing_tasks
+from tests.spark.victim import start
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does"),
+]
+
+KILLS = [Fault("kill", epoch, point) for epoch, point in enumerate(IN_TASKS, start=1)]
+FAILURE = Fault("raise", 4, "after a slice is written")
+HUNGER = Fault("starve", 5, AT_START)
+
+
+def _left_behind(arena: Arena) -> set[str]:
+    """Files that no manifest names."""
+    orphans = fsck(LocalStore(str(arena.root / "checkpoint"))).orphans
+    return {*orphans, *(path.name for path in (arena.root / "out" / "_staged").iterdir())}
+
+
+def _stops(spark, arena: Arena, fault: Fault) -> Exception:
+    """Run the query, whose tasks are not repeated, into a fault; gives what its user sees."""
+    with failing_tasks(arena.root / "struck", [fault]):
+        query = start(spark, arena.root)
+        with pytest.raises(Exception, match="task") as caught:
+            query.awaitTermination()
+    assert fault.mark in arena.struck()
+    seen = query.exception()
+    assert type(seen) is type(caught.value)
+    return caught.value
+
+
+@pytest.mark.slow
+def test_tasks_that_are_killed_fail_or_run_out_of_memory_are_repeated(spark, tmp_path):
+    arena = Arena(tmp_path, epochs=5, seed=3)
+    arena.add(hungry_epoch(5))
+    faults = [*KILLS, FAILURE, HUNGER]
+    arena.finish(arena.start(faults=faults, master="local[2,4]"))
+    assert arena.struck() == {fault.mark for fault in faults}
+    arena.check()
+    # The first attempt of one task was killed when it had staged its results.
+    assert _left_behind(arena)
+    arena.add()
+    start(spark, tmp_path).awaitTermination()
+    arena.check()
+    assert not _left_behind(arena)
+
+
+def test_a_query_whose_worker_is_killed_says_so_and_goes_on_when_started_again(spark, tmp_path):
+    arena = Arena(tmp_path, epochs=2, seed=7)
+    error = _stops(spark, arena, Fault("kill", 1, "after a slice is written"))
+    assert isinstance(error, StreamError)
+    assert "Python worker of a task must live" in error.must
+    assert "want of memory" in str(error.hint)
+    start(spark, tmp_path).awaitTermination()
+    arena.check()
+
+
+def test_a_query_whose_task_fails_stops_and_the_next_run_sweeps_what_it_left(spark, tmp_path):
+    arena = Arena(tmp_path, epochs=2, seed=8)
+    error = _stops(spark, arena, Fault("raise", 1, "after results are staged"))
+    assert "RuntimeError: a task fails here" in str(error)
+    left = _left_behind(arena)
+    assert {name for name in left if name.startswith("slices/")}
+    assert {name for name in left if not name.startswith("slices/")}
+    start(spark, tmp_path).awaitTermination()
+    arena.check()
+    assert not _left_behind(arena)
+
+
+def test_a_query_that_runs_out_of_memory_says_so_and_goes_on_when_started_again(spark, tmp_path):
+    arena = Arena(tmp_path, epochs=1, seed=9)
+    arena.add(hungry_epoch(1))
+    error = _stops(spark, arena, Fault("starve", 1, AT_START))
+    assert isinstance(error, StreamError)
+    assert "a task must get the memory that it asks for" in error.must
+    assert "Unable to allocate" in str(error.got)
+    assert "goes on after its last committed epoch" in str(error.hint)
+    start(spark, tmp_path).awaitTermination()
+    arena.check()
