@@ -27,11 +27,14 @@ $(READY): requirements.lock requirements-build.lock pyproject.toml scripts/setup
 demo: setup ## Run the demonstration (ARGS="..." is passed on)
 	@$(WITH_JAVA) .venv/bin/midstream demo $(ARGS)
 
-test: setup ## Run all tests (ARGS="-k join -x" is passed to pytest)
-	@$(WITH_JAVA) $(PY) -m pytest $(ARGS)
+# Two at a time: most of the time a test waits for a JVM or a disk.
+PYTEST := $(PY) -m pytest -n 2 --dist worksteal
+
+test: setup ## Run all tests (ARGS="-k join -x" is passed to pytest; "-n 0" runs one at a time)
+	@$(WITH_JAVA) $(PYTEST) $(ARGS)
 
 test-fast: setup ## Run the tests that need no JVM
-	@$(PY) -m pytest -m "not spark and not cluster" $(ARGS)
+	@$(PYTEST) -m "not spark and not cluster" $(ARGS)
 
 lint: setup ## Check style, types, architecture and house rules
 	@$(PY) -m ruff check .
@@ -44,7 +47,7 @@ fmt: setup ## Format, and repair what ruff can repair
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-bench: setup ## Run the benchmarks (ARGS="..." is passed on)
+bench: setup ## Run the benchmarks, an hour of them (ARGS="clique --only midstream polars" for some)
 	@$(WITH_JAVA) $(PY) -m benchmarks $(ARGS)
 
 lock: setup ## Regenerate the lock files (LOCK_ARGS=--upgrade for newer versions)

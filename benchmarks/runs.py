@@ -10,14 +10,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory import MemoryWatch
 from benchmarks.workloads import WORKLOADS, Workload
 
 
-def run_midstream(work: Workload, data: Path, out: Path) -> list[dict[str, Any]]:
+def run_midstream(work: Workload, data: Path, out: Path) -> dict[str, Any]:
     """Midstream as a user would run it: exactly once, into Parquet."""
     from midstream import Join
 
-    spark = _session({})
+    spark = _session({"spark.python.unix.domain.socket.enabled": "true"})
+    watch = MemoryWatch()
     join = Join(spark)
     for stream in work.streams:
         join = join.stream(stream, _read(spark, work, data, stream), time="ts")
@@ -27,17 +29,32 @@ def run_midstream(work: Workload, data: Path, out: Path) -> list[dict[str, Any]]
     writer = join.within(f"{work.window} seconds").select(*items).writeStream.format("parquet")
     writer = writer.option("path", out / "results").option("checkpointLocation", out / "checkpoint")
     query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    whole = query._query.recentProgress  # the trigger's own overhead is in it
-    for ours, theirs in zip(query.recentProgress, whole, strict=True):
-        print("#", ours["batchId"], ours["durationMs"], ours["taskMs"], theirs["durationMs"], file=sys.stderr)
-    return [
-        {"rows": ours["numInputRows"], "ms": theirs["durationMs"]["triggerExecution"]}
-        for ours, theirs in zip(query.recentProgress, whole, strict=True)
+    # Both keep only the newest progress, so it is collected as it comes.
+    ours: dict[int, dict[str, Any]] = {}
+    theirs: dict[int, dict[str, Any]] = {}
+    done = False
+    while not done:
+        done = bool(query.awaitTermination(2))
+        ours |= {p["batchId"]: p for p in query.recentProgress}
+        theirs |= {p["batchId"]: p for p in query._query.recentProgress}
+        watch.look()
+    for number, p in ours.items():
+        print("#", number, p["durationMs"], p["taskMs"], theirs[number]["durationMs"], file=sys.stderr)
+    epochs = [
+        {
+            "rows": p["numInputRows"],
+            "ms": theirs[number]["durationMs"]["triggerExecution"],
+            "parts": {**p["durationMs"], **{f"task {k}": v for k, v in p["taskMs"].items()}},
+        }
+        for number, p in sorted(ours.items())
     ]
+    live = max(p["stateBytesActive"] for p in ours.values())
+    disk = sum(path.stat().st_size for path in (out / "checkpoint" / "slices").iterdir())
+    last = ours[max(ours)]["stateBytesActive"]
+    return {"epochs": epochs, "memory": watch.peak(), "live": live, "disk": disk, "live at the end": last}
 
 
-def run_spark(work: Workload, data: Path, out: Path) -> list[dict[str, Any]]:
+def run_spark(work: Workload, data: Path, out: Path) -> dict[str, Any]:
     """Spark's own stream-stream joins, one after the other, in their best configuration."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -76,14 +93,15 @@ def run_spark(work: Workload, data: Path, out: Path) -> list[dict[str, Any]]:
     writer = joined.select(*picked).writeStream.format("parquet").option("path", str(out / "results"))
     query = writer.option("checkpointLocation", str(out / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
-    return [
+    epochs = [
         {"rows": p["numInputRows"], "ms": p["durationMs"]["triggerExecution"]}
         for p in query.recentProgress
         if p["numInputRows"]
     ]
+    return {"epochs": epochs}
 
 
-def run_polars(work: Workload, data: Path, out: Path) -> list[dict[str, Any]]:
+def run_polars(work: Workload, data: Path, out: Path) -> dict[str, Any]:
     """Polars' batch join of the same files in one go: the limit on this machine."""
     import polars as pl
 
@@ -110,7 +128,7 @@ def run_polars(work: Workload, data: Path, out: Path) -> list[dict[str, Any]]:
     (out / "results").mkdir(parents=True)
     results.write_parquet(out / "results" / "all.parquet")
     millis = 1000 * (time.perf_counter() - begin)
-    return [{"rows": work.rows * work.seconds * len(work.streams), "ms": millis}]
+    return {"epochs": [{"rows": work.rows * work.seconds * len(work.streams), "ms": millis}]}
 
 
 def fingerprint(results: Path) -> dict[str, int]:
@@ -138,7 +156,6 @@ def _session(settings: dict[str, str]) -> Any:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",
-        "spark.python.unix.domain.socket.enabled": "true",
         **settings,
     }
     for name, value in settings.items():
@@ -159,6 +176,6 @@ if __name__ == "__main__":
     target = Path(folder) / "run"
     shutil.rmtree(target, ignore_errors=True)
     source_folder = WORKLOADS[name].write(Path(folder) / "data")
-    epochs = RUNS[contestant](WORKLOADS[name], source_folder, target)
-    print(json.dumps({"epochs": epochs, **fingerprint(target / "results")}))
+    found = RUNS[contestant](WORKLOADS[name], source_folder, target)
+    print(json.dumps({**found, **fingerprint(target / "results")}))
     shutil.rmtree(target, ignore_errors=True)
