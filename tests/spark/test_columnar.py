@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from midstream import Join
-from midstream.spark.columnar import ColumnarSources, Piece, share_out
+from midstream.spark.columnar import ColumnarSources
+from midstream.spark.pieces import Piece, row_groups, share_out
 from midstream.testing import Shape, generate
 from tests.spark.conftest import check
 
@@ -28,9 +29,9 @@ def taken(monkeypatch):
         seen.append(True)
         return messages(self, batch)
 
-    def rows(self, session, files):
+    def rows(self, session, leaves):
         seen[-1] = False
-        return by_spark(self, session, files)
+        return by_spark(self, session, leaves)
 
     monkeypatch.setattr(ColumnarSources, "messages", columns)
     monkeypatch.setattr(ColumnarSources, "_by_spark", rows)
@@ -105,6 +106,7 @@ def _without_a_column(table, path):
 
 @pytest.mark.parametrize("write", [_int96, _narrow, _without_a_column])
 def test_a_file_that_is_not_as_expected_is_sparks_to_read(spark, feed, runner, taken, write):
+    feed.root = feed.root / "50% of, or so"
     feed.add(*EPOCHS)
     schema = spark.read.parquet(str(feed.root / "a" / "00000.parquet")).schema
     path = feed.root / "a" / "00001.parquet"
@@ -129,7 +131,9 @@ def test_nested_keys_odd_paths_and_files_of_several_row_groups(spark, feed, runn
     for epoch in EPOCHS:
         tables = {}
         for name, table in epoch.items():
-            key = pa.StructArray.from_arrays([table["k"].combine_chunks()], ["deep er"])
+            # A name that begins with a dot, beside the one that it would mean if it were a path.
+            columns = [table[column].combine_chunks() for column in ("k", "id")]
+            key = pa.StructArray.from_arrays(columns, [".b", "b"])
             tables[name] = table.drop_columns(["k"]).append_column("s", key)
         nested.append(tables)
     feed.add(*nested)
@@ -137,10 +141,85 @@ def test_nested_keys_odd_paths_and_files_of_several_row_groups(spark, feed, runn
         before = path.stat().st_mtime
         pq.write_table(pq.read_table(path), path, row_group_size=7)
         os.utime(path, (before, before))
-    asked = join(spark, frames(feed), key="s.`deep er`")
+    asked = join(spark, frames(feed), key="s.`.b`")
     runner.run(asked)
     assert taken == [True] * 3
     check(asked.query(), nested, runner.results())
+
+
+def test_columns_that_are_only_in_the_names_of_folders_are_sparks_to_read(spark, feed, runner, taken):
+    days = [epoch | {"b": epoch["b"].append_column("day", pa.repeat(7, len(epoch["b"])))} for epoch in EPOCHS]
+    feed.add(*days)
+    folder = feed.root / "b" / "day=7"
+    folder.mkdir()
+    for path in sorted((feed.root / "b").glob("*.parquet")):
+        at = path.stat().st_mtime
+        pq.write_table(pq.ParquetFile(path).read().drop_columns(["day"]), folder / path.name)
+        os.utime(folder / path.name, (at, at))
+        path.unlink()
+    schema = spark.read.parquet(str(feed.root / "b")).schema
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    asked = join(spark, {"a": feed.df("a"), "b": reader.parquet(str(feed.root / "b"))})
+    runner.run(asked)
+    assert taken == [False] * 3
+    assert set(runner.results()["b_day"].to_pylist()) == {7}
+
+
+def test_files_differ_in_which_columns_may_have_nulls(spark, feed, runner, taken):
+    whole = [{n: t.filter(pc.is_valid(t["k"])) for n, t in epoch.items()} for epoch in EPOCHS]
+    feed.add(*whole)
+    path = feed.root / "a" / "00001.parquet"
+    table = pq.ParquetFile(path).read()
+    fields = [f.with_nullable(f.name != "k") for f in table.schema]
+    pq.write_table(table.cast(pa.schema(fields)), path)
+    reader = spark.readStream.schema(feed.df("a").schema).option("maxFilesPerTrigger", 3)
+    asked = join(spark, {name: reader.parquet(str(feed.root / name)) for name in "ab"})
+    runner.run(asked)
+    assert taken == [True]
+    one = {name: pa.concat_tables([epoch[name] for epoch in whole]) for name in "ab"}
+    check(asked.query(), [one], runner.results())
+
+
+def test_a_file_that_cannot_be_opened_or_has_another_calendar_is_not_read_by_tasks(tmp_path):
+    schema = pa.schema([("k", pa.int64())])
+    table = schema.empty_table()
+
+    def pieces(name):
+        return row_groups("a", schema, f"file://{tmp_path}/{name}")
+
+    (tmp_path / "empty").touch()
+    assert pieces("empty") is None
+    assert pieces("gone") is None
+    pq.write_table(table, tmp_path / "good")
+    assert len(pieces("good")) == 1
+    assert row_groups("a", schema, f"s3a://bucket{tmp_path}/good") is None
+    pq.write_table(table.append_column("K", table["k"]), tmp_path / "twice")
+    assert pieces("twice") is None
+    for note, value, read in (("version", "2.4.8", 0), ("version", "4.3.0", 1), ("legacyINT96", "", 0)):
+        noted = {f"org.apache.spark.{note}": value}
+        pq.write_table(table.replace_schema_metadata(noted), tmp_path / "noted")
+        assert (pieces("noted") is not None) == read
+
+
+def test_a_backlog_is_read_by_more_tasks_than_there_are_cores(spark, feed, runner, monkeypatch):
+    from midstream.spark import columnar
+
+    feed.add(*EPOCHS)
+    monkeypatch.setattr(columnar, "_BYTES_OF_A_TASK", 1000)
+    tasks: list[int] = []
+    numbers = columnar._numbers
+
+    def watch(context, count):
+        tasks.append(count)
+        return numbers(context, count)
+
+    monkeypatch.setattr(columnar, "_numbers", watch)
+    reader = spark.readStream.schema(feed.df("a").schema).option("maxFilesPerTrigger", 3)
+    asked = join(spark, {name: reader.parquet(str(feed.root / name)) for name in "ab"})
+    runner.run(asked)
+    assert tasks == [6]
+    one = {name: pa.concat_tables([epoch[name] for epoch in EPOCHS]) for name in "ab"}
+    check(asked.query(), [one], runner.results())
 
 
 def test_pieces_are_shared_out_evenly_and_always_alike():

@@ -23,10 +23,10 @@ from midstream.storage.memory import MemoryStore
 
 COUNTS = Path(__file__).with_name("counts.json")
 WORKLOADS = {
-    "clique": Workload("clique", "", CLIQUE, domain=2000, rows=1000, seconds=20, window=3),
-    "chain": Workload("chain", "", CHAIN, domain=2000, rows=500, seconds=20, window=3),
+    "clique": Workload("clique", "", CLIQUE, domain=2000, rows=1000, seconds=14, window=3),
+    "chain": Workload("chain", "", CHAIN, domain=2000, rows=500, seconds=14, window=3),
 }
-SETTLED = 12
+SETTLED = 8
 """Epochs after which the state no longer grows; only later ones are counted."""
 
 
@@ -43,7 +43,11 @@ def compare(request, work):
             known.setdefault(work.name, {})[where] = found
             COUNTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
             return
-        assert found == known[work.name][where]
+        assert found == {
+            # Spark packs several messages into one as memory allows, and compressed sizes vary a little.
+            name: pytest.approx(count, rel=0.15) if "shuffled" in name else count
+            for name, count in known[work.name][where].items()
+        }
 
     return compare
 
@@ -133,8 +137,7 @@ def test_what_spark_does_in_an_epoch(spark, work, tmp_path, compare, how):
         "jobs": len(jobs),
         "tasks": sum(stage.numCompleteTasks() for stage in ran),
         "rows shuffled": sum(stage.shuffleWriteRecords() for stage in ran),
-        # Compressed sizes differ a little with the versions of what compresses.
-        "megabytes shuffled": round(sum(stage.shuffleWriteBytes() for stage in ran) / 1e6, 1),
+        "kilobytes shuffled": sum(stage.shuffleWriteBytes() for stage in ran) / 1000,
     }
     compare(how, {name: round(count / work.seconds, 2) for name, count in found.items()})
 

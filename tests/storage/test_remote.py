@@ -18,7 +18,6 @@ from midstream.storage import remote as module
 from midstream.storage.crash import crash_hook
 from midstream.storage.fsck import check
 from midstream.storage.lease import take_lease
-from midstream.storage.local import LocalStore
 from midstream.storage.output import OutputTable
 from midstream.storage.remote import RemoteStore, store_at
 from midstream.testing import accept, assert_same_rows, batch_join
@@ -103,18 +102,29 @@ def test_the_cache_stays_within_its_bounds(bucket):
     store = RemoteStore(f"s3://{bucket}/x", cache_bytes=250)
     for i in range(5):
         store.put(f"slices/{i}", bytes(100))
-        time.sleep(0.002)
+        time.sleep(0.02)
     assert cached(store) == {"3", "4"}
     assert store.read("slices/0").size == 100
 
 
 def test_a_full_disk_under_the_cache_stops_nobody(remote, monkeypatch):
-    def full(store: LocalStore, name: str, data: object) -> None:
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(LocalStore, "put", full)
+    monkeypatch.setattr("midstream.storage.writing.os.fsync", full)
     remote.put("slices/x", b"bytes")
     assert remote.read("slices/x").to_pybytes() == b"bytes"
+
+
+def test_a_damaged_copy_is_fetched_anew(remote):
+    start(remote).epoch(EPOCHS[0])
+    name = remote.list("slices")[0]
+    good = remote.read(name).to_pybytes()
+    copy = Path(module._cache_folder(remote.url), name)
+    copy.write_bytes(good[:-1])
+    module._sound.clear()
+    assert remote.read(name).to_pybytes() == good
+    assert copy.read_bytes() == good
 
 
 def test_a_cache_that_others_can_write_to_is_not_used(remote, tmp_path):

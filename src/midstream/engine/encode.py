@@ -96,7 +96,8 @@ def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArr
     """A column of a source as the encoder takes it, where the shell is not Spark's own projection."""
     values = table.column(column.ref.path[0])
     for step in column.ref.path[1:]:
-        values = pc.struct_field(values, step)
+        # By number: Arrow would take a name with dots for a path.
+        values = pc.struct_field(values, [values.type.get_field_index(step)])
     if column.name == time_column(stream):
         return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
     # Spark's cast to double rounds what a double cannot hold; Arrow's would refuse it.

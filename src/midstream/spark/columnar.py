@@ -4,20 +4,18 @@ Spark would read files into rows, write the rows as Arrow batches, and pipe thos
 of a large epoch. If all streams are plain Parquet sources, tasks read the files straight into Arrow memory
 instead. Spark still decides which files a micro-batch has, and runs the tasks.
 
-What a file holds must be just what Spark would have made of it, or Spark reads the whole micro-batch as it
-reads any other source: columns of exactly the types of the stream, no calendar to convert, no address but a
-path of a mounted file system.
+If a file of a micro-batch is not just what Spark would have made of it (``spark/pieces.py``), Spark reads the
+micro-batch, as it reads any other source.
 """
 
 from __future__ import annotations
 
-import heapq
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import groupby
-from pathlib import Path
-from urllib.parse import unquote, urlparse
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +29,7 @@ from midstream.errors import InternalError
 from midstream.query.query import Query
 from midstream.query.stream import Stream
 from midstream.spark.messages import Addressed, encoded
+from midstream.spark.pieces import Piece, row_groups, share_out
 from midstream.spark.sources import RowSources, Sources
 
 # Options of a source that say which files to read, and nothing of how.
@@ -49,17 +48,10 @@ _HARMLESS = frozenset(
         "recursivefilelookup",
     )
 )
-_LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+_CALENDAR = "spark.sql.parquet.datetimeRebaseModeInRead"
 
-
-@dataclass(frozen=True)
-class Piece:
-    """A row group of a file."""
-
-    stream: str
-    path: str
-    group: int
-    bytes: int
+# What Spark gives a task of its own to read at most; a backlog is not read into a few workers at once.
+_BYTES_OF_A_TASK = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -78,40 +70,58 @@ class ColumnarSources:
     def messages(self, batch: DataFrame) -> RDD[Addressed]:
         """The messages of the running micro-batch, read by tasks if all its files are as they must be."""
         context = batch.sparkSession.sparkContext
-        files = self._files(str(context.getLocalProperty("sql.streaming.queryId")))
-        pieces = self._pieces(files)
+        leaves = self._leaves(str(context.getLocalProperty("sql.streaming.queryId")))
+        pieces = self._pieces(leaves)
         if pieces is None:
-            return self._by_spark(batch.sparkSession, files)
-        tasks = max(1, min(len(pieces), context.defaultParallelism))
-        read = _read_task(self.encoders, share_out(pieces, tasks))
+            return self._by_spark(batch.sparkSession, leaves)
+        most = math.ceil(sum(piece.bytes for piece in pieces) / _BYTES_OF_A_TASK)
+        tasks = max(1, min(len(pieces), max(most, context.defaultParallelism)))
+        read = _read_task(self.encoders, self._schemas(), share_out(pieces, tasks))
         return _numbers(context, tasks).mapPartitionsWithIndex(read)
 
-    def _files(self, query_id: str) -> dict[str, list[str]]:
-        """The files of the running micro-batch by stream, from the plan that Spark has made for it."""
+    def _leaves(self, query_id: str) -> dict[str, Any]:
+        """The relation of files of each stream that has news, from Spark's plan of the micro-batch."""
         first = next(iter(self.frames.values()))
         running = first.sparkSession._jsparkSession.streams().get(query_id)
         leaves = running.streamingQuery().lastExecution().analyzed().collectLeaves()
-        if leaves.size() != len(self.frames):
-            raise InternalError("a micro-batch must have a leaf per stream", got=leaves.size())
-        return {name: _files_of(leaves.apply(i)) for i, name in enumerate(self.frames)}
+        kinds = [leaves.apply(i).getClass().getSimpleName() for i in range(leaves.size())]
+        if len(kinds) != len(self.frames) or not set(kinds) <= {"LocalRelation", "LogicalRelation"}:
+            raise InternalError("Spark's plan must have a relation of files per stream", got=kinds)
+        # A source without news is an empty local relation.
+        return {
+            name: leaves.apply(i)
+            for i, (name, kind) in enumerate(zip(self.frames, kinds, strict=True))
+            if kind == "LogicalRelation"
+        }
 
-    def _pieces(self, files: Mapping[str, Sequence[str]]) -> list[Piece] | None:
+    def _pieces(self, leaves: Mapping[str, Any]) -> list[Piece] | None:
         pieces: list[Piece] = []
-        for name, paths in files.items():
-            columns = {c.ref.path[0] for c in self.encoders[name].source}
-            for path in sorted(paths):
-                found = _row_groups(self.query.by_name[name], columns, path)
+        for name, schema in self._schemas().items():
+            if name not in leaves:
+                continue
+            relation = leaves[name].relation()
+            if not relation.partitionSchema().isEmpty():
+                return None  # columns that are in no file
+            for url in sorted(str(url) for url in relation.location().inputFiles()):
+                found = row_groups(name, schema, url)
                 if found is None:
                     return None
                 pieces += found
         return pieces
 
-    def _by_spark(self, session: SparkSession, files: Mapping[str, Sequence[str]]) -> RDD[Addressed]:
-        frames = {
-            name: session.read.schema(self.frames[name].schema).parquet(*paths)
-            for name, paths in files.items()
-            if paths
+    def _schemas(self) -> dict[str, pa.Schema]:
+        """The columns that are read of each stream."""
+        return {
+            name: pa.schema(
+                [self.query.by_name[name].schema.field(c) for c in dict.fromkeys(_top_columns(encoder))]
+            )
+            for name, encoder in self.encoders.items()
         }
+
+    def _by_spark(self, session: SparkSession, leaves: Mapping[str, Any]) -> RDD[Addressed]:
+        """The same files as Spark itself reads them."""
+        read = session._jsparkSession.baseRelationToDataFrame
+        frames = {name: DataFrame(read(leaf.relation()), session) for name, leaf in leaves.items()}
         sources = RowSources(self.query, frames, self.encoders)
         return sources.messages(sources.stream())
 
@@ -124,17 +134,6 @@ def sources_of(query: Query, frames: Mapping[str, DataFrame], encoders: Mapping[
     return ColumnarSources(query, frames, encoders)
 
 
-def share_out(pieces: Sequence[Piece], tasks: int) -> list[list[Piece]]:
-    """Give each task about the same number of bytes; the same pieces are always shared out alike."""
-    shares: list[list[Piece]] = [[] for _ in range(tasks)]
-    loads = [(0, number) for number in range(tasks)]
-    for piece in sorted(pieces, key=lambda p: (-p.bytes, p.stream, p.path, p.group)):
-        load, number = heapq.heappop(loads)
-        shares[number].append(piece)
-        heapq.heappush(loads, (load + piece.bytes, number))
-    return [sorted(share, key=lambda p: (p.stream, p.path, p.group)) for share in shares]
-
-
 @cache
 def _numbers(context: SparkContext, tasks: int) -> RDD[int]:
     """One number for each task: something for tasks to be run on."""
@@ -142,7 +141,7 @@ def _numbers(context: SparkContext, tasks: int) -> RDD[int]:
 
 
 def _read_task(
-    encoders: Mapping[str, Encoder], shares: Sequence[Sequence[Piece]]
+    encoders: Mapping[str, Encoder], schemas: Mapping[str, pa.Schema], shares: Sequence[Sequence[Piece]]
 ) -> Callable[[int, Iterable[int]], Iterator[Addressed]]:
     """The function that reads a task's share of the files and turns it into messages."""
 
@@ -150,19 +149,23 @@ def _read_task(
         for number in numbers:
             for stream, pieces in groupby(shares[number], key=lambda piece: piece.stream):
                 encoder = encoders[stream]
-                names = list(dict.fromkeys(c.ref.path[0] for c in encoder.source))
-                table = pa.concat_tables(_read(pieces, names))
+                table = pa.concat_tables(_read(pieces, schemas[stream]))
                 source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
                 yield from encoded(encoder, source, origin)
 
     return run
 
 
-def _read(pieces: Iterator[Piece], names: list[str]) -> Iterator[pa.Table]:
+def _read(pieces: Iterable[Piece], schema: pa.Schema) -> Iterator[pa.Table]:
     for path, groups in groupby(pieces, key=lambda piece: piece.path):
         with pq.ParquetFile(path) as file:
-            table = file.read_row_groups([piece.group for piece in groups], names, use_threads=False)
-            yield table.replace_schema_metadata(None)
+            numbers = [piece.group for piece in groups]
+            # The cast only makes files alike in which columns may have nulls.
+            yield file.read_row_groups(numbers, schema.names, use_threads=False).cast(schema)
+
+
+def _top_columns(encoder: Encoder) -> list[str]:
+    return [column.ref.path[0] for column in encoder.source]
 
 
 def _is_plain_parquet(frame: DataFrame) -> bool:
@@ -173,8 +176,8 @@ def _is_plain_parquet(frame: DataFrame) -> bool:
         source = plan.dataSource()
         keys = source.options().keySet().toSeq()
         options = {str(keys.apply(i)).lower() for i in range(keys.size())}
-        plain = source.className() == "parquet" and source.partitionColumns().isEmpty()
-        return bool(plain) and options <= _HARMLESS
+        plain = source.className() == "parquet" and options <= _HARMLESS
+        return plain and frame.sparkSession.conf.get(_CALENDAR) != "LEGACY"
     except Py4JError:
         return False  # Spark's inner workings are not promised to stay
 
@@ -193,35 +196,3 @@ def _is_read_alike(stream: Stream, encoder: Encoder) -> bool:
         ):
             return False
     return True
-
-
-def _files_of(leaf: object) -> list[str]:
-    """The files under a leaf of Spark's plan."""
-    kind = leaf.getClass().getSimpleName()  # type: ignore[attr-defined]
-    if kind == "LocalRelation":
-        return []  # a source without news
-    if kind != "LogicalRelation":
-        raise InternalError("a stream of files must be a relation of Spark's plan", got=kind)
-    return [str(url) for url in leaf.relation().location().inputFiles()]  # type: ignore[attr-defined]
-
-
-def _row_groups(stream: Stream, columns: set[str], url: str) -> list[Piece] | None:
-    """The row groups of a file; None if Spark would make something else of it than Arrow."""
-    address = urlparse(url)
-    path = unquote(address.path)
-    if address.scheme != "file" or not Path(path).is_file():
-        return None
-    metadata = pq.read_metadata(path)
-    if any(key in (metadata.metadata or {}) for key in _LEGACY):
-        return None
-    schema = metadata.schema.to_arrow_schema()
-    for name in columns:
-        if (
-            schema.get_all_field_indices(name) == []
-            or schema.field(name).type != stream.schema.field(name).type
-        ):
-            return None
-    return [
-        Piece(stream.name, path, group, metadata.row_group(group).total_byte_size)
-        for group in range(metadata.num_row_groups)
-    ]

@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from py4j.protocol import Py4JJavaError
-from pyspark import RDD
 from pyspark.sql import DataFrame
 
 from midstream.engine.program import Program
@@ -22,7 +20,7 @@ from midstream.errors import CheckpointError, InternalError, MidstreamError, err
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.events import events_of
 from midstream.protocol.report import Report, add_reports
-from midstream.spark.messages import ERROR, REPORT, Addressed, Message
+from midstream.spark.messages import ERROR, REPORT
 from midstream.spark.progress import describe_epoch
 from midstream.spark.sinks import Sink
 from midstream.spark.sources import Sources
@@ -34,8 +32,6 @@ from midstream.storage.output import ParquetWriter
 from midstream.storage.store import Store
 
 PROGRESS_KEPT = 100
-_ATTEMPTS = 3
-_INDETERMINATE = "shuffle map stage with indeterminate output was failed"
 _log = logging.getLogger("midstream")
 
 
@@ -131,7 +127,7 @@ class _SparkShell:
             task = stage_task(program, stage, self.store, self.writer)
             shuffled = messages.partitionBy(self.coordinator.settings.partitions, _itself)
             messages = shuffled.mapPartitionsWithIndex(task)
-        reports = _collect(messages)
+        reports = messages.values().collect()
         for message in reports:
             if message.input == ERROR:
                 raise error_from(msgspec.json.decode(message.blob))
@@ -169,22 +165,6 @@ class _SparkShell:
 def _itself(partition: int) -> int:
     """Messages say which partition they go to."""
     return partition
-
-
-def _collect(messages: RDD[Addressed]) -> list[Message]:
-    """Run the job, again if Spark gives it up for the loss of an executor.
-
-    Between two shuffles Spark cannot know that our tasks give the same when they are repeated, and would
-    rather fail the job than repeat only those that were lost. They do give the same: repeat all of them.
-    """
-    for attempt in range(1, _ATTEMPTS):
-        try:
-            return messages.values().collect()
-        except Py4JJavaError as error:
-            if _INDETERMINATE not in str(error):
-                raise
-            _log.warning("an executor was lost; attempt %d of the epoch's job is repeated", attempt)
-    return messages.values().collect()
 
 
 def _results(outputs: tuple[OutputFile, ...]) -> list[OutputFile]:

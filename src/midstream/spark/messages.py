@@ -17,8 +17,8 @@ from midstream.plan.layout import StateId
 REPORT = "#report"
 ERROR = "#error"
 
-# A message must fit into Java's memory in one piece, with some others at a time.
-_PIECE = 16 << 20
+# Spark puts several messages together in one record, as many as are some megabytes if each is about one.
+_PIECE = 1 << 20
 
 
 class Message(NamedTuple):

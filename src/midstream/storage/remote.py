@@ -20,7 +20,7 @@ from urllib.parse import urlparse
 
 import pyarrow as pa
 
-from midstream.errors import CheckpointError, OptionError
+from midstream.errors import CheckpointError, OptionError, StreamError
 from midstream.storage.local import LocalStore
 from midstream.storage.slices import FOLDER as SLICES
 from midstream.storage.store import parts_of
@@ -30,6 +30,9 @@ PROTOCOLS = {"s3": "s3", "s3a": "s3"}
 
 _CACHE_BYTES = 8 << 30
 """What the cache of one checkpoint may hold on a machine; the oldest slices leave first."""
+
+_sound: set[str] = set()
+"""Cached slices that this process has written, or compared with their digest."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,8 @@ class RemoteStore:
 
     def read(self, name: str) -> pa.Buffer:
         """A slice from the cache if it is there; else the object."""
-        if self._caches(name):
-            try:
-                return self._cache().read(name)
-            except CheckpointError:
-                pass  # not there: it was never read here, or has left
+        if self._caches(name) and (kept := self._kept(name)) is not None:
+            return kept
         try:
             data = pa.py_buffer(_connect(self.url).cat_file(self._path(name)))
         except FileNotFoundError:
@@ -102,14 +102,27 @@ class RemoteStore:
     def _cache(self) -> LocalStore:
         return LocalStore(str(_cache_folder(self.url)))
 
+    def _kept(self, name: str) -> pa.Buffer | None:
+        """The copy of a slice on this machine; if it is not what it was, it is given up."""
+        try:
+            data = self._cache().read(name)
+        except CheckpointError:
+            return None  # it was never read here, or has left
+        if name not in _sound and name != f"{SLICES}/{hashlib.sha256(data).hexdigest()}.arrow":
+            self._cache().delete(name)
+            return None
+        _sound.add(name)
+        return data
+
     def _keep(self, name: str, data: pa.Buffer | bytes) -> None:
         """Copy a slice into the cache. A full disk is no reason to fail: the object is safe."""
         if not self._caches(name):
             return
         try:
             self._cache().put(name, data)
+            _sound.add(name)
             self._shrink()
-        except OSError:
+        except (OSError, StreamError):
             self._cache().delete(name)
 
     def _shrink(self) -> None:
