@@ -18,7 +18,9 @@ def run_midstream(work: Workload, data: Path, out: Path) -> dict[str, Any]:
     """Midstream as a user would run it: exactly once, into Parquet."""
     from midstream import Join
 
-    spark = _session({"spark.python.unix.domain.socket.enabled": "true"})
+    # State is not in the JVM, which needs little memory; with more it would only collect garbage later.
+    settings = {"spark.python.unix.domain.socket.enabled": "true", "spark.driver.memory": "1g"}
+    spark = _session(settings)
     watch = MemoryWatch()
     join = Join(spark)
     for stream in work.streams:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +73,10 @@ class Workload:
                 columns["v"] = random.integers(0, 1 << 40, self.rows)
                 for i in range(self.wide):
                     columns[f"s{i}"] = words[random.integers(0, len(words), self.rows)]
-                pq.write_table(pa.table(columns), folder / stream / f"{second:05d}.parquet")
+                path = folder / stream / f"{second:05d}.parquet"
+                pq.write_table(pa.table(columns), path)
+                # Spark reads files in the order of their times, and small ones take no time to write.
+                os.utime(path, (START // SECOND + second,) * 2)
         (folder / "done").touch()
         return folder
 

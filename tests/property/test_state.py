@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.inline import InlineJoin
-from midstream.protocol.coordinator import EPOCHS_KEPT
+from midstream.protocol.coordinator import EPOCHS_KEPT, RETIRED_KEPT
 from midstream.protocol.settings import Settings
 from midstream.query.query import build_query
 from midstream.state.purge import Purge
@@ -93,7 +93,7 @@ def test_a_long_run_has_few_slices_bounded_state_and_no_old_files(plan):
         kept |= {f"slices/{r.name}" for r in join.manifest.retired}
         assert set(store.list("slices")) == kept
         assert len(store.list("manifests")) <= EPOCHS_KEPT
-        assert all(r.epoch > number - EPOCHS_KEPT for r in join.manifest.retired)
+        assert all(r.epoch > number - RETIRED_KEPT for r in join.manifest.retired)
     assert max(sizes[100:]) <= 1.5 * max(sizes[20:100])
 
 

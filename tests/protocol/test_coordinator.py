@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from midstream.engine.program import InputCount
 from midstream.errors import CheckpointError
 from midstream.plan.tree import parse_plan
-from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, expendable
+from midstream.protocol.coordinator import RETIRED_KEPT, Coordinator, expendable
 from midstream.protocol.report import Report, add_reports, encode_report
 from midstream.protocol.settings import Settings, must_agree
 from midstream.state.manifest import Retired, StreamMark, digest_of
@@ -40,7 +40,7 @@ def test_merged_slices_retire_and_are_expendable_later():
     two = commit(one, make_slice("xy"), merged=("x",))
     assert two.retired == (Retired("x", 1),)
     before, after = one, two
-    for _ in range(EPOCHS_KEPT):
+    for _ in range(RETIRED_KEPT):
         assert expendable(before, after) == []
         before, after = after, commit(after)
     assert expendable(before, after) == ["x"]

@@ -106,7 +106,7 @@ def _without_a_column(table, path):
 
 @pytest.mark.parametrize("write", [_int96, _narrow, _without_a_column])
 def test_a_file_that_is_not_as_expected_is_sparks_to_read(spark, feed, runner, taken, write):
-    feed.root = feed.root / "50% of, or so"
+    feed.root = feed.root / "50% of; or so"
     feed.add(*EPOCHS)
     schema = spark.read.parquet(str(feed.root / "a" / "00000.parquet")).schema
     path = feed.root / "a" / "00001.parquet"
@@ -126,7 +126,7 @@ def test_a_file_that_is_not_as_expected_is_sparks_to_read(spark, feed, runner, t
 
 
 def test_nested_keys_odd_paths_and_files_of_several_row_groups(spark, feed, runner, taken):
-    feed.root = feed.root / "50% of, or so"
+    feed.root = feed.root / "50% of; or so"
     nested = []
     for epoch in EPOCHS:
         tables = {}

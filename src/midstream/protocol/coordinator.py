@@ -22,9 +22,11 @@ from midstream.state.manifest import Manifest, Retired, StreamMark, digest_of
 from midstream.state.purge import Purge
 from midstream.state.slices import Slice, StateKey
 
-# A file outlives its last manifest by this many epochs, and manifests are kept as long: a task of an
-# epoch that has been given up may still be reading, and a damaged manifest must have a valid one before it.
+# Manifests are kept for this many epochs: a damaged one must have a valid one before it, and people look.
 EPOCHS_KEPT = 10
+# A slice outlives its last manifest by this many epochs: the manifest before the newest must find all of its
+# own, and a task of an epoch that has been given up may still be reading. More would cost disk for nothing.
+RETIRED_KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Coordinator:
         slices = (*(s for s in before if s.name not in merged), *report.slices)
         used = {slice_.name for slice_ in slices}
         gone = dict.fromkeys(s.name for s in manifest.slices if s.name not in used)
-        retired = [r for r in manifest.retired if r.epoch > program.epoch - EPOCHS_KEPT]
+        retired = [r for r in manifest.retired if r.epoch > program.epoch - RETIRED_KEPT]
         return replace(
             manifest,
             epoch=program.epoch,

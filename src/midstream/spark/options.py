@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote, urlsplit
 
 from midstream.engine.rows import MAX_PARTITIONS
 from midstream.errors import OptionError, QueryError
@@ -87,7 +87,7 @@ def _duration(name: str) -> Callable[[str], Micros]:
 
 def _path(name: str) -> Callable[[str], str]:
     def read(text: str) -> str:
-        url = urlparse(text)
+        url = urlsplit(text)
         local = url.scheme == "" or (url.scheme == "file" and url.netloc in ("", "localhost"))
         if not local or not text.strip():
             raise OptionError(
@@ -115,7 +115,7 @@ def _location(name: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if is_remote(text) and "@" not in text:
             return text.rstrip("/")
-        if urlparse(text).scheme in ("", "file"):
+        if urlsplit(text).scheme in ("", "file"):
             return folder(text)
         raise OptionError(
             f"{name} must be a folder, or an address of a store whose conditional puts are known to be safe",

@@ -10,7 +10,7 @@ import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,7 +30,7 @@ class Piece:
 
 def row_groups(stream: str, wanted: pa.Schema, url: str) -> list[Piece] | None:
     """The row groups of a file; None if Spark would make something else of it than Arrow."""
-    address = urlparse(url)
+    address = urlsplit(url)
     path = unquote(address.path)
     if address.scheme != "file":
         return None
