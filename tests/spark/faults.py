@@ -16,23 +16,13 @@ from midstream.engine.program import Program
 from midstream.spark import driver
 from midstream.spark.messages import Addressed
 from midstream.spark.tasks import stage_task
-from midstream.storage.crash import crash_hook
+from midstream.storage.crash import POINTS, crash_hook
 from midstream.storage.partition import OutputWriter
 from midstream.storage.store import Store
 
-# Which process comes to which crash point; together they must be all of them.
-IN_DRIVERS = (
-    "before the step",
-    "after the step",
-    "after the sink prepared",
-    "before the commit",
-    "after the commit",
-    "after publishing",
-    "after noting that it was published",
-    "after deleting a slice",
-    "after forgetting a manifest",
-)
+# Which process comes to which crash point. A new one counts as the driver's, whose test fails if it does not.
 IN_TASKS = ("before a slice is written", "after a slice is written", "after results are staged")
+IN_DRIVERS = tuple(point for point in POINTS if point not in IN_TASKS)
 AT_START = "at the start"
 """Not a crash point of the engine's: a task has done nothing yet."""
 

@@ -30,7 +30,7 @@ from midstream.query.query import Query
 from midstream.query.stream import Stream
 from midstream.spark.messages import Addressed, encoded
 from midstream.spark.pieces import Piece, row_groups, share_out
-from midstream.spark.sources import RowSources, Sources
+from midstream.spark.sources import RowSources, Sources, query_id
 
 # Options of a source that say which files to read, and nothing of how.
 _HARMLESS = frozenset(
@@ -70,7 +70,7 @@ class ColumnarSources:
     def messages(self, batch: DataFrame) -> RDD[Addressed]:
         """The messages of the running micro-batch, read by tasks if all its files are as they must be."""
         context = batch.sparkSession.sparkContext
-        leaves = self._leaves(str(context.getLocalProperty("sql.streaming.queryId")))
+        leaves = self._leaves(query_id(batch))
         pieces = self._pieces(leaves)
         if pieces is None:
             return self._by_spark(batch.sparkSession, leaves)
@@ -79,10 +79,10 @@ class ColumnarSources:
         read = _read_task(self.encoders, self._schemas(), share_out(pieces, tasks))
         return _numbers(context, tasks).mapPartitionsWithIndex(read)
 
-    def _leaves(self, query_id: str) -> dict[str, Any]:
+    def _leaves(self, running_query: str) -> dict[str, Any]:
         """The relation of files of each stream that has news, from Spark's plan of the micro-batch."""
         first = next(iter(self.frames.values()))
-        running = first.sparkSession._jsparkSession.streams().get(query_id)
+        running = first.sparkSession._jsparkSession.streams().get(running_query)
         leaves = running.streamingQuery().lastExecution().analyzed().collectLeaves()
         kinds = [leaves.apply(i).getClass().getSimpleName() for i in range(leaves.size())]
         if len(kinds) != len(self.frames) or not set(kinds) <= {"LocalRelation", "LogicalRelation"}:

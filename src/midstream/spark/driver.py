@@ -23,7 +23,7 @@ from midstream.protocol.report import Report, add_reports
 from midstream.spark.messages import ERROR, REPORT
 from midstream.spark.progress import describe_epoch
 from midstream.spark.sinks import Sink
-from midstream.spark.sources import Sources
+from midstream.spark.sources import Sources, query_id
 from midstream.spark.tasks import stage_task
 from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.lease import Lease
@@ -77,7 +77,7 @@ class Driver:
 
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:
         shell = self._shell(batch)
-        self.ledger.bind(shell.query_id)
+        self.ledger.bind(query_id(batch))
         before = self.manifest
         if batch_id == before.epoch:
             # Spark had not noted that this batch was done. It was: its manifest is there.
@@ -112,11 +112,6 @@ class _SparkShell:
     sink: Sink
     writer: ParquetWriter
     sources: Sources | None
-
-    @property
-    def query_id(self) -> str:
-        """The id under which Spark counts its batches, as it is noted in Spark's half of the checkpoint."""
-        return str(self._rows().sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
 
     def run(self, program: Program) -> Report:
         """One Spark job: a shuffle and a stage for each level of the layout."""

@@ -42,6 +42,11 @@ class Sources(Protocol):
         """The messages of a micro-batch of :meth:`stream`."""
 
 
+def query_id(batch: DataFrame) -> str:
+    """The id under which Spark counts its batches, as it is noted in Spark's half of the checkpoint."""
+    return str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+
+
 @dataclass(frozen=True)
 class RowSources:
     """DataFrames of any kind, streaming or not."""
