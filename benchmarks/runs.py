@@ -19,7 +19,11 @@ def run_midstream(work: Workload, data: Path, out: Path) -> dict[str, Any]:
     from midstream import Join
 
     # State is not in the JVM, which needs little memory; with more it would only collect garbage later.
-    settings = {"spark.python.unix.domain.socket.enabled": "true", "spark.driver.memory": "1g"}
+    settings = {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    }
     spark = _session(settings)
     watch = MemoryWatch()
     join = Join(spark)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from midstream.query.query import Query, build_query
+from midstream.query.build import build_query
+from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
 from midstream.values import Micros
 

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from midstream.demo.check import accepted, check_results
-from midstream.query.query import build_query
+from midstream.query.build import build_query
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.values import Micros
 

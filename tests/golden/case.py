@@ -8,7 +8,7 @@ from pathlib import Path
 
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
-from midstream.query.query import build_query
+from midstream.query.build import build_query
 from midstream.storage.local import LocalStore
 from midstream.testing import Shape, generate, stream
 from midstream.values import Micros

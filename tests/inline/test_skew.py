@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
-from midstream.query.query import build_query
+from midstream.query.build import build_query
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.testing.streams import SECOND
 from midstream.values import Micros

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from midstream.inline import InlineJoin
 from midstream.protocol.coordinator import EPOCHS_KEPT, RETIRED_KEPT
 from midstream.protocol.settings import Settings
-from midstream.query.query import build_query
+from midstream.query.build import build_query
 from midstream.state.purge import Purge
 from midstream.storage.memory import MemoryStore
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, naive_join, stream

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from midstream.errors import QueryError
 from midstream.inline import InlineJoin
-from midstream.query.query import build_query
+from midstream.query.build import build_query
 from midstream.query.window import close_windows
 from midstream.values import Micros
 from tests.helpers import TIME, make_query, make_stream

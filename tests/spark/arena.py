@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 
-from midstream.query.query import build_query
+from midstream.query.build import build_query
 from midstream.storage.fsck import Findings
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore

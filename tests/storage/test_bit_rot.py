@@ -19,7 +19,8 @@ import pytest
 from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
-from midstream.query.query import Query, build_query
+from midstream.query.build import build_query
+from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.storage.local import LocalStore
 from midstream.storage.manifests import manifest_names, read_manifest, restore_manifest

@@ -6,7 +6,7 @@ import pytest
 
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
-from midstream.query.query import build_query
+from midstream.query.build import build_query
 from midstream.storage.crash import POINTS, crash_hook, reach
 from midstream.storage.fsck import check
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream

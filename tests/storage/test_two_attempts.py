@@ -18,7 +18,7 @@ import pytest
 from midstream.engine.program import Program
 from midstream.inline import InlineJoin, runner
 from midstream.protocol.report import Report
-from midstream.query.query import build_query
+from midstream.query.build import build_query
 from midstream.storage.crash import crash_hook
 from midstream.storage.fsck import check
 from midstream.storage.local import LocalStore

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from midstream.query.query import build_query
+from midstream.query.build import build_query
 from midstream.testing import Shape, assert_same_rows, batch_join, generate, naive_join, stream
 from midstream.testing.reference import equal
 from tests.helpers import TIME, make_query, make_stream, rows, small_query

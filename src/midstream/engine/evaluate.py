@@ -16,7 +16,7 @@ from pyarrow import types
 from midstream.plan.layout import column_name
 from midstream.query.arithmetic import compared_type
 from midstream.query.expression import Call, Column, Constant, Expression, Operator
-from midstream.query.predicate import Residual
+from midstream.query.parts import Residual
 
 _MAX_DIGITS = 38
 

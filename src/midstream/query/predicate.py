@@ -1,47 +1,17 @@
-"""Predicates: equalities, which decide where rows meet, and residuals, which filter what has met."""
+"""Reading predicates: equalities, which decide where rows meet, and residuals, which filter what has met."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlglot import exp
 
 from midstream.errors import QueryError
-from midstream.query.expression import Expression, columns
+from midstream.query.parts import Equality, Residual
 from midstream.query.sql import conjuncts, dotted_name, parse
 from midstream.query.stream import ColumnRef, Stream, resolve
 from midstream.query.translate import Translator
 from midstream.query.types import common_type, family, show_type
-
-
-@dataclass(frozen=True, slots=True)
-class Equality:
-    """``left = right``, columns of two streams."""
-
-    left: ColumnRef
-    right: ColumnRef
-
-    def __str__(self) -> str:
-        return f"{self.left} = {self.right}"
-
-
-@dataclass(frozen=True, slots=True)
-class Residual:
-    """Any other condition over two or more streams; a row passes if it is true, not if it is null."""
-
-    text: str
-    expression: Expression
-
-    @property
-    def columns(self) -> tuple[ColumnRef, ...]:
-        """The columns that the condition reads, each once."""
-        return tuple(dict.fromkeys(columns(self.expression)))
-
-    @property
-    def streams(self) -> frozenset[str]:
-        """The streams whose rows must have met before the condition can be checked."""
-        return frozenset(ref.stream for ref in self.columns)
 
 
 def read_predicate(text: str, streams: Sequence[Stream], zone: str) -> tuple[list[Equality], list[Residual]]:

@@ -1,25 +1,15 @@
-"""Outputs: which columns the results have, and what they are called."""
+"""Reading outputs: which columns the results have, and what they are called."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import pyarrow as pa
 from sqlglot import exp
 
 from midstream.errors import QueryError
+from midstream.query.parts import Output
 from midstream.query.sql import dotted_name, parse
 from midstream.query.stream import ColumnRef, Stream, resolve
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One column of the results."""
-
-    name: str
-    ref: ColumnRef
-    type: pa.DataType
 
 
 def read_outputs(items: Sequence[str], streams: Sequence[Stream]) -> tuple[Output, ...]:

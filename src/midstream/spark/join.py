@@ -14,7 +14,8 @@ from midstream.plan.default import default_plan
 from midstream.plan.explain import explain
 from midstream.plan.layout import lay_out
 from midstream.plan.tree import parse_plan
-from midstream.query.query import Query, build_query
+from midstream.query.build import build_query
+from midstream.query.query import Query
 from midstream.query.sql import split_name
 from midstream.query.stream import Stream, check_name, resolve_path
 from midstream.query.types import show_type

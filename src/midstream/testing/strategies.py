@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from midstream.plan.tree import Plan, join, leaf
 from midstream.protocol.settings import Settings
-from midstream.query.query import Query, build_query
+from midstream.query.build import build_query
+from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
 from midstream.testing.domains import DOMAINS, RESIDUALS, TIMES, VALUES, Domain
 from midstream.testing.drawing import SECOND, KeyColumn, draw_epochs

@@ -16,7 +16,8 @@ import pyarrow as pa
 from midstream.plan.layout import lay_out
 from midstream.plan.tree import Plan, join, leaf
 from midstream.protocol.settings import Settings
-from midstream.query.query import Query, build_query
+from midstream.query.build import build_query
+from midstream.query.query import Query
 from midstream.testing.streams import SECOND, Shape, generate, stream
 from midstream.values import Micros
 

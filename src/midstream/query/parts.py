@@ -1,0 +1,48 @@
+"""The values that a query is made of. Reading them is elsewhere: tasks get them read and load no parser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from midstream.query.expression import Expression, columns
+from midstream.query.stream import ColumnRef
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """``left = right``, columns of two streams."""
+
+    left: ColumnRef
+    right: ColumnRef
+
+    def __str__(self) -> str:
+        return f"{self.left} = {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """Any other condition over two or more streams; a row passes if it is true, not if it is null."""
+
+    text: str
+    expression: Expression
+
+    @property
+    def columns(self) -> tuple[ColumnRef, ...]:
+        """The columns that the condition reads, each once."""
+        return tuple(dict.fromkeys(columns(self.expression)))
+
+    @property
+    def streams(self) -> frozenset[str]:
+        """The streams whose rows must have met before the condition can be checked."""
+        return frozenset(ref.stream for ref in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One column of the results."""
+
+    name: str
+    ref: ColumnRef
+    type: pa.DataType
