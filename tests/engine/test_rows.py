@@ -58,14 +58,14 @@ def segment(epoch: int, *values: str, latest: int = 0) -> pa.Table:
 def test_payload_is_found_by_reference_in_any_order_across_slices():
     payload = Payload(lambda: (segment(5, "x", "y"), segment(2, "p", "q", "r")))
     wanted = np.concatenate([new_references(2, 1, 3)[::-1], new_references(5, 1, 2)])
-    assert payload.fetch("a.v", wanted).to_pylist() == ["r", "q", "p", "x", "y"]
+    assert payload.fetch(["a.v"], wanted).column("a.v").to_pylist() == ["r", "q", "p", "x", "y"]
 
 
 def test_merged_payload_answers_as_before():
     tables = [segment(1, "x"), segment(2, "p", "q"), segment(4, "z")]
     merged = Payload(lambda: (merge_payload(tables, ["a"], ALIVE),))
     wanted = np.concatenate([new_references(4, 1, 1), new_references(2, 1, 2), new_references(1, 1, 1)])
-    assert merged.fetch("a.v", wanted).to_pylist() == ["z", "p", "q", "x"]
+    assert merged.fetch(["a.v"], wanted).column("a.v").to_pylist() == ["z", "p", "q", "x"]
 
 
 def test_merging_leaves_out_segments_of_which_nothing_is_alive():
@@ -81,6 +81,6 @@ def test_merging_leaves_out_segments_of_which_nothing_is_alive():
 
 def test_a_reference_that_leads_nowhere_is_our_own_mistake():
     with pytest.raises(InternalError, match="every reference must lead to a row; got segment"):
-        Payload(lambda: (segment(1, "x"),)).fetch("a.v", new_references(2, 1, 1))
+        Payload(lambda: (segment(1, "x"),)).fetch(["a.v"], new_references(2, 1, 1))
     with pytest.raises(InternalError, match="no payload at all"):
-        Payload(lambda: ()).fetch("a.v", new_references(2, 1, 1))
+        Payload(lambda: ()).fetch(["a.v"], new_references(2, 1, 1))

@@ -64,7 +64,7 @@ def test_a_used_store_keeps_its_plan_and_refuses_another_query():
     query = small_query(["a.k = b.k", "b.k = c.k"], "abc")
     store = MemoryStore()
     InlineJoin(query, "a (b c)", store=store).epoch({})
-    assert str(InlineJoin(query, store=store).coordinator.layout.plan) == "a (b c)"
+    assert InlineJoin(query, store=store).manifest.plan == "a (b c)"
     other = small_query(["a.k = b.k", "b.j = c.j"], "abc")
     with pytest.raises(CheckpointError, match="must go on with what its checkpoint was made with: on was"):
         InlineJoin(other, store=store)

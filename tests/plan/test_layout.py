@@ -1,8 +1,9 @@
 import pytest
 from hypothesis import given
 
-from midstream.plan.layout import column_name, lay_out, representative, state_id, streams_of
-from midstream.plan.tree import parse_plan
+from midstream.plan.layout import column_name, representative, state_id, streams_of
+from midstream.plan.placing import lay_out
+from midstream.plan.tree import all_plans, parse_plan
 from midstream.testing.strategies import cases
 from tests.helpers import small_query
 
@@ -36,18 +37,27 @@ def test_each_change_of_key_is_a_fragment_and_no_shared_key_is_none(plan, keys, 
     layout = laid_out(CHAIN, plan)
     assert [f.key for f in layout.fragments] == keys
     assert [f.stage for f in layout.fragments] == stages
-    assert layout.fragments[-1].parent is None
-    assert layout.fragments[-1].root == "a,b,c,d"
+    assert layout.root == "a,b,c,d"
 
 
 def test_rows_carry_only_what_is_needed_from_here_on():
     layout = laid_out(CHAIN, "((a b) c) d", select=["a.v"])
     below, middle, top = layout.fragments
-    assert below.by_id["a"].columns == ("a.v",)
-    assert below.by_id["b"].columns == ("b#k1",)
-    assert middle.by_id["c"].columns == ("c#k2",)
-    assert middle.by_id["a,b"].columns == ("a.v",)
-    assert top.by_id["d"].columns == ()
+    assert below.by_id["a"].columns == ("a#k0", "a.v")
+    assert below.by_id["b"].columns == ("b#k0", "b#k1")
+    assert middle.by_id["c"].columns == ("c#k1", "c#k2")
+    assert middle.by_id["a,b"].columns == ("a#epoch", "a.v", "b#epoch", "b#k1")
+    assert top.by_id["d"].columns == ("d#k2",)
+
+
+def test_rows_carry_the_same_in_every_plan_so_that_another_can_go_on_with_them():
+    query = small_query([*CHAIN, "a.v < c.v"], "abcd", select=["a.v"])
+    carried: dict[frozenset[str], set[tuple[str, ...]]] = {}
+    for plan in all_plans(query.names):
+        for fragment in lay_out(query, plan).fragments:
+            for one in fragment.inputs:
+                carried.setdefault(frozenset(one.streams), set()).add(one.columns)
+    assert max(map(len, carried.values())) == 1
 
 
 def test_residuals_are_checked_where_their_streams_first_meet():
@@ -65,9 +75,9 @@ def test_every_layout_is_sound(case):
     seen = {}
     for number, fragment in enumerate(layout.fragments):
         assert fragment.id == number
-        assert fragment.parent is None or layout.fragments[fragment.parent].stage > fragment.stage
         for one in fragment.inputs:
-            assert one.fragment is None or layout.fragments[one.fragment].root == one.id
+            makers = [f for f in layout.fragments if any(n.id == one.id for n in f.nodes)]
+            assert [f.stage < fragment.stage for f in makers] == [True] * (not one.is_stream)
             seen[one.id] = fragment.id
         for node in fragment.nodes:
             assert set(streams_of(node.id)) == {s for i in node.inputs for s in streams_of(i)}
@@ -88,4 +98,4 @@ def test_small_names():
     assert state_id(query, {"c", "a"}) == "a,c"
     assert representative(query, ["c", "b"], 1) == "b"
     assert column_name(query.outputs[1].ref) == "a.k"
-    assert lay_out(query, parse_plan("a b c d", query.names)).fragment_of_stream("c").id == 0
+    assert lay_out(query, parse_plan("a b c d", query.names)).entrances["c"].id == 0

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from midstream.engine import encode, hashing, node, step
+from midstream.engine import encode, hashing, node, sending
 from midstream.inline import InlineJoin
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.strategies import cases
@@ -26,7 +26,7 @@ def colliding(columns, rows):
 @given(cases(max_streams=4))
 def test_results_do_not_depend_on_hashes_being_different(case):
     with pytest.MonkeyPatch.context() as patch:
-        for module in (encode, node, step):
+        for module in (encode, node, sending):
             patch.setattr(module, "hash_key", colliding)
         join = InlineJoin(case.query, case.plan, settings=case.settings)
         got = pa.concat_tables([join.epoch(epoch) for epoch in case.epochs])

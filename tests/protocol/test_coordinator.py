@@ -13,8 +13,8 @@ from tests.helpers import small_query
 
 QUERY = small_query(["a.k = b.k"], everywhere=10)
 SETTINGS = Settings(1, 4)
-COORDINATOR = Coordinator.of(QUERY, SETTINGS, parse_plan("a b", QUERY.names))
-FIRST = COORDINATOR.first_manifest("q")
+COORDINATOR = Coordinator(QUERY, SETTINGS)
+FIRST = COORDINATOR.first_manifest("q", parse_plan("a b", QUERY.names))
 
 
 def make_slice(name: str, epoch: int = 0, latest: int = 0) -> Slice:
@@ -37,7 +37,7 @@ def test_a_commit_adds_what_is_new_and_chains_the_manifests():
 
 def test_merged_slices_retire_and_are_expendable_later():
     one = commit(FIRST, make_slice("x"))
-    two = commit(one, make_slice("xy"), merged=("x",))
+    two = commit(one, make_slice("xy"), merged=(make_slice("x"),))
     assert two.retired == (Retired("x", 1),)
     before, after = one, two
     for _ in range(RETIRED_KEPT):
@@ -67,14 +67,18 @@ def test_the_same_facts_give_the_same_manifest():
 
 def test_reports_add_up():
     a = Report(
-        (make_slice("x"),), ("m",), counts={"a": InputCount(1, 2, 3, 4, 5)}, results=1, millis={"join": 3.0}
+        (make_slice("x"),),
+        (make_slice("m"),),
+        counts={"a": InputCount(1, 2, 3, 4, 5)},
+        results=1,
+        millis={"join": 3.0},
     )
     b = Report(
         counts={"a": InputCount(1, latest=9), "b": InputCount(late=1)}, results=2, millis={"join": 1.0}
     )
     total = add_reports([encode_report(a), encode_report(b)])
     assert total.counts == {"a": InputCount(2, 2, 3, 4, 9), "b": InputCount(late=1)}
-    assert (total.results, total.merged, total.millis, len(total.slices)) == (3, ("m",), {"join": 3.0}, 1)
+    assert (total.results, total.merged, total.millis, len(total.slices)) == (3, a.merged, {"join": 3.0}, 1)
     assert total.counts["a"].rows == 11
 
 

@@ -25,13 +25,13 @@ def taken(monkeypatch):
     seen: list[bool] = []
     messages, by_spark = ColumnarSources.messages, ColumnarSources._by_spark
 
-    def columns(self, batch):
+    def columns(self, *given):
         seen.append(True)
-        return messages(self, batch)
+        return messages(self, *given)
 
-    def rows(self, session, leaves):
+    def rows(self, *given):
         seen[-1] = False
-        return by_spark(self, session, leaves)
+        return by_spark(self, *given)
 
     monkeypatch.setattr(ColumnarSources, "messages", columns)
     monkeypatch.setattr(ColumnarSources, "_by_spark", rows)

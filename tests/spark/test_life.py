@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from midstream import CheckpointError, Join, OptionError
+from midstream import CheckpointError, Join, OptionError, StreamError
 from midstream.testing import Shape, generate
 from tests.spark.conftest import Runner, check
 
@@ -147,14 +147,14 @@ def test_progress_and_explain_say_what_happened(spark, feed, runner, capsys):
     assert set(fields.split()) <= set(progress)
     assert progress["numInputRows"] == sum(t.num_rows for t in feed.epochs[-1].values())
     assert set(progress["state"]) == {"{a}", "{b}", "{c}", "{a,b}"}
-    assert set(progress["work"]) == {"probes", "candidates", "intermediateRows", "comparisons"}
+    assert set(progress["work"]) == {"probes", "candidates", "intermediateRows", "comparisons", "byPlan"}
     query.explain()
     text = capsys.readouterr().out
     assert "Plan: (a b) c" in text
     assert "k0: a.k = b.k = c.k" in text
     assert "Stages: 1" in text
     assert f"{progress['state']['{a}']['rows']:,} rows" in text
-    with pytest.raises(OptionError, match="does not change plans yet"):
+    with pytest.raises(StreamError, match="must be running to change its plan; got one that has ended"):
         query.migrate("a (b c)", strategy="hybrid")
 
 

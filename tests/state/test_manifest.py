@@ -15,14 +15,32 @@ from midstream.state.manifest import (
     digest_of,
     encode_manifest,
 )
+from midstream.state.migration import Entry, Migration
 from midstream.state.slices import Slice, StateKey
 
+MIGRATION = Migration(
+    number=3,
+    old_plan="a b",
+    plan="b a",
+    strategy="hybrid",
+    background=True,
+    start=2,
+    states={"b": "b@3"},
+    tables={"a,b": (Entry("b@3", {"b": 2}),)},
+    marks={2: {"a": None, "b": 5}},
+    computed={"b@3": 1},
+)
 MANIFEST = Manifest(
     source="s",
     id="q",
     epoch=3,
     query={"streams": {"a": {"time": "a.t"}}, "on": ["a.k = b.k"]},
     plan="a b",
+    first_plan="b a",
+    states={"a": "a@2"},
+    migration=MIGRATION,
+    ended=MIGRATION,
+    migrations=3,
     streams={"a": StreamMark(5, 4, 5, False, 1, 2, 3, 4), "b": StreamMark()},
     slices=(Slice(StateKey("index", "a,b", (0, 1), 2), 0, 3, 4, 9, (5, -6), "x.arrow", 7, "00"),),
     retired=(Retired("y.arrow", 2),),
@@ -67,8 +85,8 @@ def test_no_end_can_be_missing():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": FORMAT + 1}, "must have format 1; got 2. Hint: upgrade Midstream"),
-        ({"format": 0}, "must have format 1; got 0. Hint: restore the file"),
+        ({"format": FORMAT + 1}, "must have format 2; got 3. Hint: upgrade Midstream"),
+        ({"format": 0}, "must have format 2; got 0. Hint: restore the file"),
         ({"surprise": 1}, "must be readable; got .*unknown field `surprise`"),
         ({"epoch": "3"}, "must be readable; got Expected `int`"),
         ({"slices": [{"name": "../x"}]}, "must be readable"),

@@ -88,7 +88,7 @@ def test_a_slice_with_another_name_is_refused(name):
 
 
 def manifest(epoch: int) -> Manifest:
-    return Manifest(id="q", source="s", epoch=epoch, query={}, plan="a b", streams={})
+    return Manifest(id="q", source="s", epoch=epoch, query={}, plan="a b", first_plan="a b", streams={})
 
 
 def test_the_newest_manifest_is_the_truth():

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from midstream.engine.encode import Part
 from midstream.engine.program import Program
 from midstream.inline import InlineJoin, runner
 from midstream.protocol.report import Report
@@ -23,7 +24,7 @@ from midstream.storage.crash import crash_hook
 from midstream.storage.fsck import check
 from midstream.storage.local import LocalStore
 from midstream.storage.output import STAGED, OutputTable, ParquetWriter
-from midstream.storage.partition import Arrivals, Outgoing, run_partition
+from midstream.storage.partition import Arrivals, run_partition
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.values import Micros
 
@@ -37,7 +38,7 @@ QUERY = build_query(
 )
 PATIENCE = 60.0
 
-Done = tuple[Report, list[Outgoing]]
+Done = tuple[Report, list[Part]]
 
 
 class Call(NamedTuple):

@@ -7,7 +7,9 @@ travel: only the step knows what is late, and they belong there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,7 +18,7 @@ import pyarrow.compute as pc
 
 from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.routing import Routing, split
-from midstream.plan.layout import Key, Layout, column_name, key_column
+from midstream.plan.layout import Layout, StateId, column_name, key_column, streams_of
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 
@@ -38,22 +40,30 @@ class SourceColumn:
     """The type to cast to; None to leave it as it is."""
 
 
+class Part(NamedTuple):
+    """Rows on their way to an entrance of the plan in an engine partition."""
+
+    partition: int
+    input: StateId
+    table: pa.Table
+
+
 @dataclass(frozen=True)
 class Encoder:
     """How the rows of one stream enter a plan."""
 
     stream: str
-    key: Key
     keys: tuple[tuple[str, ...], ...]
     """For every key class of the stream, its columns; those of one class must be equal."""
-    hashed: tuple[str, ...]
-    """The columns that the hash is made of."""
+    entrances: tuple[tuple[StateId, tuple[str, ...]], ...]
+    """Where the rows go, and the columns that decide in which engine partition. During a migration two
+    plans may want them by different keys."""
     sent: tuple[str, ...]
     """The columns that travel besides hash and time."""
     source: tuple[SourceColumn, ...]
     routing: Routing
 
-    def __call__(self, table: pa.Table) -> tuple[list[tuple[int, pa.Table]], int]:
+    def __call__(self, table: pa.Table) -> tuple[list[Part], int]:
         """Split source rows by target partition; also the number of rows that a null key left behind."""
         time = table.column(time_column(self.stream))
         joins = self._can_join(table)
@@ -61,12 +71,24 @@ class Encoder:
         left_behind = table.num_rows - (pc.sum(travels).as_py() or 0)
         if left_behind:
             table, joins = table.filter(travels), pc.filter(joins, travels)
-        hashes = self._hash(table, joins)
-        return list(split(self._send(table, hashes), self.routing.targets(hashes))), left_behind
+        return list(self._split(table, joins)), left_behind
 
-    def empty(self, table: pa.Table) -> pa.Table:
+    def again(self, table: pa.Table) -> Iterator[Part]:
+        """Rows that an encoder of another plan has sent, to the entrances of this one."""
+        joins = pa.chunked_array([pa.repeat(pa.scalar(True), table.num_rows)])
+        for name in {name for _, hashed in self.entrances for name in hashed}:
+            joins = pc.and_(joins, pc.is_valid(table.column(name)))
+        return self._split(table, joins)
+
+    def empty(self, table: pa.Table) -> Part:
         """What would travel of no rows; it still carries the count of those left behind."""
-        return self._send(table.slice(0, 0), np.zeros(0, np.uint64))
+        return Part(0, self.entrances[0][0], self._send(table.slice(0, 0), np.zeros(0, np.uint64)))
+
+    def _split(self, table: pa.Table, joins: pa.ChunkedArray) -> Iterator[Part]:
+        for state, hashed in self.entrances:
+            hashes = _hash(table, joins, hashed)
+            for target, part in split(self._send(table, hashes), self.routing.targets(hashes)):
+                yield Part(target, state, part)
 
     def _send(self, table: pa.Table, hashes: Hashes) -> pa.Table:
         sent = table.select([time_column(self.stream), *self.sent])
@@ -82,14 +104,15 @@ class Encoder:
                 can = pc.and_(can, pa.chunked_array([same.fill_null(value=False).to_arrow()]))
         return can
 
-    def _hash(self, table: pa.Table, joins: pa.ChunkedArray) -> Hashes:
-        if pc.all(joins).as_py() in (True, None):
-            return hash_key([table.column(name) for name in self.hashed], table.num_rows)
-        hashes = np.zeros(table.num_rows, np.uint64)
-        chosen = table.filter(joins)
-        columns = [chosen.column(name) for name in self.hashed]
-        hashes[joins.to_numpy()] = hash_key(columns, chosen.num_rows)
-        return hashes
+
+def _hash(table: pa.Table, joins: pa.ChunkedArray, columns: tuple[str, ...]) -> Hashes:
+    """The hashes of rows; those that join nothing, and travel only to be counted, have none."""
+    if pc.all(joins).as_py() in (True, None):
+        return hash_key([table.column(name) for name in columns], table.num_rows)
+    hashes = np.zeros(table.num_rows, np.uint64)
+    chosen = table.filter(joins)
+    hashes[joins.to_numpy()] = hash_key([chosen.column(name) for name in columns], chosen.num_rows)
+    return hashes
 
 
 def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArray:
@@ -107,8 +130,8 @@ def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArr
 
 def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *, whole_rows: bool) -> Encoder:
     """The encoder of a stream in a plan; with ``whole_rows`` every column travels, for the late table."""
-    fragment = layout.fragment_of_stream(stream)
-    payload = fragment.by_id[stream].columns
+    doors = {s: f for s, f in layout.entrances.items() if streams_of(s) == (stream,)}
+    payload = next(f.by_id[s].columns for s, f in doors.items())
     spec = query.by_name[stream]
     source = [SourceColumn(time_column(stream), spec.time, None)]
     keys: dict[int, tuple[str, ...]] = {}
@@ -127,13 +150,17 @@ def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *,
     sent = tuple(dict.fromkeys([*payload, *wanted]))
     return Encoder(
         stream=stream,
-        key=fragment.key,
         keys=tuple(keys.values()),
-        hashed=tuple(keys[c][0] for c in fragment.key),
+        entrances=tuple((s, tuple(keys[c][0] for c in f.key)) for s, f in sorted(doors.items())),
         sent=sent,
         source=tuple(source),
         routing=routing,
     )
+
+
+def make_encoders(query: Query, layout: Layout, routing: Routing, *, whole_rows: bool) -> dict[str, Encoder]:
+    """The encoders of all streams in a plan."""
+    return {name: make_encoder(query, layout, name, routing, whole_rows=whole_rows) for name in query.names}
 
 
 def _user_columns(query: Query, stream: str) -> list[ColumnRef]:

@@ -20,9 +20,23 @@ from midstream.engine.evaluate import filter_residual
 from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.payload import Payload
 from midstream.engine.probe import Positions, matches
-from midstream.engine.rows import Integers, Rows, merge_rows, sort_rows
-from midstream.plan.layout import Key, Node, Probe, StateId, column_name, key_column, representative
+from midstream.engine.restrict import Piece, limit
+from midstream.engine.rows import Integers, Rows, epoch_of, merge_rows, sort_rows
+from midstream.plan.layout import (
+    Bounds,
+    Key,
+    Node,
+    Probe,
+    Side,
+    StateId,
+    column_name,
+    epoch_column,
+    key_column,
+    representative,
+    streams_of,
+)
 from midstream.query.query import Query
+from midstream.state.purge import Purge
 
 State = Callable[[StateId, Key], Sequence[Rows]]
 """The sorted runs of a state by the key they are searched by."""
@@ -52,26 +66,74 @@ class Joiner:
 
     query: Query
     payloads: Mapping[StateId, Payload]
-    work: WorkDone = field(default_factory=WorkDone)
+    purge: Purge
+    work: dict[Side, WorkDone] = field(default_factory=dict)
+    _side: Side = "both"
 
     def delta(self, node: Node, deltas: Mapping[StateId, Rows], state: State) -> Rows | None:
         """The new rows of a node, or None if it has none."""
+        self._side = node.side
+        early = node.restriction.bounds if node.restriction and node.restriction.early else None
         found: list[Rows] = []
         for i, head in enumerate(node.inputs):
             earlier = frozenset(node.inputs[:i])
-            rows: Rows | None = deltas.get(head)
+            rows = limit(deltas.get(head), early, self.epochs)
             for probe in node.probes[i]:
                 if rows is None:
                     break
-                runs = list(state(probe.input, probe.key))
-                if probe.input in earlier and probe.input in deltas:
-                    runs.append(self.arrange(deltas[probe.input], probe.key))
-                rows = self._extend(rows, probe, runs)
+                runs = self._stored(state, probe.input, probe.key, early)
+                if probe.input in earlier:
+                    fresh = limit(deltas.get(probe.input), early, self.epochs)
+                    runs += [] if fresh is None else [self.arrange(fresh, probe.key)]
+                rows = limit(self._extend(rows, probe, runs), early, self.epochs)
             if rows is not None:
                 found.append(rows)
         if not found:
             return None
-        return merge_rows([self.arrange(rows, found[0].key) for rows in found])
+        together = merge_rows([self.arrange(rows, found[0].key) for rows in found])
+        return limit(together, node.restriction.bounds if node.restriction else None, self.epochs)
+
+    def whole(self, node: Node, state: State, bounds: tuple[Bounds, ...], piece: Piece | None) -> Rows | None:
+        """Rows of a node within the bounds, and of one piece of them, from what its inputs hold."""
+        self._side = "new"
+        head, order = node.inputs[0], node.probes[0]
+        stored_by = next(p.key for probes in node.probes for p in probes if p.input == head)
+        runs = self._stored(state, head, stored_by, bounds, piece)
+        rows = merge_rows(runs) if runs else None
+        for probe in order:
+            if rows is None:
+                break
+            runs = self._stored(state, probe.input, probe.key, bounds, piece)
+            rows = limit(self._extend(rows, probe, runs), bounds, self.epochs)
+        return rows
+
+    def epochs(self, rows: Rows, stream: str) -> Integers:
+        """When the rows' components of a stream arrived."""
+        owner = self._owner(rows, stream)
+        if len(streams_of(owner)) == 1:
+            return epoch_of(rows.references[owner])
+        epochs: Integers = self.fetch(rows, stream, epoch_column(stream)).to_numpy()
+        return epochs
+
+    def _stored(
+        self,
+        state: State,
+        name: StateId,
+        key: Key,
+        bounds: tuple[Bounds, ...] | None,
+        piece: Piece | None = None,
+    ) -> list[Rows]:
+        """The runs of a state, within the bounds if there are any."""
+        runs = list(state(name, key))
+        if bounds is None:
+            return runs
+        # What has expired may have lost its payload, and with it the epochs of its components.
+        alive = (run.take(self.purge.alive(run.times)) for run in runs)
+        limited = (limit(run, bounds, self.epochs, piece) for run in alive)
+        return [run for run in limited if run is not None]
+
+    def _did(self, work: WorkDone) -> None:
+        self.work[self._side] = self.work.get(self._side, WorkDone()) + work
 
     def arrange(self, rows: Rows, key: Key) -> Rows:
         """The rows, sorted by another key."""
@@ -87,8 +149,20 @@ class Joiner:
 
     def fetch(self, rows: Rows, stream: str, column: str) -> pa.ChunkedArray:
         """A payload column of one of the rows' streams."""
-        owner = next(name for name in rows.references if stream in name.split(","))
-        return self.payloads[owner].fetch(column, rows.references[owner])
+        return self.fetch_all(rows, [(stream, column)])[0]
+
+    def fetch_all(self, rows: Rows, wanted: Sequence[tuple[str, str]]) -> list[pa.ChunkedArray]:
+        """Payload columns, each of one of the rows' streams."""
+        owners = [self._owner(rows, stream) for stream, _ in wanted]
+        found: dict[StateId, pa.Table] = {}
+        for owner in dict.fromkeys(owners):
+            columns = [column for (_, column), other in zip(wanted, owners, strict=True) if other == owner]
+            fetched = self.payloads[owner].fetch(list(dict.fromkeys(columns)), rows.references[owner])
+            found[owner] = fetched
+        return [found[owner].column(column) for owner, (_, column) in zip(owners, wanted, strict=True)]
+
+    def _owner(self, rows: Rows, stream: str) -> StateId:
+        return next(name for name in rows.references if stream in streams_of(name))
 
     def _extend(self, rows: Rows, probe: Probe, runs: Iterable[Rows]) -> Rows | None:
         rows = self.arrange(rows, probe.key)
@@ -100,10 +174,10 @@ class Joiner:
                 joined = self._check(rows, run, left, right, probe)
                 if len(joined):
                     found.append(joined)
-            self.work += WorkDone(len(rows), candidates, 0, len(rows) * len(run))
+            self._did(WorkDone(len(rows), candidates, 0, len(rows) * len(run)))
         if not found:
             return None
-        self.work += WorkDone(intermediate_rows=sum(map(len, found)))
+        self._did(WorkDone(intermediate_rows=sum(map(len, found))))
         return merge_rows(found)
 
     def _check(self, rows: Rows, run: Rows, left: Positions, right: Positions, probe: Probe) -> Rows:

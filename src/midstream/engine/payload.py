@@ -68,12 +68,11 @@ class Payload:
         """The tables, oldest first."""
         return self.opened()
 
-    def fetch(self, column: str, references: Integers) -> pa.ChunkedArray:
-        """The values of a column for the rows that are referenced, in that order."""
-        chunks = [chunk for table in self.tables for chunk in table.column(column).chunks]
-        if not chunks:
+    def fetch(self, columns: Sequence[str], references: Integers) -> pa.Table:
+        """The values of columns for the rows that are referenced, in that order."""
+        if not self.tables:
             raise InternalError("every reference must lead to a row", got="no payload at all")
-        return _gather(chunks, self._positions(references))
+        return _gather([table.select(columns) for table in self.tables], self._positions(references))
 
     @cached_property
     def _starts(self) -> tuple[Integers, Integers]:
@@ -93,23 +92,23 @@ class Payload:
         return starts[where] + position
 
 
-def _gather(chunks: Sequence[pa.Array], positions: Integers) -> pa.ChunkedArray:
-    """The values at positions of chunks that follow each other.
+def _gather(tables: Sequence[pa.Table], positions: Integers) -> pa.Table:
+    """The rows at positions of tables that follow each other.
 
-    Arrow's own ``take`` would first copy all chunks into one: the whole state for a few rows of it, and
-    more than 2 GiB of text it could not.
+    Arrow's own ``take`` would first copy all tables into one: the whole state for a few rows of it, and
+    more than 2 GiB of text it could not. Finding the rows is done once for all columns.
     """
-    starts = np.cumsum([0, *map(len, chunks)])
-    chunk = np.searchsorted(starts, positions, side="right") - 1
-    order = np.argsort(chunk, kind="stable")
-    bounds = np.searchsorted(chunk[order], np.arange(len(chunks) + 1))
+    starts = np.cumsum([0, *(table.num_rows for table in tables)])
+    owner = np.searchsorted(starts, positions, side="right") - 1
+    order = np.argsort(owner.astype(np.uint16), kind="stable")
+    bounds = np.searchsorted(owner[order], np.arange(len(tables) + 1))
     pieces = [
-        values.take(pa.array(positions[order[first:last]] - start))
-        for values, start, first, last in zip(chunks, starts, bounds, bounds[1:], strict=False)
+        table.take(pa.array(positions[order[first:last]] - start))
+        for table, start, first, last in zip(tables, starts, bounds, bounds[1:], strict=False)
         if last > first
     ]
-    if len(pieces) == 1:
-        return pa.chunked_array(pieces)
+    if len(pieces) <= 1:
+        return pieces[0] if pieces else tables[0].slice(0, 0)
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
-    return pa.chunked_array(pieces, type=chunks[0].type).take(pa.array(back))
+    return pa.concat_tables(pieces).take(pa.array(back))

@@ -12,12 +12,60 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
+from midstream.engine.encode import Part
 from midstream.engine.node import WorkDone
+from midstream.engine.restrict import Piece
 from midstream.engine.routing import Routing
-from midstream.plan.layout import Layout
+from midstream.plan.layout import Bounds, Layout, Side, StateId
 from midstream.query.query import Query
+from midstream.state.migration import Migration
 from midstream.state.purge import Purge
 from midstream.state.slices import Slice, StateKey
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A state that begins with the rows of another, which may lie in other partitions."""
+
+    source: StateId
+    target: StateId
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """Rows that a state lacks, to be computed from the states of its node's inputs."""
+
+    state: StateId
+    bounds: tuple[Bounds, ...]
+    """Which rows it lacks."""
+    piece: Piece | None = None
+    """Which of them now; None for all at once. Those of a piece wait until all are there."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """What an epoch does about plans, and what holds of them after it."""
+
+    layout: Layout
+    """The layout of the plan, or of both plans of a migration."""
+    plan: str
+    states: Mapping[StateId, StateId]
+    """The ids of the plan's states, where they are not just their streams."""
+    migration: Migration | None = None
+    ended: Migration | None = None
+    """The migration that is over with this epoch."""
+    begins: bool = False
+    """Whether a migration begins with this epoch."""
+    moved_from: Layout | None = None
+    """The layout in which the sources of moves are."""
+    moves: tuple[Move, ...] = ()
+    rebuilds: tuple[Rebuild, ...] = ()
+    finishes: StateId | None = None
+    """The state that lacks nothing any more once the rebuilds are done."""
+    holds: bool = False
+    """Whether results of the new plan wait for the end of the migration."""
+    releases: bool = False
+    """Whether results that have waited come out now."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +74,18 @@ class Program:
 
     epoch: int
     query: Query
-    layout: Layout
     routing: Routing
     watermarks: Mapping[str, int | None]
+    course: Course
     slices: Mapping[StateKey, tuple[Slice, ...]] = field(default_factory=dict)
     run: str = ""
     began: int | None = None
     """Which run of the query this is, and its first epoch; files of other runs are not trusted unseen."""
+
+    @property
+    def layout(self) -> Layout:
+        """Which nodes run where."""
+        return self.course.layout
 
     @property
     def purge(self) -> Purge:
@@ -79,13 +132,13 @@ class StepOutput:
     """What one fragment gave in one engine partition."""
 
     results: pa.Table | None
-    """Results in order of their time, if the fragment is the last."""
-    outgoing: tuple[tuple[int, pa.Table], ...]
-    """Otherwise: rows for the fragment above, by engine partition."""
+    """Results in order of their time, if the fragment makes any."""
+    outgoing: tuple[Part, ...]
+    """Rows for other fragments."""
     slices: tuple[NewSlice, ...]
-    merged: tuple[str, ...]
-    """Names of slices that new ones replace."""
+    merged: tuple[Slice, ...]
+    """Slices that new ones replace."""
     late: Mapping[str, pa.Table]
     """Rows that came too late or without a time, with whatever columns travelled."""
     counts: Mapping[str, InputCount]
-    work: WorkDone
+    work: Mapping[Side, WorkDone]

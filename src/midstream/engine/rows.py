@@ -3,6 +3,7 @@
 A **reference** is a row id: the epoch in which the row arrived, the engine partition that took it in, and
 its position among what arrived there then. The epoch comes first, so "older than epoch e" is one
 comparison of integers; the id stays good when slices are merged, because merging keeps these runs whole.
+Rows that a migration moves to another place get new ids there, of the epoch before and with a mark.
 """
 
 from __future__ import annotations
@@ -25,16 +26,22 @@ _POSITION_BITS = 24
 _PARTITION_BITS = 10
 READ_LESS = "read less per trigger (maxFilesPerTrigger, maxOffsetsPerTrigger) or use more partitions"
 
-MAX_PARTITIONS = 1 << _PARTITION_BITS
+MAX_PARTITIONS = 1 << (_PARTITION_BITS - 1)
 MAX_POSITIONS = 1 << _POSITION_BITS
 
 
-def segment_of(epoch: int, partition: int) -> int:
-    """The part of a row id that all rows share which arrive together in one partition."""
+def segment_of(epoch: int, partition: int, *, moved: bool = False) -> int:
+    """The part of a row id that all rows share which arrive together in one partition.
+
+    Rows of a state that is moved in ``epoch`` were there before it; their mark tells them apart from the
+    rows that arrived in the epoch before.
+    """
+    if moved:
+        return ((epoch - 1) << _PARTITION_BITS) | MAX_PARTITIONS | partition
     return (epoch << _PARTITION_BITS) | partition
 
 
-def new_references(epoch: int, partition: int, count: int) -> Integers:
+def new_references(epoch: int, partition: int, count: int, *, moved: bool = False) -> Integers:
     """References for ``count`` rows that arrive together."""
     if count > MAX_POSITIONS:
         raise StreamError(
@@ -42,7 +49,8 @@ def new_references(epoch: int, partition: int, count: int) -> Integers:
             got=f"{count:,}",
             hint=READ_LESS,
         )
-    return (segment_of(epoch, partition) << _POSITION_BITS) + np.arange(count, dtype=np.int64)
+    segment = segment_of(epoch, partition, moved=moved)
+    return (segment << _POSITION_BITS) + np.arange(count, dtype=np.int64)
 
 
 def split_references(references: Integers) -> tuple[Integers, Integers]:

@@ -6,133 +6,176 @@ twice at once, and always gives the same; the shells around it read and write th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from midstream.engine.encode import HASH, time_column
-from midstream.engine.hashing import hash_key
+from midstream.engine.compact import OpenSlice, compact
+from midstream.engine.encode import Part
+from midstream.engine.intake import Taken, admit, take_in, together
 from midstream.engine.node import Joiner
 from midstream.engine.ordering import stable_order
-from midstream.engine.payload import Payload, make_segment, merge_payload
-from midstream.engine.program import InputCount, NewSlice, Program, StepOutput
-from midstream.engine.routing import split
-from midstream.engine.rows import READ_LESS, Rows, merge_rows, new_references, segment_of, sort_rows
-from midstream.errors import StreamError
-from midstream.plan.layout import Fragment, FragmentInput, Key, StateId, column_name, streams_of
-from midstream.state.compaction import choose_merge
+from midstream.engine.payload import Payload
+from midstream.engine.program import InputCount, NewSlice, Program, Rebuild, StepOutput
+from midstream.engine.rows import Rows, merge_rows
+from midstream.engine.sending import STATE, WAITING, send
+from midstream.plan.layout import Fragment, FragmentInput, Key, Node, StateId, column_name, streams_of
 from midstream.state.slices import Slice, SliceKind, StateKey
 
-_LARGEST_COLUMN = 1 << 31
-
-OpenSlice = Callable[[Slice], pa.Table]
+Arrivals = Mapping[StateId, Sequence[pa.Table]]
 
 
 def run_step(
-    program: Program,
-    fragment: Fragment,
-    partition: int,
-    arrivals: Mapping[StateId, Sequence[pa.Table]],
-    open_slice: OpenSlice,
+    program: Program, fragment: Fragment, partition: int, arrivals: Arrivals, open_slice: OpenSlice
 ) -> StepOutput:
     """Take in what arrived, join it, and say what is new."""
-    return _Step(program, fragment, partition, open_slice).run(arrivals)
+    step = _Step(program, fragment, partition, open_slice)
+    for entrance in fragment.inputs:
+        step.enter(entrance, arrivals)
+    step.restore()
+    for rebuild in program.course.rebuilds:
+        step.rebuild(rebuild)
+    for node in fragment.nodes:
+        step.join(node)
+    return step.output()
 
 
-@dataclass(frozen=True)
 class _Step:
-    program: Program
-    fragment: Fragment
-    partition: int
-    open_slice: OpenSlice
+    """A step in the making."""
 
-    def run(self, arrivals: Mapping[StateId, Sequence[pa.Table]]) -> StepOutput:
-        counts: dict[str, InputCount] = {}
-        late: dict[str, pa.Table] = {}
-        deltas: dict[StateId, Rows] = {}
-        payloads: dict[StateId, Payload] = {}
-        new: list[NewSlice] = []
-        for entrance in self.fragment.inputs:
-            table = _together(entrance.id, arrivals[entrance.id]) if entrance.id in arrivals else None
-            if table is not None and entrance.fragment is None:
-                table, counts[entrance.id], late[entrance.id] = self._admit(entrance.id, table)
-            fresh: list[pa.Table] = []
-            if table is not None and table.num_rows:
-                rows, segment = self._take_in(entrance, table)
-                deltas[entrance.id] = rows
-                if entrance.columns:
-                    fresh.append(segment)
-                    new.append(self._slice("rows", entrance.id, self.fragment.key, rows, segment))
-            payloads[entrance.id] = Payload(partial(self._payload, entrance.id, fresh))
-        joiner = Joiner(self.program.query, payloads)
-        new += self._join(joiner, deltas)
-        kept, merged = self._compact(new)
-        root = deltas.get(self.fragment.root)
-        last = self.fragment.parent is None
+    def __init__(self, program: Program, fragment: Fragment, partition: int, open_slice: OpenSlice) -> None:
+        self.program = program
+        self.fragment = fragment
+        self.partition = partition
+        self.open_slice = open_slice
+        self.counts: dict[str, InputCount] = {}
+        self.late: dict[str, pa.Table] = {}
+        self.deltas: dict[StateId, Rows] = {}
+        self.new: list[NewSlice] = []
+        self.outgoing: list[Part] = []
+        self.found: list[Rows] = []
+        self.held: list[Rows] = []
+        self.missing: list[tuple[StateId, Rows, str]] = []
+        self.restored: dict[tuple[StateId, Key], list[Rows]] = {}
+        self.fresh: dict[StateId, list[pa.Table]] = {one.id: [] for one in fragment.inputs}
+        payloads = {one.id: Payload(partial(self._payload, one.id)) for one in fragment.inputs}
+        self.joiner = Joiner(program.query, payloads, program.purge)
+
+    def enter(self, entrance: FragmentInput, arrivals: Arrivals) -> None:
+        """Take in new rows of an input, and rows that its state lacks."""
+        program = self.program
+        for waiting in ("", WAITING):
+            missing = arrivals.get(f"{STATE}{entrance.id}{waiting}")
+            if missing:
+                table = together(entrance.id, missing)
+                taken = take_in(program, self.partition, self.fragment.key, entrance, table, moved=True)
+                self._keep_payload(entrance, taken)
+                self.missing.append((entrance.id, taken.rows, waiting))
+        if entrance.id not in arrivals:
+            return
+        table = together(entrance.id, arrivals[entrance.id])
+        if entrance.is_stream:
+            (stream,) = entrance.streams
+            admitted = admit(program, stream, table)
+            table = admitted.table
+            if entrance.owned and entrance.id in program.layout.counted:
+                self.counts[stream] = admitted.count
+                if admitted.late.num_rows:
+                    self.late[stream] = admitted.late
+        if table.num_rows:
+            taken = take_in(program, self.partition, self.fragment.key, entrance, table)
+            self._keep_payload(entrance, taken)
+            self._arrived(entrance.id, taken.rows)
+
+    def restore(self) -> None:
+        """Put rows into the states that lacked them; only now is all the payload here to arrange them by."""
+        for state, rows, waiting in self.missing:
+            self._restore_rows(state, rows, waiting)
+
+    def rebuild(self, rebuild: Rebuild) -> None:
+        """Compute rows that a state of this fragment, or one that it sends to, lacks."""
+        mine = (n for n in self.fragment.nodes if n.id == rebuild.state and n.side != "old")
+        node = next(mine, None)
+        rows = self.joiner.whole(node, self._runs, rebuild.bounds, rebuild.piece) if node else None
+        if rows is None:
+            return
+        waiting = WAITING if rebuild.piece else ""
+        if rebuild.state in self.program.layout.entrances:
+            self.outgoing += self._send(rebuild.state, rows, f"{STATE}{rebuild.state}{waiting}")
+        else:
+            self._restore_rows(rebuild.state, rows, waiting)
+
+    def join(self, node: Node) -> None:
+        """The new rows of a node, added to those that the other plan has of the same state."""
+        rows = self.joiner.delta(node, self.deltas, self._runs)
+        if rows is None:
+            return
+        # What two plans make of the same state refers to the same rows only if it stays in the fragment.
+        if node.id == self.program.layout.root:
+            waits = self.program.course.holds and node.side == "new"
+            (self.held if waits else self.found).append(rows)
+            return
+        if node.id in self.program.layout.entrances:
+            self.outgoing += self._send(node.id, rows, node.id)
+            return
+        others = self.deltas.get(node.id)
+        both = [rows] if others is None else [others, self.joiner.arrange(rows, others.key)]
+        self._arrived(node.id, merge_rows(both))
+
+    def output(self) -> StepOutput:
+        """All that is new."""
+        for state, keys in self.fragment.arrangements.items():
+            entrance = self.fragment.by_id.get(state)
+            if state in self.deltas and (entrance is None or entrance.owned):
+                for key in keys:
+                    arranged = self.joiner.arrange(self.deltas[state], key)
+                    self.new.append(self._slice("index", state, key, arranged, arranged.to_table()))
+        layout = self.program.layout
+        for rows in self.held:
+            self.new.append(self._slice("held", layout.root, (), rows, self._results([rows])))
+        slices, merged = compact(self.program, self.new, self.open_slice)
         return StepOutput(
-            results=self._results(joiner, root) if root is not None and last else None,
-            outgoing=self._outgoing(joiner, root) if root is not None and not last else (),
-            slices=kept,
+            results=self._all_results() if any(n.id == layout.root for n in self.fragment.nodes) else None,
+            outgoing=tuple(self.outgoing),
+            slices=slices,
             merged=merged,
-            late={name: table for name, table in late.items() if table.num_rows},
-            counts=counts,
-            work=joiner.work,
+            late=self.late,
+            counts=self.counts,
+            work=self.joiner.work,
         )
 
-    def _admit(self, stream: str, table: pa.Table) -> tuple[pa.Table, InputCount, pa.Table]:
-        """Separate the rows of a stream that are late or have no time."""
-        time = table.column(time_column(stream))
-        watermark = self.program.watermarks[stream]
-        in_time = pc.is_valid(time)
-        nulls = time.null_count
-        if watermark is not None:
-            earliest = pa.scalar(max(watermark, -(2**63)), pa.int64())
-            in_time = pc.and_(in_time, pc.fill_null(pc.greater_equal(time, earliest), False))
-        accepted = table if pc.all(in_time).as_py() else table.filter(in_time)
-        dropped = table.num_rows - accepted.num_rows
-        latest = pc.max(accepted.column(time_column(stream))).as_py()
-        count = InputCount(accepted.num_rows, dropped - nulls, nulls, 0, latest)
-        return accepted, count, table.filter(pc.invert(in_time)) if dropped else table.slice(0, 0)
+    def _arrived(self, state: StateId, rows: Rows) -> None:
+        self.deltas[state] = rows
+        for original, copy in self.fragment.copies:
+            if original == state:
+                self.deltas[copy] = rows
 
-    def _take_in(self, entrance: FragmentInput, table: pa.Table) -> tuple[Rows, pa.Table]:
-        """Give the new rows references; only these are sorted, the payload stays as it came."""
-        references = new_references(self.program.epoch, self.partition, table.num_rows)
-        times = {s: table.column(time_column(s)).to_numpy() for s in entrance.streams}
-        rows = sort_rows(self.fragment.key, table.column(HASH).to_numpy(), {entrance.id: references}, times)
-        segment = make_segment(
-            table.select(list(entrance.columns)),
-            segment_of(self.program.epoch, self.partition),
-            [int(times[s].max()) for s in entrance.streams],
-        )
-        return rows, segment
+    def _restore_rows(self, state: StateId, rows: Rows, waiting: str) -> None:
+        for key in self.fragment.arrangements[state]:
+            arranged = self.joiner.arrange(rows, key)
+            self.new.append(self._slice("index", f"{state}{waiting}", key, arranged, arranged.to_table()))
+            if not waiting:
+                self.restored.setdefault((state, key), []).append(arranged)
 
-    def _join(self, joiner: Joiner, deltas: dict[StateId, Rows]) -> list[NewSlice]:
-        """Run the nodes from the lowest up; each leaves its new rows in ``deltas``."""
-        new: list[NewSlice] = []
-        for node in self.fragment.nodes:
-            rows = joiner.delta(node, deltas, self._runs)
-            for state in node.inputs:
-                if state not in deltas:
-                    continue
-                for key in node.arrangements(state, self.fragment.key):
-                    arranged = joiner.arrange(deltas[state], key)
-                    new.append(self._slice("index", state, key, arranged, arranged.to_table()))
-            if rows is not None:
-                deltas[node.id] = rows
-        return new
+    def _keep_payload(self, entrance: FragmentInput, taken: Taken) -> None:
+        if entrance.columns:
+            self.fresh[entrance.id].append(taken.segment)
+            if entrance.owned:
+                key = self.fragment.key
+                self.new.append(self._slice("rows", entrance.id, key, taken.rows, taken.segment))
 
-    def _payload(self, state: StateId, fresh: list[pa.Table]) -> list[pa.Table]:
-        return [*self._open("rows", state, self.fragment.key), *fresh]
+    def _payload(self, state: StateId) -> list[pa.Table]:
+        return [*self._open("rows", state, self.fragment.key), *self.fresh[state]]
 
     def _runs(self, state: StateId, key: Key) -> list[Rows]:
-        return [Rows.from_table(table, key) for table in self._open("index", state, key)]
+        stored = [Rows.from_table(table, key) for table in self._open("index", state, key)]
+        return [*stored, *self.restored.get((state, key), ())]
 
-    def _open(self, kind: SliceKind, state: StateId, key: Key) -> list[pa.Table]:
+    def _open(self, kind: SliceKind, state: StateId, key: Key) -> Iterator[pa.Table]:
         owner = StateKey(kind, state, key, self.partition)
-        return [self.open_slice(slice_) for slice_ in self.program.slices.get(owner, ())]
+        return (self.open_slice(slice_) for slice_ in self.program.slices.get(owner, ()))
 
     def _slice(self, kind: SliceKind, state: StateId, key: Key, rows: Rows, table: pa.Table) -> NewSlice:
         epoch = self.program.epoch
@@ -140,79 +183,26 @@ class _Step:
         owner = StateKey(kind, state, key, self.partition)
         return NewSlice(Slice(owner, epoch, epoch, 1, table.num_rows, latest), table)
 
-    def _compact(self, new: list[NewSlice]) -> tuple[tuple[NewSlice, ...], tuple[str, ...]]:
-        """Merge what has become too many; a new slice that merges at once is never written by itself."""
-        kept: list[NewSlice] = []
-        replaced: list[str] = []
-        for fresh in new:
-            owner = fresh.slice.owner
-            chosen = choose_merge((*self.program.slices.get(owner, ()), fresh.slice))
-            if not chosen:
-                kept.append(fresh)
-                continue
-            tables = [fresh.table if s is fresh.slice else self.open_slice(s) for s in chosen]
-            merged = self._merge(owner, chosen, tables)
-            replaced += [s.name for s in chosen if s is not fresh.slice]
-            if merged.slice.rows:
-                kept.append(merged)
-        return tuple(kept), tuple(replaced)
+    def _send(self, state: StateId, rows: Rows, name: StateId) -> Iterator[Part]:
+        to = self.program.layout.entrances[state]
+        return send(self.joiner, rows, to, state, self.program.routing, name=name)
 
-    def _merge(self, owner: StateKey, chosen: Sequence[Slice], tables: Sequence[pa.Table]) -> NewSlice:
-        streams = streams_of(owner.state)
-        latest = tuple(max(times) for times in zip(*(s.latest for s in chosen), strict=True))
-        if owner.kind == "rows":
-            table = merge_payload(tables, streams, self.program.purge)
-        else:
-            rows = merge_rows([self._alive(Rows.from_table(t, owner.key)) for t in tables])
-            table = rows.to_table()
-        merged = Slice(
-            owner,
-            min(s.lower for s in chosen),
-            max(s.upper for s in chosen),
-            sum(s.epochs for s in chosen),
-            table.num_rows,
-            latest,
-        )
-        return NewSlice(merged, table)
+    def _all_results(self) -> pa.Table | None:
+        """Results that have waited, if they are released, and then those of this epoch."""
+        root = self.program.layout.root
+        tables = list(self._open("held", root, ())) if self.program.course.releases else []
+        if self.found:
+            tables.append(self._results(self.found))
+        return pa.concat_tables(tables) if tables else None
 
-    def _alive(self, rows: Rows) -> Rows:
-        alive = self.program.purge.alive(rows.times)
-        return rows if alive.all() else rows.take(alive)
-
-    def _results(self, joiner: Joiner, rows: Rows) -> pa.Table:
-        """The outputs of new results, in the order of their latest component."""
-        rows = rows.take(stable_order(rows.latest()))
+    def _results(self, found: list[Rows]) -> pa.Table:
+        """The outputs of results of one plan or of both, in the order of their latest component."""
+        found = [rows.take(stable_order(rows.latest())) for rows in found]
         query = self.program.query
-        columns = [joiner.fetch(rows, o.ref.stream, column_name(o.ref)) for o in query.outputs]
-        return pa.table(columns, schema=query.output_schema)
-
-    def _outgoing(self, joiner: Joiner, rows: Rows) -> tuple[tuple[int, pa.Table], ...]:
-        """Carry the columns that are needed above, hashed by the key of the fragment above."""
-        above = self.program.layout.fragments[self.fragment.parent or 0]
-        entrance = above.by_id[self.fragment.root]
-        key_values = [joiner.key_values(rows, c) for c in above.key]
-        hashes = hash_key(key_values, len(rows))
-        columns: dict[str, object] = {HASH: pa.array(hashes)}
-        columns |= {time_column(s): pa.array(rows.times[s]) for s in entrance.streams}
-        for column in entrance.columns:
-            columns[column] = joiner.fetch(rows, _stream_of(column), column)
-        targets = self.program.routing.targets(hashes)
-        return tuple(split(pa.table(columns), targets))
-
-
-def _together(name: StateId, tables: Sequence[pa.Table]) -> pa.Table:
-    """All that arrived of an input. Arrow's offsets of text and binary have 31 bits."""
-    table = pa.concat_tables(tables)
-    for column in table.column_names:
-        if table.column(column).nbytes >= _LARGEST_COLUMN:
-            raise StreamError(
-                "an epoch must bring at most 2 GiB of a column to one partition",
-                got=f"{table.column(column).nbytes:,} bytes of {column} of {name}",
-                hint=READ_LESS,
-            )
-    return table
-
-
-def _stream_of(column: str) -> str:
-    """The stream of a payload column: the word before ``.`` or ``#``."""
-    return column.replace("#", ".").partition(".")[0]
+        wanted = [(output.ref.stream, column_name(output.ref)) for output in query.outputs]
+        fetched = [self.joiner.fetch_all(rows, wanted) for rows in found]
+        tables = [pa.table(columns, schema=query.output_schema) for columns in fetched]
+        if len(tables) == 1:
+            return tables[0]
+        order = stable_order(np.concatenate([rows.latest() for rows in found]))
+        return pa.concat_tables(tables).take(pa.array(order))

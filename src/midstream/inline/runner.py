@@ -8,8 +8,9 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
-from midstream.engine.encode import make_encoder, project
+from midstream.engine.encode import Part, make_encoder, project
 from midstream.engine.program import InputCount, Program
+from midstream.migration.request import make_request
 from midstream.plan.default import default_plan
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
@@ -17,15 +18,13 @@ from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, OutputFile
+from midstream.state.migration import Strategy
 from midstream.storage.late import late_columns, late_rows
 from midstream.storage.ledger import Ledger
 from midstream.storage.manifests import restore_manifest
 from midstream.storage.memory import MemoryStore
-from midstream.storage.partition import run_partition
+from midstream.storage.partition import move_states, run_partition
 from midstream.storage.store import Store
-
-Message = tuple[int, str, pa.Table]
-"""A target partition, the input that the rows belong to, and the rows."""
 
 
 class InlineSink(Protocol):
@@ -66,10 +65,10 @@ class InlineJoin:
         chosen = parse_plan(plan, query.names) if isinstance(plan, str) else plan
         stored = restore_manifest(self.store)
         if stored is None:
-            coordinator = Coordinator.of(query, settings, chosen or default_plan(query))
+            coordinator = Coordinator(query, settings)
         else:
             coordinator = Coordinator.resume(query, settings, stored)
-        manifest = stored or coordinator.first_manifest("inline")
+        manifest = stored or coordinator.first_manifest("inline", chosen or default_plan(query))
         self.coordinator = coordinator
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
@@ -82,10 +81,17 @@ class InlineJoin:
         """What is committed."""
         return self._ledger.manifest
 
-    def epoch(self, arrivals: Mapping[str, pa.Table]) -> pa.Table:
-        """Run one epoch over new rows by stream, commit it, and return its results."""
+    def migrate(self, plan: str | Plan, strategy: Strategy = "hybrid", *, background: bool = True) -> None:
+        """Move the query onto another plan, from the next epoch on, or once a migration has ended."""
+        self._ledger.ask(make_request(self.query, str(plan), strategy, background=background))
+
+    def epoch(self, arrivals: Mapping[str, pa.Table], *, pace: int | None = None) -> pa.Table:
+        """Run one epoch over new rows by stream, commit it, and return its results.
+
+        ``pace`` is how many epochs' worth of a missing state may be computed in the background.
+        """
         shell = self._shell(arrivals)
-        self.report = self._ledger.epoch(shell)
+        self.report = self._ledger.epoch(shell, pace)
         for name, table in shell.late_rows:
             self.late[name].append(table)
         return pa.concat_tables([self.query.output_schema.empty_table(), *shell.tables])
@@ -113,17 +119,19 @@ class _InlineShell:
 
     def run(self, program: Program) -> Report:
         """Every stage in every partition, one after the other."""
-        messages, report = self._encode()
+        messages, report = self._encode(program)
+        for partition in range(self._coordinator.settings.partitions):
+            messages += move_states(program, partition, self._store)
         for stage in range(program.layout.stages):
-            passed_on: list[Message] = []
+            passed_on: list[Part] = []
             for partition in range(self._coordinator.settings.partitions):
                 here: dict[str, list[pa.Table]] = {}
-                for target, name, table in messages:
-                    if target == partition:
-                        here.setdefault(name, []).append(table)
+                for message in messages:
+                    if message.partition == partition:
+                        here.setdefault(message.input, []).append(message.table)
                 part, outgoing = run_partition(program, stage, partition, here, self._store, self)
                 report += part
-                passed_on += [(o.partition, o.input, o.table) for o in outgoing]
+                passed_on += outgoing
             messages += passed_on
         return report
 
@@ -142,13 +150,13 @@ class _InlineShell:
             if sink is not None:
                 sink.sweep()
 
-    def results(self, epoch: int, partition: int, table: pa.Table | None) -> list[OutputFile]:
+    def results(self, epoch: int, partition: int, fragment: int, table: pa.Table | None) -> list[OutputFile]:
         """Keep results, and let the sink stage them."""
         if table is None:
             return []
         self.tables.append(table)
         sink = self._sinks["results"]
-        return [] if sink is None else [sink.stage(epoch, f"{partition:05d}", table)]
+        return [] if sink is None else [sink.stage(epoch, f"{partition:05d}-{fragment:03d}", table)]
 
     def late(
         self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
@@ -162,15 +170,13 @@ class _InlineShell:
         parts = [late_rows(epoch, name, part, columns[name]) for name, part in rows.items()]
         return [sink.stage(epoch, f"{partition:05d}-{fragment:03d}", pa.concat_tables(parts))]
 
-    def _encode(self) -> tuple[list[Message], Report]:
-        messages: list[Message] = []
+    def _encode(self, program: Program) -> tuple[list[Part], Report]:
+        messages: list[Part] = []
         report = Report()
-        query, layout = self._coordinator.query, self._coordinator.layout
         for stream, table in self._arrivals.items():
-            routing = self._coordinator.settings.routing()
-            encoder = make_encoder(query, layout, stream, routing, whole_rows=True)
+            encoder = make_encoder(program.query, program.layout, stream, program.routing, whole_rows=True)
             source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
             parts, nulls = encoder(source)
-            messages += [(target, stream, part) for target, part in parts]
+            messages += parts
             report += Report(counts={stream: InputCount(null_key=nulls)})
         return messages, report

@@ -1,19 +1,15 @@
 """The layout of a plan: which nodes run where, what each state is searched by, what each row must carry.
 
-Rows meet in an engine partition only if one hash decides where both go. So a node is *placed* by key
-classes that all its inputs have; neighbouring nodes that can be placed by the same classes form a
-**fragment**, which runs as one Spark stage, and between fragments rows are shuffled again.
-
-A node whose inputs have no class in common (a cross join, or an m-way node over a chain of keys) is
-placed *nowhere in particular*: all its rows go to one engine partition, where its states are searched by
-whatever classes the probing rows share with them.
+Nodes that are placed by the same key classes form a **fragment**, which runs as one Spark stage; between
+fragments rows are shuffled again. ``plan/placing.py`` lays plans out; this is what comes of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from midstream.plan.tree import Plan
 from midstream.query.query import Query
@@ -23,7 +19,16 @@ Key = tuple[int, ...]
 """Ids of key classes whose values are hashed together; empty where nothing is shared."""
 
 StateId = str
-"""The streams of a state's tuples in the query's order, joined by commas: ``orders,payments``."""
+"""The streams of a state's tuples in the query's order, joined by commas: ``orders,payments``.
+
+A state that a migration had to begin anew has its number as well: ``orders,payments@3``.
+"""
+
+Bounds = tuple[tuple[str, int], ...]
+"""Streams with an epoch each: rows whose component of every stream among them arrived before its epoch."""
+
+Side = Literal["both", "old", "new"]
+"""Which plan of a migration a node belongs to; outside of one, all nodes belong to both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +42,32 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class Restriction:
+    """Only rows that lie within one of the bounds are made."""
+
+    bounds: tuple[Bounds, ...]
+    early: bool
+    """Whether rows are dropped as soon as nothing that they become can lie within; else only at the end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """An m-way join: for each input, the order in which its new rows probe the others."""
 
     id: StateId
     inputs: tuple[StateId, ...]
     probes: tuple[tuple[Probe, ...], ...]
+    restriction: Restriction | None = None
+    side: Side = "both"
+
+    def renamed(self, names: Mapping[StateId, StateId]) -> Node:
+        """The node with other ids for some of its states."""
+        probes = tuple(
+            tuple(replace(probe, input=names.get(probe.input, probe.input)) for probe in order)
+            for order in self.probes
+        )
+        inputs = tuple(names.get(state, state) for state in self.inputs)
+        return replace(self, id=names.get(self.id, self.id), inputs=inputs, probes=probes)
 
     def arrangements(self, state: StateId, key: Key) -> tuple[Key, ...]:
         """The keys by which an input's state is searched; placed nodes search by their own key."""
@@ -54,14 +79,19 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class FragmentInput:
-    """What enters a fragment: a stream, or the rows that the fragment below has joined."""
+    """What enters a fragment: a stream, or the rows that a fragment below has joined."""
 
     id: StateId
     streams: tuple[str, ...]
     columns: tuple[str, ...]
-    """Names of the payload columns that this fragment or one above it needs (see :func:`column_name`)."""
-    fragment: int | None
-    """The fragment that produces it; None for a stream."""
+    """Names of the payload columns that may be needed from here on (see :func:`column_name`)."""
+    owned: bool = True
+    """Whether this fragment keeps what enters; one of an earlier stage may keep the same rows already."""
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether rows enter here for the first time."""
+        return len(self.streams) == 1
 
 
 @dataclass(frozen=True)
@@ -73,17 +103,28 @@ class Fragment:
     stage: int
     inputs: tuple[FragmentInput, ...]
     nodes: tuple[Node, ...]
-    parent: int | None
-
-    @property
-    def root(self) -> StateId:
-        """The state id of what the fragment produces."""
-        return self.nodes[-1].id
+    copies: tuple[tuple[StateId, StateId], ...] = ()
+    """States that get the same new rows as another: (the other, the copy)."""
 
     @cached_property
     def by_id(self) -> dict[StateId, FragmentInput]:
         """The inputs by their ids."""
         return {one.id: one for one in self.inputs}
+
+    def renamed(self, names: Mapping[StateId, StateId]) -> Fragment:
+        """The fragment with other ids for some of its states."""
+        inputs = tuple(replace(one, id=names.get(one.id, one.id)) for one in self.inputs)
+        return replace(self, inputs=inputs, nodes=tuple(node.renamed(names) for node in self.nodes))
+
+    @cached_property
+    def arrangements(self) -> dict[StateId, tuple[Key, ...]]:
+        """By which keys each state of the fragment is searched."""
+        found: dict[StateId, tuple[Key, ...]] = {}
+        for node in self.nodes:
+            for state in node.inputs:
+                keys = (*found.get(state, ()), *node.arrangements(state, self.key))
+                found[state] = tuple(dict.fromkeys(keys))
+        return found
 
 
 @dataclass(frozen=True)
@@ -98,9 +139,30 @@ class Layout:
         """How many Spark stages run after the sources are read."""
         return 1 + max(fragment.stage for fragment in self.fragments)
 
-    def fragment_of_stream(self, stream: str) -> Fragment:
-        """The fragment that a stream enters."""
-        return next(f for f in self.fragments for one in f.inputs if one.id == stream)
+    @cached_property
+    def root(self) -> StateId:
+        """What the results are called; no state holds them."""
+        return max((node.id for f in self.fragments for node in f.nodes), key=lambda s: len(streams_of(s)))
+
+    @cached_property
+    def entrances(self) -> dict[StateId, Fragment]:
+        """Which fragment takes in what enters one; the first, if several do."""
+        return {one.id: f for f in reversed(self.fragments) for one in f.inputs}
+
+    @cached_property
+    def states(self) -> frozenset[StateId]:
+        """All states."""
+        return frozenset(s for f in self.fragments for s in (*f.arrangements, *f.by_id))
+
+    def renamed(self, names: Mapping[StateId, StateId]) -> Layout:
+        """The layout with other ids for some of its states."""
+        return replace(self, fragments=tuple(fragment.renamed(names) for fragment in self.fragments))
+
+    @cached_property
+    def counted(self) -> frozenset[StateId]:
+        """The entrances at which rows of streams are counted, one for each stream: where they are kept."""
+        first = {streams_of(state): state for state in reversed(self.entrances)}
+        return frozenset(state for streams, state in first.items() if len(streams) == 1)
 
 
 def column_name(ref: ColumnRef) -> str:
@@ -113,134 +175,33 @@ def key_column(stream: str, key_class: int) -> str:
     return f"{stream}#k{key_class}"
 
 
+def epoch_column(stream: str) -> str:
+    """The payload column, in combined rows, of the epoch in which a component arrived."""
+    return f"{stream}#epoch"
+
+
 def state_id(query: Query, streams: Iterable[str]) -> StateId:
     """The id of the state whose tuples have rows of ``streams``."""
     members = set(streams)
     return ",".join(name for name in query.names if name in members)
 
 
+def begun_anew(state: StateId, number: int) -> StateId:
+    """The id that a state has which migration ``number`` begins anew."""
+    return f"{plain(state)}@{number}"
+
+
 def streams_of(state: StateId) -> tuple[str, ...]:
     """The streams of a state."""
-    return tuple(state.split(","))
+    return tuple(state.partition("@")[0].split(","))
+
+
+def plain(state: StateId) -> StateId:
+    """The streams of a state as people write them, without the number of a migration."""
+    return ",".join(streams_of(state))
 
 
 def representative(query: Query, streams: Iterable[str], key_class: int) -> str:
     """The stream whose column stands for the class in rows of ``streams``: the first that has one."""
     members = set(streams) & query.classes[key_class].streams
     return next(name for name in query.names if name in members)
-
-
-def lay_out(query: Query, plan: Plan) -> Layout:
-    """Group the nodes of a plan into fragments and find out what each of them needs."""
-    groups = _group(query, plan)
-    fragments: list[Fragment] = []
-    for number, group in enumerate(groups):
-        parent = next((i for i, other in enumerate(groups) if group.below is other), None)
-        below = [i for i, other in enumerate(groups) if other.below is group]
-        stage = 1 + max((fragments[i].stage for i in below), default=-1)
-        nodes = tuple(_node(query, node, group.key) for node in group.nodes)
-        inputs = _inputs(query, group, groups)
-        fragments.append(Fragment(number, group.key, stage, inputs, nodes, parent))
-    return Layout(plan, tuple(fragments))
-
-
-class _Group:
-    """A fragment in the making; ``below`` is the group that takes what this one produces."""
-
-    def __init__(self, key: frozenset[int], below: _Group | None) -> None:
-        self.classes = key
-        self.below = below
-        self.nodes: list[Plan] = []
-
-    @property
-    def key(self) -> Key:
-        return tuple(sorted(self.classes))
-
-
-def _group(query: Query, plan: Plan) -> list[_Group]:
-    """Walk down from the root; a child joins its parent's group while a shared key remains."""
-    ordered: list[_Group] = []
-
-    def visit(node: Plan, parent: _Group | None) -> None:
-        spanning = frozenset.intersection(*(query.classes_of(c.streams) for c in node.inputs))
-        shared = parent.classes & spanning if parent else frozenset()
-        alike = parent is not None and (bool(shared) or not (parent.classes or spanning))
-        group = parent if parent is not None and alike else _Group(spanning, parent)
-        if alike:
-            group.classes = shared
-        for child in node.inputs:
-            if child.inputs:
-                visit(child, group)
-        group.nodes.append(node)
-        if not alike:
-            ordered.append(group)
-
-    visit(plan, None)
-    return ordered
-
-
-def _node(query: Query, node: Plan, key: Key) -> Node:
-    here = [
-        i
-        for i, residual in enumerate(query.residuals)
-        if residual.streams <= node.streams
-        and not any(residual.streams <= child.streams for child in node.inputs)
-    ]
-    return Node(
-        state_id(query, node.streams),
-        tuple(state_id(query, child.streams) for child in node.inputs),
-        tuple(_probes(query, node, head, key, here) for head in node.inputs),
-    )
-
-
-def _probes(query: Query, node: Plan, head: Plan, key: Key, residuals: list[int]) -> tuple[Probe, ...]:
-    """Extend the head's rows by the input that shares most with them, until all inputs are there."""
-    seen = head.streams
-    waiting = [child for child in node.inputs if child is not head]
-    open_residuals = list(residuals)
-    probes: list[Probe] = []
-    while waiting:
-        shared = [query.classes_of(seen) & query.classes_of(child.streams) for child in waiting]
-        best = max(range(len(waiting)), key=lambda i: (len(shared[i]), -i))
-        child, common = waiting.pop(best), shared[best]
-        search = key or tuple(sorted(common))
-        exact = len(search) == 1 and query.classes[search[0]].exact_hash
-        seen = seen | child.streams
-        ready = tuple(i for i in open_residuals if query.residuals[i].streams <= seen)
-        open_residuals = [i for i in open_residuals if i not in ready]
-        verify = tuple(sorted(common - set(search))) if exact else tuple(sorted(common))
-        probes.append(Probe(state_id(query, child.streams), search, verify, ready))
-    return tuple(probes)
-
-
-def _inputs(query: Query, group: _Group, groups: list[_Group]) -> tuple[FragmentInput, ...]:
-    members = {id(node) for node in group.nodes}
-    children = [c for node in group.nodes for c in node.inputs if id(c) not in members]
-    found = []
-    for child in children:
-        producer = next((i for i, g in enumerate(groups) if child.inputs and g.nodes[-1] is child), None)
-        streams = tuple(name for name in query.names if name in child.streams)
-        columns = _needed(query, streams, group)
-        found.append(FragmentInput(state_id(query, streams), streams, columns, producer))
-    return tuple(found)
-
-
-def _needed(query: Query, streams: tuple[str, ...], group: _Group) -> tuple[str, ...]:
-    """Payload columns that rows of ``streams`` must carry into ``group`` for it and all above it."""
-    refs = {output.ref for output in query.outputs}
-    classes: set[int] = set()
-    above: _Group | None = group
-    while above is not None:
-        for plan in above.nodes:
-            node = _node(query, plan, above.key)
-            for probe in (p for probes in node.probes for p in probes):
-                refs.update(r for i in probe.residuals for r in query.residuals[i].columns)
-                classes.update(probe.verify if above.key else (*probe.verify, *probe.key))
-        above = above.below
-        if above is not None:
-            classes.update(above.key)
-    keys = {
-        key_column(representative(query, streams, c), c)
-        for c in classes & query.classes_of(frozenset(streams))
-    }
-    return tuple(sorted(keys | {column_name(ref) for ref in refs if ref.stream in streams}))

@@ -6,13 +6,17 @@ driver, or the same epoch run again, decides the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from midstream.engine.program import Program
+from midstream.engine.program import Course, Program
+from midstream.engine.sending import WAITING
 from midstream.errors import CheckpointError, PlanError
-from midstream.plan.layout import Layout, lay_out, streams_of
+from midstream.migration.course import after_epoch, layout_of, plan_epoch
+from midstream.migration.request import Request
+from midstream.plan.layout import Layout, streams_of
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings, describe, must_agree
@@ -35,19 +39,15 @@ class Coordinator:
 
     query: Query
     settings: Settings
-    layout: Layout
-
-    @classmethod
-    def of(cls, query: Query, settings: Settings, plan: Plan) -> Coordinator:
-        """The coordinator of a query that runs ``plan``."""
-        return cls(query, settings, lay_out(query, plan))
 
     @classmethod
     def resume(cls, query: Query, settings: Settings, manifest: Manifest) -> Coordinator:
         """The coordinator that goes on from a manifest, if its state was made for this query."""
         must_agree(manifest.query, query, settings)
         try:
-            plan = parse_plan(manifest.plan, query.names)
+            parse_plan(manifest.plan, query.names)
+            if manifest.migration is not None:
+                parse_plan(manifest.migration.plan, query.names)
         except PlanError as error:
             raise CheckpointError("a manifest must have a plan of its streams", got=error.got) from None
         if set(manifest.streams) != set(query.names):
@@ -57,46 +57,62 @@ class Coordinator:
             known = set(streams) <= set(query.names) and 0 <= owner.partition < settings.partitions
             if not known or len(slice_.latest) != len(streams):
                 raise CheckpointError("a slice must belong to a state of the query", got=owner)
-        return cls.of(query, settings, plan)
+        return cls(query, settings)
 
-    def first_manifest(self, query_id: str) -> Manifest:
+    def first_manifest(self, query_id: str, plan: Plan) -> Manifest:
         """What holds before the first epoch."""
         return Manifest(
             id=query_id,
             epoch=-1,
             source="",
             query=describe(self.query, self.settings),
-            plan=str(self.layout.plan),
+            plan=str(plan),
+            first_plan=str(plan),
             streams={name: StreamMark() for name in self.query.names},
         )
 
-    def program(self, manifest: Manifest) -> Program:
-        """The program of the epoch after ``manifest``; slices of which nothing is alive are not in it."""
+    def layout(self, manifest: Manifest) -> Layout:
+        """The layout of the plan that a manifest names."""
+        return layout_of(self.query, manifest.plan, manifest.states)
+
+    def program(self, manifest: Manifest, request: Request | None = None, pace: int | None = None) -> Program:
+        """The program of the epoch after ``manifest``; slices of which nothing is alive are not in it.
+
+        A ``request`` for another plan is heeded unless a migration is under way. ``pace`` is how many epochs'
+        worth of a state may be computed in the background; None for all that is missing of it.
+        """
         watermarks = {name: mark.watermark for name, mark in manifest.streams.items()}
+        purge = Purge(self.query.windows, watermarks)
         slices: dict[StateKey, tuple[Slice, ...]] = {}
-        for slice_ in _alive(manifest, Purge(self.query.windows, watermarks)):
+        for slice_ in _alive(manifest, purge):
             slices[slice_.owner] = (*slices.get(slice_.owner, ()), slice_)
         return Program(
             manifest.epoch + 1,
             self.query,
-            self.layout,
             self.settings.routing(),
             watermarks,
+            plan_epoch(self.query, manifest, purge, request, pace),
             slices,
         )
 
     def commit(self, manifest: Manifest, program: Program, report: Report) -> Manifest:
         """The manifest of the program's epoch, given what all its partitions report."""
+        course = program.course
         before = [slice_ for owned in program.slices.values() for slice_ in owned]
-        merged = set(report.merged)
-        slices = (*(s for s in before if s.name not in merged), *report.slices)
+        # By owner as well: two states that get the same rows have slices of the same name.
+        merged = {(s.owner, s.name) for s in report.merged}
+        kept = (s for s in before if (s.owner, s.name) not in merged)
+        slices = _still_used(course, (*kept, *report.slices))
         used = {slice_.name for slice_ in slices}
         gone = dict.fromkeys(s.name for s in manifest.slices if s.name not in used)
         retired = [r for r in manifest.retired if r.epoch > program.epoch - RETIRED_KEPT]
-        return replace(
+        after = replace(
             manifest,
             epoch=program.epoch,
-            plan=str(program.layout.plan),
+            plan=course.plan,
+            states=dict(course.states),
+            ended=course.ended,
+            migrations=manifest.migrations + course.begins,
             streams=advance_marks(self.query, manifest.streams, report.counts, self.settings.idle_timeout),
             slices=tuple(sorted(slices, key=lambda s: (s.owner, s.lower))),
             retired=(*retired, *(Retired(name, program.epoch) for name in gone)),
@@ -104,6 +120,7 @@ class Coordinator:
             results=manifest.results + report.results,
             previous=digest_of(manifest),
         )
+        return replace(after, migration=after_epoch(self.query, course, after))
 
 
 def expendable(before: Manifest, after: Manifest) -> list[str]:
@@ -119,5 +136,22 @@ def _alive(manifest: Manifest, purge: Purge) -> list[Slice]:
     return [
         slice_
         for slice_ in manifest.slices
-        if not purge.is_dead(streams_of(slice_.owner.state), slice_.latest)
+        # Results that wait are results, however old.
+        if slice_.owner.kind == "held" or not purge.is_dead(streams_of(slice_.owner.state), slice_.latest)
     ]
+
+
+def _still_used(course: Course, slices: Iterable[Slice]) -> list[Slice]:
+    """The slices of states that are still somebody's; what has waited for its state to be whole joins it."""
+    waiting = {f"{rebuilt}{WAITING}" for rebuilt in (course.migration.computed if course.migration else ())}
+    done = f"{course.finishes}{WAITING}"
+    found = []
+    for slice_ in slices:
+        owner = slice_.owner
+        if owner.state == done:
+            found.append(replace(slice_, owner=replace(owner, state=course.finishes)))
+        elif owner.kind == "held":
+            found += [slice_] if course.holds else []
+        elif owner.state in course.layout.states or owner.state in waiting:
+            found.append(slice_)
+    return found

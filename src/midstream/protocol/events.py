@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from midstream.plan.layout import plain
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 
@@ -17,7 +19,29 @@ def events_of(query: Query, before: Manifest, after: Manifest) -> list[Event]:
         was, now = _standing(query, before, name), _standing(query, after, name)
         if was != now:
             found.append({"type": now, "stream": name, "message": _MESSAGES[now].format(name=name)})
-    return found
+    return [*found, *_migration_events(before, after)]
+
+
+def _migration_events(before: Manifest, after: Manifest) -> Iterator[Event]:
+    migration = after.migration or after.ended
+    if migration is None:
+        return
+    about = {"migration": migration.number, "from": migration.old_plan, "to": migration.plan}
+    if after.migrations > before.migrations:
+        text = f"migration {migration.number} begins: from {migration.old_plan!r} to {migration.plan!r} by "
+        yield {"type": "migration begins", **about, "message": text + migration.strategy}
+    for state in sorted(_lacking(before) - _lacking(after)) if after.migration else ():
+        text = f"migration {migration.number}: the new plan has all of {{{plain(state)}}} now"
+        yield {"type": "state complete", **about, "state": plain(state), "message": text}
+    if after.ended is not None:
+        epochs = after.epoch - migration.start
+        text = f"migration {migration.number} has ended after {epochs} epochs: the plan is {migration.plan!r}"
+        yield {"type": "migration ends", **about, "message": text}
+
+
+def _lacking(manifest: Manifest) -> set[str]:
+    tables = manifest.migration.tables if manifest.migration else {}
+    return {entry.scope for entries in tables.values() for entry in entries}
 
 
 _MESSAGES = {

@@ -8,6 +8,7 @@ import msgspec
 
 from midstream.engine.node import WorkDone
 from midstream.engine.program import InputCount
+from midstream.plan.layout import Side
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
 
@@ -16,17 +17,21 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The facts of one engine partition, or of several added up."""
 
     slices: tuple[Slice, ...] = ()
-    merged: tuple[str, ...] = ()
+    merged: tuple[Slice, ...] = ()
+    """Slices that new ones replace."""
     outputs: tuple[OutputFile, ...] = ()
     counts: dict[str, InputCount] = msgspec.field(default_factory=dict)
     results: int = 0
     work: WorkDone = WorkDone()
+    work_by_plan: dict[Side, WorkDone] = msgspec.field(default_factory=dict)
+    """The work of nodes that only the old or only the new plan of a migration has, or both have."""
     millis: dict[str, float] = msgspec.field(default_factory=dict)
     """How long the parts took; of several partitions, the longest."""
 
     def __add__(self, other: Report) -> Report:
         names = dict.fromkeys([*self.counts, *other.counts])
         none = InputCount()
+        sides = dict.fromkeys([*self.work_by_plan, *other.work_by_plan])
         parts = dict.fromkeys([*self.millis, *other.millis])
         return Report(
             (*self.slices, *other.slices),
@@ -35,6 +40,7 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             {n: self.counts.get(n, none) + other.counts.get(n, none) for n in names},
             self.results + other.results,
             self.work + other.work,
+            {s: self.work_by_plan.get(s, WorkDone()) + other.work_by_plan.get(s, WorkDone()) for s in sides},
             {n: max(self.millis.get(n, 0.0), other.millis.get(n, 0.0)) for n in parts},
         )
 

@@ -30,7 +30,7 @@ from midstream.query.query import Query
 from midstream.query.stream import Stream
 from midstream.spark.messages import Addressed, encoded
 from midstream.spark.pieces import Piece, row_groups, share_out
-from midstream.spark.sources import RowSources, Sources, query_id
+from midstream.spark.sources import Encoders, RowSources, Sources, query_id
 
 # Options of a source that say which files to read, and nothing of how.
 _HARMLESS = frozenset(
@@ -60,23 +60,23 @@ class ColumnarSources:
 
     query: Query
     frames: Mapping[str, DataFrame]
-    encoders: Mapping[str, Encoder]
 
     def stream(self) -> DataFrame:
         """A query that is never run: Spark needs it to find new files and to keep count of them."""
         empty = (frame.select(F.lit(0).alias("nothing")) for frame in self.frames.values())
         return reduce(DataFrame.union, empty)
 
-    def messages(self, batch: DataFrame) -> RDD[Addressed]:
+    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[Addressed]:
         """The messages of the running micro-batch, read by tasks if all its files are as they must be."""
         context = batch.sparkSession.sparkContext
         leaves = self._leaves(query_id(batch))
-        pieces = self._pieces(leaves)
+        schemas = self._schemas(encoders)
+        pieces = self._pieces(leaves, schemas)
         if pieces is None:
-            return self._by_spark(batch.sparkSession, leaves)
+            return self._by_spark(batch.sparkSession, leaves, encoders)
         most = math.ceil(sum(piece.bytes for piece in pieces) / _BYTES_OF_A_TASK)
         tasks = max(1, min(len(pieces), max(most, context.defaultParallelism)))
-        read = _read_task(self.encoders, self._schemas(), share_out(pieces, tasks))
+        read = _read_task(encoders, schemas, share_out(pieces, tasks))
         return _numbers(context, tasks).mapPartitionsWithIndex(read)
 
     def _leaves(self, running_query: str) -> dict[str, Any]:
@@ -94,9 +94,9 @@ class ColumnarSources:
             if kind == "LogicalRelation"
         }
 
-    def _pieces(self, leaves: Mapping[str, Any]) -> list[Piece] | None:
+    def _pieces(self, leaves: Mapping[str, Any], schemas: Mapping[str, pa.Schema]) -> list[Piece] | None:
         pieces: list[Piece] = []
-        for name, schema in self._schemas().items():
+        for name, schema in schemas.items():
             if name not in leaves:
                 continue
             relation = leaves[name].relation()
@@ -109,29 +109,31 @@ class ColumnarSources:
                 pieces += found
         return pieces
 
-    def _schemas(self) -> dict[str, pa.Schema]:
+    def _schemas(self, encoders: Encoders) -> dict[str, pa.Schema]:
         """The columns that are read of each stream."""
         return {
             name: pa.schema(
                 [self.query.by_name[name].schema.field(c) for c in dict.fromkeys(_top_columns(encoder))]
             )
-            for name, encoder in self.encoders.items()
+            for name, encoder in encoders.items()
         }
 
-    def _by_spark(self, session: SparkSession, leaves: Mapping[str, Any]) -> RDD[Addressed]:
+    def _by_spark(
+        self, session: SparkSession, leaves: Mapping[str, Any], encoders: Encoders
+    ) -> RDD[Addressed]:
         """The same files as Spark itself reads them."""
         read = session._jsparkSession.baseRelationToDataFrame
         frames = {name: DataFrame(read(leaf.relation()), session) for name, leaf in leaves.items()}
-        sources = RowSources(self.query, frames, self.encoders)
-        return sources.messages(sources.stream())
+        sources = RowSources(self.query, frames, encoders)
+        return sources.messages(sources.stream(), encoders)
 
 
-def sources_of(query: Query, frames: Mapping[str, DataFrame], encoders: Mapping[str, Encoder]) -> Sources:
+def sources_of(query: Query, frames: Mapping[str, DataFrame], encoders: Encoders) -> Sources:
     """How the streams of a query are read: by the tasks themselves if they can read all of them."""
     for name, frame in frames.items():
         if not (_is_plain_parquet(frame) and _is_read_alike(query.by_name[name], encoders[name])):
             return RowSources(query, frames, encoders)
-    return ColumnarSources(query, frames, encoders)
+    return ColumnarSources(query, frames)
 
 
 @cache
@@ -141,7 +143,7 @@ def _numbers(context: SparkContext, tasks: int) -> RDD[int]:
 
 
 def _read_task(
-    encoders: Mapping[str, Encoder], schemas: Mapping[str, pa.Schema], shares: Sequence[Sequence[Piece]]
+    encoders: Encoders, schemas: Mapping[str, pa.Schema], shares: Sequence[Sequence[Piece]]
 ) -> Callable[[int, Iterable[int]], Iterator[Addressed]]:
     """The function that reads a task's share of the files and turns it into messages."""
 

@@ -15,16 +15,19 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame
 
+from midstream.engine.encode import make_encoders
 from midstream.engine.program import Program
-from midstream.errors import CheckpointError, InternalError, MidstreamError, error_from
+from midstream.errors import CheckpointError, InternalError, MidstreamError, OptionError, error_from
+from midstream.migration.request import make_request
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.events import events_of
 from midstream.protocol.report import Report, add_reports
 from midstream.spark.messages import ERROR, REPORT
+from midstream.spark.pace import Pace
 from midstream.spark.progress import describe_epoch
 from midstream.spark.sinks import Sink
 from midstream.spark.sources import Sources, query_id
-from midstream.spark.tasks import stage_task
+from midstream.spark.tasks import move_task, stage_task
 from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.lease import Lease
 from midstream.storage.ledger import Ledger
@@ -35,10 +38,22 @@ PROGRESS_KEPT = 100
 _log = logging.getLogger("midstream")
 
 
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a query migrates if nobody says otherwise."""
+
+    strategy: str
+    background: str
+    interval: float | None
+    """Milliseconds between triggers, if there is such an interval."""
+
+
 class Driver:
     """Runs the epochs of one query."""
 
-    def __init__(self, ledger: Ledger, sink: Sink, writer: ParquetWriter, lease: Lease) -> None:
+    def __init__(
+        self, ledger: Ledger, sink: Sink, writer: ParquetWriter, lease: Lease, manner: Manner
+    ) -> None:
         self.sources: Sources | None = None
         self.ledger = ledger
         self.lease = lease
@@ -47,6 +62,8 @@ class Driver:
         self.identity: dict[str, str | None] = {}
         self._sink = sink
         self._writer = writer
+        self._manner = manner
+        self._pace = Pace(manner.interval)
 
     @property
     def coordinator(self) -> Coordinator:
@@ -66,6 +83,14 @@ class Driver:
     def recover(self) -> None:
         """On start: finish what the last run left half done."""
         self.ledger.recover(self._shell(None))
+
+    def migrate(self, plan: str, strategy: str | None, background: str | None) -> None:
+        """Ask for another plan; what is not said is as the options say."""
+        background = background or self._manner.background
+        if background not in ("auto", "off"):
+            raise OptionError("background must be one of auto, off", got=repr(background))
+        query, strategy = self.coordinator.query, strategy or self._manner.strategy
+        self.ledger.ask(make_request(query, plan, strategy, background=background == "auto"))
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """One micro-batch; what goes wrong is kept, because Spark passes on only its text."""
@@ -89,10 +114,12 @@ class Driver:
                 got=batch_id,
                 hint="the folder 'spark' of the checkpoint does not belong to its manifests; restore both",
             )
-        report = self.ledger.epoch(shell)
+        report = self.ledger.epoch(shell, self._pace.next(before.migration))
+        self._pace.learn(before.migration, self.manifest.migration, self.ledger.millis["total"])
         events = events_of(self.coordinator.query, before, self.manifest)
         for event in events:
-            _log.warning("batch %d: %s", batch_id, event["message"])
+            level = logging.INFO if "migration" in event else logging.WARNING
+            _log.log(level, "batch %d: %s", batch_id, event["message"])
         now = datetime.now(UTC)
         self.progress.append(
             describe_epoch(self.identity, self.manifest, report, events, self.ledger.millis, now)
@@ -117,10 +144,18 @@ class _SparkShell:
         """One Spark job: a shuffle and a stage for each level of the layout."""
         if self.sources is None:
             raise InternalError("an epoch must have sources", got="none")
-        messages = self.sources.messages(self._rows())
+        context = self._rows().sparkSession.sparkContext
+        encoders = make_encoders(
+            program.query, program.layout, program.routing, whole_rows=self.writer.late_table is not None
+        )
+        messages = self.sources.messages(self._rows(), encoders)
+        partitions = self.coordinator.settings.partitions
+        if program.course.moves:
+            every = context.parallelize(range(partitions), partitions)
+            messages = messages.union(every.mapPartitionsWithIndex(move_task(program, self.store)))
         for stage in range(program.layout.stages):
             task = stage_task(program, stage, self.store, self.writer)
-            shuffled = messages.partitionBy(self.coordinator.settings.partitions, _itself)
+            shuffled = messages.partitionBy(partitions, _itself)
             messages = shuffled.mapPartitionsWithIndex(task)
         reports = messages.values().collect()
         for message in reports:

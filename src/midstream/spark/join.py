@@ -12,7 +12,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from midstream.errors import QueryError
 from midstream.plan.default import default_plan
 from midstream.plan.explain import explain
-from midstream.plan.layout import lay_out
+from midstream.plan.placing import lay_out
 from midstream.plan.tree import parse_plan
 from midstream.query.build import build_query
 from midstream.query.query import Query

@@ -16,16 +16,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from midstream.engine.encode import make_encoder
+from midstream.engine.encode import make_encoders
 from midstream.engine.rows import MAX_PARTITIONS
-from midstream.errors import CheckpointError, OptionError
+from midstream.errors import CheckpointError, OptionError, QueryError
 from midstream.plan.default import default_plan
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.settings import Settings, read_description
 from midstream.query.query import Query
 from midstream.spark.columnar import sources_of
-from midstream.spark.driver import Driver
+from midstream.spark.driver import Driver, Manner
 from midstream.spark.options import Options
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.sinks import ForeachBatchSink, MemorySink, ParquetSink, Sink, show_batch
@@ -37,6 +37,7 @@ from midstream.storage.manifests import restore_manifest
 from midstream.storage.output import OutputTable, ParquetWriter
 from midstream.storage.remote import is_remote, store_at
 from midstream.storage.store import Store
+from midstream.values import duration
 
 Trigger = dict[str, Any]
 SinkChoice = str | Callable[[DataFrame, int], None]
@@ -81,7 +82,10 @@ def launch(
         late = OutputTable("late", late_path, manifest.id[:8]) if late_path else None
         writer = ParquetWriter(target.table, late, query.output_schema, late_columns(query))
         ledger = Ledger(store, coordinator, manifest, run=run, fence=lease.check)
-        driver = Driver(ledger, target, writer, lease)
+        manner = Manner(
+            options.text("strategy") or "hybrid", options.text("background") or "auto", _interval(trigger)
+        )
+        driver = Driver(ledger, target, writer, lease, manner)
         driver.recover()
         running = _start(spark, driver, frames, _half_of_spark(checkpoint), trigger, name)
     except BaseException:
@@ -89,6 +93,14 @@ def launch(
         raise
     lease.keep(lambda: running.isActive)
     return JoinStreamingQuery(running, driver)
+
+
+def _interval(trigger: Trigger) -> float | None:
+    """Milliseconds between triggers; None if one follows the other."""
+    try:
+        return duration(trigger["processingTime"], "processingTime") / 1000
+    except (KeyError, QueryError):
+        return None  # Spark may know a form that we do not
 
 
 def _half_of_spark(checkpoint: str) -> str:
@@ -112,15 +124,11 @@ def _start(
 ) -> StreamingQuery:
     """Hand Spark the sources, and the driver to call with each micro-batch of them."""
     _use_this_python(spark)
-    coordinator = driver.coordinator
-    routing = coordinator.settings.routing()
-    encoders = {
-        name: make_encoder(
-            coordinator.query, coordinator.layout, name, routing, whole_rows=driver.keeps_late_rows
-        )
-        for name in frames
-    }
-    driver.sources = sources_of(coordinator.query, frames, encoders)
+    program = driver.coordinator.program(driver.manifest)
+    encoders = make_encoders(
+        program.query, program.layout, program.routing, whole_rows=driver.keeps_late_rows
+    )
+    driver.sources = sources_of(program.query, frames, encoders)
     start = driver.sources.stream().writeStream.foreachBatch(driver)
     start = start.option("checkpointLocation", checkpoint)
     start = start.trigger(**trigger) if trigger else start
@@ -157,14 +165,14 @@ def _open(spark: SparkSession, query: Query, store: Store, options: Options) -> 
         if groups < partitions:
             got = f"{groups} and {partitions}"
             raise OptionError("groups must be at least as many as partitions", got=got)
-        coordinator = Coordinator.of(query, settings, plan)
-        return coordinator, coordinator.first_manifest(uuid.uuid4().hex)
+        coordinator = Coordinator(query, settings)
+        return coordinator, coordinator.first_manifest(uuid.uuid4().hex, plan)
     coordinator = Coordinator.resume(query, settings, stored)
-    if text and str(plan) != stored.plan:
+    if text and str(plan) not in (stored.plan, stored.first_plan):
         raise OptionError(
-            f"the plan of a checkpoint must stay as it is: {stored.plan}",
+            f"the plan of a checkpoint must be the one it began with, or has now: {stored.plan}",
             got=text,
-            hint="leave the option out to go on with it",
+            hint="leave the option out to go on with it, and then change it with query.migrate(plan)",
         )
     # An epoch whose manifest was damaged runs again; Spark must not think that it is done.
     for name in (f"{stored.epoch + 1}", f".{stored.epoch + 1}.crc"):

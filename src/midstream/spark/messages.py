@@ -6,12 +6,12 @@ epoch, and several copies of each blob on its way through the JVM.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from midstream.engine.encode import Encoder
+from midstream.engine.encode import Encoder, Part
 from midstream.plan.layout import StateId
 
 REPORT = "#report"
@@ -40,10 +40,15 @@ def encoded(encoder: Encoder, table: pa.Table, origin: int) -> Iterator[Addresse
     """The messages that the rows of a source become."""
     parts, null_keys = encoder(table)
     if null_keys and not parts:
-        parts = [(0, encoder.empty(table))]
-    for partition, part in parts:
-        for blob in pack(part):
-            yield partition, Message(origin, encoder.stream, null_keys, blob)
+        parts = [encoder.empty(table)]
+    yield from addressed(parts, origin, null_keys)
+
+
+def addressed(parts: Iterable[Part], origin: int, null_keys: int = 0) -> Iterator[Addressed]:
+    """Rows on their way as messages; the first also says how many rows were left behind."""
+    for part in parts:
+        for blob in pack(part.table):
+            yield part.partition, Message(origin, part.input, null_keys, blob)
             null_keys = 0
 
 

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from midstream.engine.rows import MAX_PARTITIONS
 from midstream.errors import OptionError, QueryError
+from midstream.migration.request import STRATEGIES
 from midstream.protocol.settings import MAX_GROUPS
 from midstream.storage.remote import PROTOCOLS, is_remote
 from midstream.values import Micros, duration
@@ -211,7 +212,22 @@ OPTIONS: tuple[Option, ...] = (
         "yes",
     ),
     Option("adapt", "off", "Whether the query changes its plan by itself.", _only_off("adapt", "adapt")),
-    Option("strategy", "none", "How a change of plan is carried out.", _not_yet("strategy", "change plans")),
+    Option(
+        "strategy",
+        "hybrid",
+        "How `query.migrate` changes the plan if it does not say: `moving_state`, `parallel_track` or "
+        "`hybrid`.",
+        _choice("strategy", *STRATEGIES),
+        "yes",
+    ),
+    Option(
+        "background",
+        "auto",
+        "Whether `hybrid` computes the states that the new plan lacks, in the time that batches leave over: "
+        "`auto`, or `off` to wait until a window has passed.",
+        _choice("background", "auto", "off"),
+        "yes",
+    ),
     Option("stateMemory", "none", "Budget of state in memory.", _not_yet("stateMemory", "limit memory")),
     Option("spill", "none", "Which state leaves memory first.", _not_yet("spill", "spill state")),
     Option("balance", "off", "Whether state moves between partitions.", _only_off("balance", "move state")),

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from midstream.engine.node import WorkDone
 from midstream.engine.program import InputCount
 from midstream.plan.explain import StateSize
+from midstream.plan.layout import plain
 from midstream.protocol.events import Event
 from midstream.protocol.report import Report
 from midstream.state.manifest import Manifest, StreamMark
@@ -58,13 +60,36 @@ def describe_epoch(
         "stateBytesActive": sum(size.bytes for size in sizes.values()),
         "stateBytesSpilled": 0,
         "work": {
-            "probes": report.work.probes,
-            "candidates": report.work.candidates,
-            "intermediateRows": report.work.intermediate_rows,
-            "comparisons": report.work.comparisons,
+            **_work(report.work),
+            "byPlan": {side: _work(done) for side, done in report.work_by_plan.items()},
         },
-        "migration": None,
+        "migration": _migration(manifest),
         "events": list(events),
+    }
+
+
+def _work(done: WorkDone) -> dict[str, int]:
+    return {
+        "probes": done.probes,
+        "candidates": done.candidates,
+        "intermediateRows": done.intermediate_rows,
+        "comparisons": done.comparisons,
+    }
+
+
+def _migration(manifest: Manifest) -> dict[str, Any] | None:
+    """The migration that is under way, or was over with this epoch."""
+    migration = manifest.migration or manifest.ended
+    if migration is None:
+        return None
+    computing = [f"computing {{{plain(state)}}}" for state in migration.computed]
+    return {
+        "id": migration.number,
+        "from": migration.old_plan,
+        "to": migration.plan,
+        "strategy": migration.strategy,
+        "startEpoch": migration.start,
+        "phase": "ended" if manifest.migration is None else next(iter(computing), "both plans"),
     }
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from midstream.errors import OptionError
-from midstream.plan.explain import explain
+from midstream.errors import StreamError
+from midstream.migration.explain import explain_query
 from midstream.plan.tree import Plan
 from midstream.spark.driver import Driver
 from midstream.spark.failures import plainly
@@ -50,7 +50,7 @@ class JoinStreamingQuery:
     @property
     def plan(self) -> Plan:
         """The running plan; ``str()`` gives its text form."""
-        return self._driver.coordinator.layout.plan
+        return self._driver.coordinator.layout(self._driver.manifest).plan
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
@@ -63,21 +63,28 @@ class JoinStreamingQuery:
         return list(self._driver.progress)
 
     def explain(self) -> None:
-        """Print the plan, its key classes and stages, and what its states hold."""
+        """Print the plan, its key classes and stages, and what its states hold; in a migration, of both."""
         print(self.explanation())
 
     def explanation(self) -> str:
         """What ``explain`` prints."""
-        coordinator = self._driver.coordinator
-        return explain(coordinator.query, coordinator.layout, state_sizes(self._driver.manifest))
+        manifest = self._driver.manifest
+        return explain_query(self._driver.coordinator.query, manifest, state_sizes(manifest))
 
-    def migrate(self, plan: str, strategy: str | None = None) -> None:
-        """Refused until a running query can change its plan."""
-        raise OptionError(
-            "the plan of a running query must stay as it is: this version does not change plans yet",
-            got=f"migrate({plan!r}, strategy={strategy!r})",
-            hint="stop the query and start another with option('plan', ...) and a new checkpointLocation",
-        )
+    def migrate(self, plan: str, strategy: str | None = None, *, background: str | None = None) -> None:
+        """Move the running query onto another plan, from its next batch on.
+
+        Without a ``strategy``, or ``background`` work for ``hybrid``, those of the options are used. If a
+        migration is under way, the new one begins when that has ended; of several that wait, the last
+        counts. To the plan that runs already there is nothing to do. A request survives a crash.
+        """
+        if not self.isActive:
+            raise StreamError(
+                "a query must be running to change its plan",
+                got="one that has ended",
+                hint="start it again with the same checkpointLocation, then migrate",
+            )
+        self._driver.migrate(plan, strategy, background)
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
         """Wait until the query ends; if it ends by an error, raise it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Protocol
@@ -16,9 +16,10 @@ from midstream.engine.encode import Encoder, SourceColumn, time_column
 from midstream.errors import InternalError
 from midstream.query.query import Query
 from midstream.query.types import show_type
-from midstream.spark.messages import Addressed, Message, encoded
+from midstream.spark.messages import Addressed, Message, addressed, encoded, unpack
 
 Batches = Iterator[pa.RecordBatch]
+Encoders = Mapping[str, Encoder]
 
 _COLUMNS = "partition int, origin int, input string, null_keys long, blob binary"
 _ARROW = pa.schema(
@@ -38,8 +39,8 @@ class Sources(Protocol):
     def stream(self) -> DataFrame:
         """What Spark is to run as a streaming query."""
 
-    def messages(self, batch: DataFrame) -> RDD[Addressed]:
-        """The messages of a micro-batch of :meth:`stream`."""
+    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[Addressed]:
+        """The messages of a micro-batch of :meth:`stream`, for the plan that the encoders belong to."""
 
 
 def query_id(batch: DataFrame) -> str:
@@ -53,15 +54,19 @@ class RowSources:
 
     query: Query
     frames: Mapping[str, DataFrame]
-    encoders: Mapping[str, Encoder]
+    encoders: Encoders
+    """How tasks encode rows; Spark runs the same function for as long as the query runs."""
 
     def stream(self) -> DataFrame:
         """All frames as one of messages."""
         return reduce(DataFrame.union, (self._encode(name, frame) for name, frame in self.frames.items()))
 
-    def messages(self, batch: DataFrame) -> RDD[Addressed]:
-        """The rows of a batch are messages already."""
-        return batch.rdd.map(_addressed)
+    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[Addressed]:
+        """The rows of a batch are messages already, for the plan that the query was started with."""
+        messages = batch.rdd.map(_addressed)
+        if encoders == self.encoders:
+            return messages
+        return messages.flatMap(_encode_again(self.encoders, encoders))
 
     def _encode(self, name: str, frame: DataFrame) -> DataFrame:
         encoder = self.encoders[name]
@@ -69,6 +74,22 @@ class RowSources:
         columns = [_column(frame, c, name).alias(f"c{i}") for i, c in enumerate(encoder.source)]
         task = _encode_task(encoder, _source_schema(self.query, encoder))
         return frame.select(*columns).mapInArrow(task, _COLUMNS)
+
+
+def _encode_again(before: Encoders, after: Encoders) -> Callable[[Addressed], Iterable[Addressed]]:
+    """The function that turns a message for one plan into messages for another."""
+    # A stream's rows may have been sent to two entrances; they are read from one of them.
+    streams = {encoder.entrances[0][0]: stream for stream, encoder in before.items()}
+
+    def run(message: Addressed) -> Iterable[Addressed]:
+        _, content = message
+        if content.input not in streams:
+            return ()
+        encoder, table = after[streams[content.input]], unpack(content.blob)
+        parts = list(encoder.again(table)) or [encoder.empty(table)]
+        return addressed(parts, content.origin, content.null_keys)
+
+    return run
 
 
 def _encode_task(encoder: Encoder, schema: pa.Schema) -> Callable[[Batches], Batches]:

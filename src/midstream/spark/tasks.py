@@ -12,10 +12,12 @@ import msgspec
 import pyarrow as pa
 
 from midstream.engine.program import InputCount, Program
+from midstream.engine.sending import STATE, WAITING
 from midstream.errors import MidstreamError, error_fields
+from midstream.plan.layout import StateId, streams_of
 from midstream.protocol.report import Report, encode_report
-from midstream.spark.messages import ERROR, REPORT, Addressed, Message, pack, unpack
-from midstream.storage.partition import OutputWriter, run_partition
+from midstream.spark.messages import ERROR, REPORT, Addressed, Message, addressed, unpack
+from midstream.storage.partition import OutputWriter, move_states, run_partition
 from midstream.storage.store import Store
 
 
@@ -23,7 +25,9 @@ def stage_task(
     program: Program, stage: int, store: Store, writer: OutputWriter
 ) -> Callable[[int, Iterable[Addressed]], Iterator[Addressed]]:
     """The function that runs one stage of an epoch in one engine partition."""
-    mine = {i.id for f in program.layout.fragments if f.stage == stage for i in f.inputs}
+    mine = _inputs(program, {stage})
+    earlier = _inputs(program, set(range(stage)))
+    later = _inputs(program, set(range(stage + 1, program.layout.stages)))
 
     def run(partition: int, arriving: Iterable[Addressed]) -> Iterator[Addressed]:
         begin = time.perf_counter()
@@ -31,7 +35,7 @@ def stage_task(
         for target, message in arriving:
             if message.input in mine:
                 here.append(message)
-            else:
+            if message.input in later or message.input not in mine:
                 yield target, message
         # Shuffles deliver in any order; running an epoch again must see the same rows in the same order.
         here.sort(key=lambda message: (message.input, message.origin))
@@ -39,9 +43,10 @@ def stage_task(
         counts: dict[str, InputCount] = {}
         for message in here:
             arrivals.setdefault(message.input, []).append(unpack(message.blob))
-            if message.null_keys:
+            if message.null_keys and message.input not in earlier:
+                (stream,) = streams_of(message.input)
                 count = InputCount(null_key=message.null_keys)
-                counts[message.input] = counts.get(message.input, InputCount()) + count
+                counts[stream] = counts.get(stream, InputCount()) + count
         received = time.perf_counter()
         try:
             report, outgoing = run_partition(program, stage, partition, arrivals, store, writer)
@@ -50,10 +55,24 @@ def stage_task(
             fields = msgspec.json.encode(error_fields(error))
             yield partition, Message(partition, ERROR, 0, pa.py_buffer(fields))
             return
-        for rows in outgoing:
-            for blob in pack(rows.table):
-                yield rows.partition, Message(partition, rows.input, 0, blob)
+        yield from addressed(outgoing, partition)
         report += Report(counts=counts, millis={"receive": 1000 * (received - begin)})
         yield partition, Message(partition, REPORT, 0, pa.py_buffer(encode_report(report)))
 
     return run
+
+
+def move_task(program: Program, store: Store) -> Callable[[int, Iterable[int]], Iterator[Addressed]]:
+    """The function that sends the rows of states that move away from an engine partition."""
+
+    def run(partition: int, numbers: Iterable[int]) -> Iterator[Addressed]:
+        for _ in numbers:
+            yield from addressed(move_states(program, partition, store), partition)
+
+    return run
+
+
+def _inputs(program: Program, stages: set[int]) -> set[StateId]:
+    """What the fragments of some stages take in, as rows that arrive or that their states lack."""
+    found = {i.id for f in program.layout.fragments if f.stage in stages for i in f.inputs}
+    return found | {f"{STATE}{name}{waiting}" for name in found for waiting in ("", WAITING)}

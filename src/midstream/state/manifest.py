@@ -12,9 +12,10 @@ from typing import Any, Literal
 import msgspec
 
 from midstream.errors import CheckpointError
+from midstream.state.migration import Migration
 from midstream.state.slices import Slice
 
-FORMAT = 1
+FORMAT = 2
 
 
 class StreamMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +63,18 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     query: dict[str, Any]
     """What was asked and with which lasting options: a restart must ask the same."""
     plan: str
+    """The plan that makes all results, or the old one while a migration is under way."""
+    first_plan: str
+    """The plan that the query began with."""
     streams: dict[str, StreamMark]
+    states: dict[str, str] = {}
+    """The ids of the plan's states, where they are not just their streams."""
+    migration: Migration | None = None
+    """The migration that is under way."""
+    ended: Migration | None = None
+    """The migration that was over with this epoch."""
+    migrations: int = 0
+    """How many have begun."""
     slices: tuple[Slice, ...] = ()
     retired: tuple[Retired, ...] = ()
     outputs: tuple[OutputFile, ...] = ()

@@ -1,13 +1,14 @@
 """Slices: the immutable files that state is made of.
 
 A slice holds what one state in one engine partition gained from epoch ``lower`` to epoch ``upper``.
-There are two kinds:
+There are three kinds:
 
 - **index** slices hold sorted rows (hash, references, times): the whole of an intermediate state, and the
   searchable part of a base state. Sorted by hash means sorted by partition group as well, so a group is a
   range that two binary searches find; no offsets need storing.
 - **rows** slices hold payload in order of arrival, a run of it per *segment* (epoch and partition). The
   table of segments is in the file, not here: it grows with the epochs, and the manifest must not.
+- **held** slices hold results that wait for the end of a migration.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-SliceKind = Literal["index", "rows"]
+SliceKind = Literal["index", "rows", "held"]
 
 
 class StateKey(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):

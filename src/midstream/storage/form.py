@@ -26,7 +26,9 @@ def fault_in(slice_: Slice, table: pa.Table) -> str | None:
         table.validate(full=True)
     except pa.ArrowInvalid:
         return "values that are not those of its types"
-    return _index(slice_, table) if slice_.owner.kind == "index" else _rows(slice_, table)
+    checks = {"index": _index, "rows": _rows}
+    # Results that wait are any table that they can be: they are never looked into.
+    return checks[slice_.owner.kind](slice_, table) if slice_.owner.kind in checks else None
 
 
 def _is_plain(field: pa.Field) -> bool:

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from midstream.engine.program import Program
 from midstream.errors import CheckpointError
+from midstream.migration.request import Request, read_request, write_request
 from midstream.protocol.coordinator import Coordinator, expendable
 from midstream.protocol.report import Report
 from midstream.state.manifest import Manifest
@@ -32,6 +33,8 @@ from midstream.storage.slices import FOLDER as SLICES
 from midstream.storage.store import TEMPORARY, Store
 
 PUBLISHED = "published"
+REQUESTS = "requests"
+REQUEST = f"{REQUESTS}/next"
 
 
 class Shell(Protocol):
@@ -67,6 +70,7 @@ class Ledger:
         self.coordinator = coordinator
         self.manifest = manifest
         self.millis: dict[str, float] = {}
+        self._request: Request | None = None
         self._run = run
         self._began = manifest.epoch + 1
         self._fence = fence
@@ -84,16 +88,26 @@ class Ledger:
             )
 
     def recover(self, shell: Shell) -> None:
-        """On start: finish publishing the last epoch."""
+        """On start: finish publishing the last epoch, and find a request that was not heeded yet."""
         self.publish(shell)
+        if REQUEST in self.store.list(REQUESTS):
+            self._request = read_request(self.coordinator.query, self.store.read(REQUEST))
 
-    def epoch(self, shell: Shell) -> Report:
-        """Run the next epoch and commit it."""
+    def ask(self, request: Request) -> None:
+        """Keep a request for another plan until no migration is under way; the newest one counts."""
+        self.store.put(REQUEST, write_request(request))
+        self.store.sync(REQUESTS)
+        self._request = request
+
+    def epoch(self, shell: Shell, pace: int | None = None) -> Report:
+        """Run the next epoch and commit it; ``pace`` limits what is computed in the background."""
         begin = time.perf_counter()
         self.millis = {}
         before = self.manifest
         self._fence()
-        program = replace_field(self.coordinator.program(before), run=self._run, began=self._began)
+        request = self._request
+        program = self.coordinator.program(before, request, pace)
+        program = replace_field(program, run=self._run, began=self._began)
         reach("before the step")
         with self._timed("step"):
             report = shell.run(program)
@@ -111,6 +125,9 @@ class Ledger:
         with self._timed("publish"):
             self.publish(shell)
         with self._timed("clean"):
+            if before.migration is None and request is not None and self._request is request:
+                self._request = None
+                self.store.delete(REQUEST)
             self._clean(shell, before, after)
         self.millis = {"total": 1000 * (time.perf_counter() - begin), **self.millis}
         return report

@@ -57,7 +57,8 @@ class OutputTable:
                     made.mkdir(mode=0o700 if self.private else 0o777, parents=True, exist_ok=True)
                     sync_folder(made.parent)
             with new_file(folder / staged, 0o600 if self.private else 0o666) as file:
-                pq.write_table(rows, file)
+                # Dictionaries take as long as everything else, and save little of results that differ.
+                pq.write_table(rows, file, use_dictionary=False)
             # The manifest will name the file: if it were lost after the commit, nothing could bring it back.
             sync_folder(folder)
         return OutputFile(self.table, staged, published, rows.num_rows)
@@ -130,14 +131,15 @@ class ParquetWriter:
     late_columns: Mapping[str, Mapping[str, str]]
     """For each stream: the columns of a late row as they travel, and as the user knows them."""
 
-    def results(self, epoch: int, partition: int, table: pa.Table | None) -> list[OutputFile]:
+    def results(self, epoch: int, partition: int, fragment: int, table: pa.Table | None) -> list[OutputFile]:
         """One file per partition that has results; the very first epoch leaves a file in any case.
 
         Without it a reader of a query that has found nothing yet would see a folder without a schema.
         """
         if table is None and (epoch, partition) == (0, 0):
             table = self.schema.empty_table()
-        return [] if table is None else [self.results_table.stage(epoch, f"{partition:05d}", table)]
+        place = f"{partition:05d}-{fragment:03d}"
+        return [] if table is None else [self.results_table.stage(epoch, place, table)]
 
     def late(
         self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]

@@ -10,13 +10,15 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import polars as pl
 import pyarrow as pa
 
+from midstream.engine.encode import Part
+from midstream.engine.moving import run_moves
+from midstream.engine.node import WorkDone
 from midstream.engine.program import NewSlice, Program
 from midstream.engine.step import run_step
 from midstream.errors import InternalError
@@ -34,22 +36,13 @@ Arrivals = Mapping[StateId, Sequence[pa.Table]]
 class OutputWriter(Protocol):
     """Writes what readers will see, where no reader looks yet. Called by the task that has the rows."""
 
-    def results(self, epoch: int, partition: int, table: pa.Table | None) -> list[OutputFile]:
-        """Stage results; None if the partition has none."""
+    def results(self, epoch: int, partition: int, fragment: int, table: pa.Table | None) -> list[OutputFile]:
+        """Stage results; None if a fragment that makes results has none in this partition."""
 
     def late(
         self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
     ) -> list[OutputFile]:
         """Stage rows that came to a fragment late, by stream."""
-
-
-@dataclass(frozen=True)
-class Outgoing:
-    """Rows for a fragment of a later stage."""
-
-    input: StateId
-    partition: int
-    table: pa.Table
 
 
 def _write(files: SliceFiles, new: NewSlice) -> Slice:
@@ -89,6 +82,12 @@ def _keeping_values_back() -> Iterator[None]:
         ) from None
 
 
+def move_states(program: Program, partition: int, store: Store) -> list[Part]:
+    """Before the first stage: rows of states that other engine partitions need from now on."""
+    with _keeping_values_back():
+        return list(run_moves(program, partition, slice_files(store, program.run, program.began).open))
+
+
 def run_partition(
     program: Program,
     stage: int,
@@ -96,10 +95,10 @@ def run_partition(
     arrivals: Arrivals,
     store: Store,
     writer: OutputWriter,
-) -> tuple[Report, list[Outgoing]]:
+) -> tuple[Report, list[Part]]:
     """Run every fragment of ``stage`` in this partition."""
     report = Report()
-    outgoing: list[Outgoing] = []
+    outgoing: list[Part] = []
     files = slice_files(store, program.run, program.began)
     if stage == 0:
         files.forget_all_but(s for owned in program.slices.values() for s in owned)
@@ -114,8 +113,8 @@ def run_partition(
         slices = tuple(_write(files, new) for new in step.slices)
         written = time.perf_counter()
         outputs = writer.late(program.epoch, fragment.id, partition, step.late) if step.late else []
-        if fragment.parent is None:
-            outputs += writer.results(program.epoch, partition, step.results)
+        if any(node.id == program.layout.root for node in fragment.nodes):
+            outputs += writer.results(program.epoch, partition, fragment.id, step.results)
             reach("after results are staged")
         done = time.perf_counter()
         report += Report(
@@ -124,7 +123,8 @@ def run_partition(
             tuple(outputs),
             dict(step.counts),
             step.results.num_rows if step.results is not None else 0,
-            step.work,
+            sum(step.work.values(), WorkDone()),
+            dict(step.work),
             {
                 "open": 1000 * reader.seconds,
                 "join": 1000 * (joined - begin - reader.seconds),
@@ -132,5 +132,5 @@ def run_partition(
                 "stage": 1000 * (done - written),
             },
         )
-        outgoing += [Outgoing(fragment.root, p, table) for p, table in step.outgoing]
+        outgoing += step.outgoing
     return report, outgoing

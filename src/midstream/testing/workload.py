@@ -13,7 +13,7 @@ from itertools import combinations, pairwise
 
 import pyarrow as pa
 
-from midstream.plan.layout import lay_out
+from midstream.plan.placing import lay_out
 from midstream.plan.tree import Plan, join, leaf
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query

@@ -1,0 +1,41 @@
+"""Rows that leave a fragment: they carry what is needed elsewhere, and are hashed by the key used there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from midstream.engine.encode import HASH, Part, time_column
+from midstream.engine.hashing import hash_key
+from midstream.engine.node import Joiner
+from midstream.engine.routing import Routing, split
+from midstream.engine.rows import Rows
+from midstream.plan.layout import Fragment, StateId, epoch_column
+
+# Rows with this before the id of an input do not arrive now: they belong to its state, and were missing.
+STATE = "+"
+# What is computed of a state bit by bit waits under this name until all of it is there.
+WAITING = "~"
+
+
+def send(
+    joiner: Joiner, rows: Rows, to: Fragment, state: StateId, routing: Routing, *, name: StateId | None = None
+) -> Iterator[Part]:
+    """Rows for an input of another fragment, or under another ``name`` for its state."""
+    entrance = to.by_id[state]
+    hashes = hash_key([joiner.key_values(rows, c) for c in to.key], len(rows))
+    columns: dict[str, object] = {HASH: pa.array(hashes)}
+    columns |= {time_column(s): pa.array(rows.times[s]) for s in entrance.streams}
+    epochs = {epoch_column(stream): stream for stream in entrance.streams}
+    carried = [column for column in entrance.columns if column not in epochs]
+    columns |= {c: pa.array(joiner.epochs(rows, epochs[c])) for c in entrance.columns if c in epochs}
+    fetched = joiner.fetch_all(rows, [(_stream_of(column), column) for column in carried])
+    columns |= dict(zip(carried, fetched, strict=True))
+    for target, part in split(pa.table(columns), routing.targets(hashes)):
+        yield Part(target, name or state, part)
+
+
+def _stream_of(column: str) -> str:
+    """The stream of a payload column: the word before ``.`` or ``#``."""
+    return column.replace("#", ".").partition(".")[0]

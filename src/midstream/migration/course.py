@@ -1,0 +1,157 @@
+"""The course of a migration: from a request, through the epochs that both plans run in, to its end.
+
+Everything follows from what is committed, so an epoch that is run again, by whatever driver, goes the
+same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace as replace_field
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from midstream.engine.program import Course, Rebuild
+from midstream.migration.match import match
+from midstream.migration.merge import copies_of, merge
+from midstream.migration.request import Request
+from midstream.migration.table import bounds_of, complete, expire, first_tables, tasks_of
+from midstream.plan.layout import Layout, StateId, streams_of
+from midstream.plan.placing import lay_out
+from midstream.plan.tree import parse_plan
+from midstream.query.query import Query
+from midstream.state.manifest import Manifest
+from midstream.state.migration import Migration, Strategy
+from midstream.state.purge import Purge
+
+EVERYTHING = ()
+"""A bound that excludes nothing."""
+
+
+@lru_cache(maxsize=64)
+def _laid_out(query: Query, plan: str, names: tuple[tuple[StateId, StateId], ...]) -> Layout:
+    return lay_out(query, parse_plan(plan, query.names)).renamed(dict(names))
+
+
+def layout_of(query: Query, plan: str, names: Mapping[StateId, StateId]) -> Layout:
+    """The layout of a plan whose states have these ids."""
+    return _laid_out(query, plan, tuple(sorted(names.items())))
+
+
+def plan_epoch(
+    query: Query, manifest: Manifest, purge: Purge, request: Request | None, pace: int | None
+) -> Course:
+    """What the epoch after ``manifest`` does.
+
+    ``pace`` is how many epochs' worth of a missing state may be computed in the background.
+    """
+    old = layout_of(query, manifest.plan, manifest.states)
+    if manifest.migration is not None:
+        return _go_on(query, manifest, manifest.migration, purge, pace)
+    if request is None or request.plan == old.plan:
+        return Course(old, manifest.plan, manifest.states)
+    return _begin(query, manifest, request, purge)
+
+
+def _begin(query: Query, manifest: Manifest, request: Request, purge: Purge) -> Course:
+    number, epoch = manifest.migrations + 1, manifest.epoch + 1
+    old = layout_of(query, manifest.plan, manifest.states)
+    found = match(old, lay_out(query, request.plan), number)
+    moved_from, moves = (old, found.moves) if found.moves else (None, ())
+    both = _Both(old, found.layout, request.strategy, number)
+    empty = found.empty
+    if request.strategy == "parallel_track":
+        empty |= {move.target for move in moves} | set(both.copies.values())
+        moved_from, moves = None, ()
+    migration = Migration(
+        number=number,
+        old_plan=manifest.plan,
+        plan=str(request.plan),
+        strategy=request.strategy,
+        background=request.background and request.strategy == "hybrid",
+        start=epoch,
+        states=dict(found.names),
+        tables=first_tables(both.tasks, empty, both.copies, epoch),
+        marks={epoch: {name: mark.latest for name, mark in manifest.streams.items()}},
+    )
+    if request.strategy == "moving_state":
+        # The epoch brings every state of the new plan up to date first, and then runs the new plan alone.
+        missing = sorted(empty, key=lambda s: len(streams_of(s)))
+        rebuilds = tuple(Rebuild(state, (EVERYTHING,)) for state in missing)
+        course = Course(found.layout, migration.plan, found.names, ended=migration, rebuilds=rebuilds)
+    else:
+        course = both.course(manifest, migration, purge)
+    return replace_field(course, begins=True, moved_from=moved_from, moves=moves)
+
+
+def _go_on(query: Query, manifest: Manifest, migration: Migration, purge: Purge, pace: int | None) -> Course:
+    old = layout_of(query, manifest.plan, manifest.states)
+    new = layout_of(query, migration.plan, migration.states)
+    course = _Both(old, new, migration.strategy, migration.number).course(manifest, migration, purge)
+    if course.migration is None or not migration.background:
+        return course
+    return _with_background(course, new, manifest, pace)
+
+
+class _Both:
+    """Two plans that run side by side."""
+
+    def __init__(self, old: Layout, new: Layout, strategy: Strategy, number: int) -> None:
+        shared = old.states & new.states
+        self.new = new
+        self.old = old
+        self.tasks = tasks_of(old, new, shared)
+        self.tracks = strategy == "parallel_track"
+        self.copies = copies_of(self.tasks, shared, number) if self.tracks else {}
+
+    def course(self, manifest: Manifest, migration: Migration, purge: Purge) -> Course:
+        """One epoch: both plans, or the new one alone if nothing is left for the old one to make."""
+        tables = expire(migration.tables, purge, migration.marks)
+        if not any(tables.values()):
+            return Course(self.new, migration.plan, migration.states, ended=migration, releases=self.tracks)
+        layout = merge(self.old, self.new, self.tasks, tables, early=not self.tracks, copies=self.copies)
+        migration = replace(migration, tables=tables)
+        return Course(layout, manifest.plan, manifest.states, migration, holds=self.tracks)
+
+
+def _with_background(course: Course, new: Layout, manifest: Manifest, pace: int | None) -> Course:
+    """Let the epoch also compute the next piece of the lowest state that lacks rows, newest rows first."""
+    migration = course.migration
+    if migration is None or pace == 0:
+        return course
+    entries = [entry for table in migration.tables.values() for entry in table]
+    state = min((entry.scope for entry in entries), key=lambda s: (len(streams_of(s)), s))
+    mine = [entry for entry in entries if entry.scope == state]
+    stream = streams_of(state)[0]
+    end = migration.computed.get(state, max(entry.bounds[stream] for entry in mine))
+    oldest = _oldest(manifest, new, stream, end)
+    begin = oldest if pace is None else max(end - pace, oldest)
+    rebuild = Rebuild(state, bounds_of(mine), (stream, begin, end))
+    migration = replace(migration, computed={**migration.computed, state: begin})
+    finishes = state if begin <= oldest else None
+    return replace_field(course, migration=migration, rebuilds=(rebuild,), finishes=finishes)
+
+
+def _oldest(manifest: Manifest, new: Layout, stream: str, default: int) -> int:
+    """The first epoch from which the state of a stream may still hold rows."""
+    base = next(state for state in new.states if streams_of(state) == (stream,))
+    epochs = [s.lower for s in manifest.slices if s.owner.state == base and s.owner.kind == "index"]
+    # Rows that were moved here count as from the epoch before.
+    return min(epochs, default=default + 1) - 1
+
+
+def after_epoch(query: Query, course: Course, manifest: Manifest) -> Migration | None:
+    """The migration as it stands after the epoch; ``manifest`` has the marks of after it."""
+    migration = course.migration
+    if migration is None or course.finishes is None:
+        return migration
+    new = layout_of(query, migration.plan, migration.states)
+    epoch = manifest.epoch + 1
+    marks = {name: mark.latest for name, mark in manifest.streams.items()}
+    return replace(
+        migration,
+        tables=complete(migration.tables, new, course.finishes, epoch),
+        marks={**migration.marks, epoch: marks},
+        computed={state: e for state, e in migration.computed.items() if state != course.finishes},
+    )

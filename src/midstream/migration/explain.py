@@ -1,0 +1,64 @@
+"""A migration as text that a person reads: both plans, and which of them makes what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from midstream.migration.course import layout_of
+from midstream.migration.table import tasks_of
+from midstream.plan.explain import StateSize, explain
+from midstream.plan.layout import StateId, plain
+from midstream.query.query import Query
+from midstream.state.manifest import Manifest
+from midstream.state.migration import Entry, Migration
+
+
+def explain_query(query: Query, manifest: Manifest, sizes: Mapping[StateId, StateSize]) -> str:
+    """The running plan, or both plans of a migration and how they share the work."""
+    old = layout_of(query, manifest.plan, manifest.states)
+    if manifest.migration is None:
+        return explain(query, old, sizes)
+    migration = manifest.migration
+    new = layout_of(query, migration.plan, migration.states)
+    return "\n".join(
+        [
+            *_summary(migration),
+            "",
+            *_shares(query, manifest, migration),
+            "",
+            "== Old plan ==",
+            explain(query, old, sizes),
+            "",
+            "== New plan ==",
+            explain(query, new, sizes),
+        ]
+    )
+
+
+def _summary(migration: Migration) -> Iterator[str]:
+    yield f"Migration {migration.number}, by {migration.strategy}, since epoch {migration.start}"
+    yield f"  from {migration.old_plan}"
+    yield f"  to   {migration.plan}"
+
+
+def _shares(query: Query, manifest: Manifest, migration: Migration) -> Iterator[str]:
+    old = layout_of(query, manifest.plan, manifest.states)
+    new = layout_of(query, migration.plan, migration.states)
+    shared = old.states & new.states
+    for task in tasks_of(old, new, shared):
+        what = "results" if task.root == new.root else f"rows of {{{plain(task.root)}}}"
+        entries = migration.tables.get(task.root, ())
+        if not entries:
+            yield f"All {what} come from the new plan."
+            continue
+        yield f"Of the {what} the old plan makes those in which"
+        yield from (f"  {'or ' if i else ''}{_entry(entry)}" for i, entry in enumerate(entries))
+        waits = "; its own wait for the end" if migration.strategy == "parallel_track" else ""
+        yield f"and the new plan all others{waits}."
+    common = sorted(f"{{{plain(state)}}}" for state in shared)
+    yield f"Shared states: {', '.join(common) or 'none'}"
+
+
+def _entry(entry: Entry) -> str:
+    parts = [f"{stream} arrived before epoch {epoch}" for stream, epoch in entry.bounds.items()]
+    return " and ".join(parts)

@@ -1,0 +1,40 @@
+"""What a manifest says of a migration: enough to go on with it after a crash."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Strategy = Literal["moving_state", "parallel_track", "hybrid"]
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows that a state of the new plan lacks: those whose components all arrived before their bounds."""
+
+    scope: str
+    """The state."""
+    bounds: dict[str, int]
+    """An epoch for each stream of the state."""
+
+
+class Migration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A migration in progress."""
+
+    number: int
+    old_plan: str
+    plan: str
+    """The new plan."""
+    strategy: Strategy
+    background: bool
+    """Whether states that the new plan lacks are computed while it runs."""
+    start: int
+    """The first epoch that both plans ran in."""
+    states: dict[str, str]
+    """The ids of the new plan's states, where they are not just their streams."""
+    tables: dict[str, tuple[Entry, ...]]
+    """The hand-over tables, by the state that a task makes: what the old plan still makes of it."""
+    marks: dict[int, dict[str, int | None]]
+    """For every epoch that is a bound: the largest event time of each stream before it."""
+    computed: dict[str, int] = {}
+    """For states that are being computed: rows that arrived from this epoch on are done."""
