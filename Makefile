@@ -13,10 +13,10 @@ COMPILE = .venv/bin/uv --quiet pip compile --universal --python-version 3.11 \
 	--no-emit-find-links $(LOCK_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint fmt bench lock clean
+.PHONY: help setup demo test test-fast test-exhaustive lint fmt bench lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Create .venv from the lock and find Java (PYTHON=..., JAVA_HOME=... to choose)
 	@:
@@ -35,6 +35,9 @@ test: setup ## Run all tests (ARGS="-k join -x" is passed to pytest; "-n 0" runs
 
 test-fast: setup ## Run the tests that need no JVM
 	@$(PYTEST) -m "not spark and not cluster" $(ARGS)
+
+test-exhaustive: setup ## Run every pair of plans under every strategy
+	@$(PYTEST) -m exhaustive $(ARGS)
 
 lint: setup ## Check style, types, architecture and house rules
 	@$(PY) -m ruff check .

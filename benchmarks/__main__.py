@@ -10,21 +10,28 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks import picture
+from benchmarks import live, migration, picture
 from benchmarks.runs import RUNS
 from benchmarks.table import show
 from benchmarks.workloads import WORKLOADS
+
+MIGRATIONS: dict[str, Callable[[Console, Path], dict[str, Any]]] = {
+    "migration": lambda console, _folder: migration.run(console),
+    "migration-live": live.run,
+}
 
 
 def main() -> int:
     """Run what was asked for; 1 if two contestants do not agree on the results."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), help=", ".join(WORKLOADS))
+    names = [*WORKLOADS, *MIGRATIONS]
+    parser.add_argument("workloads", nargs="*", default=names, help=", ".join(names))
     parser.add_argument("--only", nargs="+", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--repeat", type=int, default=1, help="rounds; contestants take turns in each")
     parser.add_argument("--json", type=Path, help="also write all figures to this file")
@@ -34,7 +41,13 @@ def main() -> int:
     console = Console()
     agree = True
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
-        for name in args.workloads:
+        for name in (n for n in args.workloads if n in MIGRATIONS):
+            done = MIGRATIONS[name](console, Path(folder))
+            if args.pictures and name == "migration":
+                args.pictures.mkdir(parents=True, exist_ok=True)
+                first = {strategy: done[strategy] for strategy in migration.CONTESTANTS}
+                picture.draw_migration(first, args.pictures / "migration.svg")
+        for name in (n for n in args.workloads if n in WORKLOADS):
             runs = figures.setdefault(name, {})
             for _ in range(args.repeat):
                 for contestant in (c for c in args.only if c not in WORKLOADS[name].without):
@@ -43,7 +56,7 @@ def main() -> int:
             agree &= show(name, runs, console)
             if args.json:
                 args.json.write_text(json.dumps(figures))
-    if args.pictures:
+    if args.pictures and figures:
         args.pictures.mkdir(parents=True, exist_ok=True)
         picture.draw_rates(figures, args.pictures / "performance.svg")
         picture.draw_profile(figures, args.pictures / "profile.svg")

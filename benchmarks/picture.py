@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 
 mpl.use("svg")
 import matplotlib.pyplot as plt
@@ -72,6 +73,28 @@ def draw_profile(figures: Figures, path: Path) -> None:
     axes.set_xlabel("milliseconds of an epoch, median of the steady state")
     axes.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, 1.3), fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path)
+
+
+def draw_migration(costs: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Results, work and state of each strategy, second by second after a migration has begun."""
+    parts = {
+        "results": "results a second",
+        "comparisons": "comparisons a second",
+        "rows": "rows of state, results that wait included",
+    }
+    figure, axes = plt.subplots(len(parts), figsize=(8, 7.5), layout="constrained", sharex=True)
+    colours = ("#9aa5b1", "#e07b39", "#1b6ca8", "#2e9e6b")
+    for axis, (part, title) in zip(axes, parts.items(), strict=True):
+        for (name, cost), colour in zip(costs.items(), colours, strict=True):
+            # Arrivals are random: ten seconds together show the course of things.
+            smooth = np.convolve(cost[part], np.ones(10) / 10, mode="valid")
+            axis.plot(range(9, 9 + len(smooth)), smooth, color=colour, label=name, linewidth=1.5)
+        axis.set_title(title, loc="left", fontsize=9)
+        axis.set_yscale("symlog", linthresh=100)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[-1].set_xlabel("seconds since the migration began, of a window of 180; means of ten")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=8)
     figure.savefig(path)
 
 

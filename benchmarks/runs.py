@@ -13,18 +13,21 @@ from typing import Any
 from benchmarks.memory import MemoryWatch
 from benchmarks.workloads import WORKLOADS, Workload
 
+# State is not in the JVM, which needs little memory; with more it would only collect garbage later.
+MIDSTREAM = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.driver.memory": "1g",
+    # A heap that grows only when it must, and is given back.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms96m -Xmn32m"
+    " -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30",
+}
+
 
 def run_midstream(work: Workload, data: Path, out: Path) -> dict[str, Any]:
     """Midstream as a user would run it: exactly once, into Parquet."""
     from midstream import Join
 
-    # State is not in the JVM, which needs little memory; with more it would only collect garbage later.
-    settings = {
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
-    }
-    spark = _session(settings)
+    spark = make_session(MIDSTREAM)
     watch = MemoryWatch()
     join = Join(spark)
     for stream in work.streams:
@@ -65,7 +68,7 @@ def run_spark(work: Workload, data: Path, out: Path) -> dict[str, Any]:
     from pyspark.sql import functions as F  # noqa: N812
 
     state = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    spark = _session(
+    spark = make_session(
         {
             "spark.sql.streaming.stateStore.providerClass": state,
             "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -151,7 +154,8 @@ def fingerprint(results: Path) -> dict[str, int]:
     return {"rows": rows, "digest": digest}
 
 
-def _session(settings: dict[str, str]) -> Any:
+def make_session(settings: dict[str, str]) -> Any:
+    """Spark on two cores."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 

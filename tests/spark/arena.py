@@ -12,14 +12,17 @@ import pyarrow.parquet as pq
 import pyspark
 
 from midstream.query.build import build_query
+from midstream.state.manifest import Manifest
 from midstream.storage.fsck import Findings
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
+from midstream.storage.manifests import newest_manifest
 from midstream.testing import Shape, generate, stream
 from midstream.testing.streams import SCHEMA
 from midstream.values import Micros
-from tests.spark.conftest import Feed, check
+from tests.spark.conftest import Feed, check, noted_epochs
 from tests.spark.faults import Fault, struck
+from tests.spark.victim import Change
 
 SHAPE = Shape(rows=15, late=0.1, null_keys=0.05)
 
@@ -49,7 +52,13 @@ class Arena:
         self.feed.add(epoch or generate(dict.fromkeys("abc", SHAPE), epochs=number + 1, seed=self.seed)[-1])
 
     def start(
-        self, *, point: str = "", faults: Sequence[Fault] = (), master: str = "local[2]"
+        self,
+        *,
+        point: str = "",
+        phase: str = "",
+        faults: Sequence[Fault] = (),
+        changes: Sequence[Change] = (),
+        master: str = "local[2]",
     ) -> subprocess.Popen[bytes]:
         environment = {
             **{name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ},
@@ -60,13 +69,19 @@ class Arena:
         program = [sys.executable, "-m", "tests.spark.victim"]
         with (self.root / "log").open("ab") as log:
             return subprocess.Popen(
-                [*program, self.root, master, point, json.dumps(faults)],
+                [*program, self.root, master, point, phase, json.dumps(faults), json.dumps(changes)],
                 cwd=Path(__file__).parents[2],
                 env=environment,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
+
+    def manifest(self) -> Manifest:
+        """What is committed."""
+        manifest = newest_manifest(LocalStore(str(self.root / "checkpoint")))
+        assert manifest is not None
+        return manifest
 
     def last_epoch(self) -> int:
         manifests = (self.root / "checkpoint" / "manifests").glob("*.json")
@@ -91,7 +106,7 @@ class Arena:
     def check(self) -> Findings:
         findings = fsck(LocalStore(str(self.root / "checkpoint")))
         assert findings.problems == ()
-        epochs = self._epochs()
+        epochs = noted_epochs(self.feed, self.root / "checkpoint")
         assert findings.epoch == len(epochs) - 1
         assert _rows(epochs) == _rows(self.feed.epochs)
         query = build_query(
@@ -104,26 +119,6 @@ class Arena:
         got = pa.concat_tables(map(pq.read_table, files))
         assert check(query, epochs, got).num_rows > 0
         return findings
-
-    def _epochs(self) -> list[dict[str, pa.Table]]:
-        """What each micro-batch had of the input, by Spark's own notes.
-
-        Most have one file of each stream. But a source that has noted a file and dies before the
-        micro-batch is noted gives that file together with the next one.
-        """
-        folder = self.root / "checkpoint" / "spark" / "offsets"
-        epochs: list[dict[str, pa.Table]] = []
-        read = dict.fromkeys("abc", 0)
-        for path in sorted((p for p in folder.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)):
-            _version, _about, *offsets = path.read_text().splitlines()
-            epoch = {}
-            for name, offset in zip("abc", offsets, strict=True):
-                upto = json.loads(offset)["logOffset"] + 1
-                parts = [self.feed.epochs[number][name] for number in range(read[name], upto)]
-                epoch[name] = pa.concat_tables([SCHEMA.empty_table(), *parts])
-                read[name] = upto
-            epochs.append(epoch)
-        return epochs
 
 
 def _rows(epochs: Sequence[Mapping[str, pa.Table]]) -> int:

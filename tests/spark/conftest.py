@@ -1,5 +1,6 @@
 """Streams fed from files, one file per epoch, and what comes out of joining them."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,28 @@ class Feed:
         schema = self.spark.read.parquet(folder).schema
         reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         return reader.parquet(folder)
+
+
+def noted_epochs(feed: Feed, checkpoint: Path) -> list[dict[str, pa.Table]]:
+    """What each micro-batch had of the input, by Spark's own notes.
+
+    Most have one file of each stream. But a trigger may come between two files of an epoch, and a source that
+    has noted a file and dies before the micro-batch is noted gives that file together with the next one.
+    """
+    names = list(feed.epochs[0])
+    epochs: list[dict[str, pa.Table]] = []
+    read = dict.fromkeys(names, 0)
+    notes = (path for path in (checkpoint / "spark" / "offsets").iterdir() if path.name.isdigit())
+    for path in sorted(notes, key=lambda p: int(p.name)):
+        _version, _about, *offsets = path.read_text().splitlines()
+        epoch = {}
+        for name, offset in zip(names, offsets, strict=True):
+            upto = read[name] if offset == "-" else json.loads(offset)["logOffset"] + 1
+            parts = [feed.epochs[number][name] for number in range(read[name], upto)]
+            epoch[name] = pa.concat_tables([feed.epochs[0][name].slice(0, 0), *parts])
+            read[name] = upto
+        epochs.append(epoch)
+    return epochs
 
 
 @pytest.fixture

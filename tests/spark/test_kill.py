@@ -11,6 +11,7 @@ import pytest
 
 from tests.spark.arena import Arena
 from tests.spark.faults import IN_DRIVERS, Fault
+from tests.spark.victim import Change
 
 KILLS = int(os.environ.get("KILLS", "4"))
 
@@ -53,6 +54,38 @@ def test_drivers_killed_at_every_crash_point_lose_and_repeat_nothing(tmp_path):
         )
     arena.finish(arena.start())
     arena.check()
+
+
+def test_drivers_killed_at_every_turn_of_migrations_lose_and_repeat_nothing(tmp_path):
+    arena = Arena(tmp_path, epochs=20, seed=3)
+    left, right = "(a b) c", "a (b c)"
+
+    def dies(point: str, phase: str, *changes: Change) -> None:
+        process = arena.start(point=point, phase=phase, changes=changes)
+        assert process.wait(timeout=300) == -signal.SIGKILL, (
+            f"{point}, {phase}: {(tmp_path / 'log').read_text()[-2000:]}"
+        )
+
+    dies("before the step", "asked", Change(2, right, "moving_state"))
+    assert (arena.manifest().plan, arena.manifest().migrations) == (left, 0)
+    # Moving state begins, recomputes and ends in one epoch.
+    dies("after the step", "ends")
+    assert (arena.manifest().plan, arena.manifest().migrations) == (left, 0)
+    dies("after the step", "begins", Change(4, left, "parallel_track"))
+    assert (arena.manifest().plan, arena.manifest().migrations) == (right, 1)
+    dies("after the step", "both plans")
+    assert arena.manifest().migration is not None
+    dies("before the commit", "ends")
+    assert (arena.manifest().plan, arena.manifest().migrations) == (right, 2)
+    dies("after the commit", "half computed", Change(10, right, "hybrid"), Change(14, left, "hybrid"))
+    half = arena.manifest().migration
+    assert half is not None
+    assert half.computed
+    dies("after the step", "ends")
+    arena.finish(arena.start())
+    arena.check()
+    last = arena.manifest()
+    assert (last.plan, last.migration, last.migrations) == (left, None, 4)
 
 
 @pytest.mark.cluster

@@ -93,11 +93,27 @@ def _console(option: str, value: object, shown: str) -> Callable[[Stopped, Path,
     return run
 
 
+def _migrates(option: str, value: str) -> Callable[[Stopped, Path, Any], None]:
+    def run(stopped: Stopped, _tmp: Path, _capfd) -> None:
+        query = stopped.start(stopped.join(), **{option: value})
+        query.migrate("a (b c)")
+        query.awaitTermination()
+        begun = next(p["migration"] for p in query.recentProgress if p["migration"])
+        assert begun["strategy"] == (value if option == "strategy" else "hybrid")
+        # Two batches are too few for a window to pass: without background work the old plan still runs.
+        assert (str(query.plan) == "a (b c)") == (option == "strategy")
+        stopped.check(stopped.runner.out)
+
+    return run
+
+
 ALLOWED = {
     "path": _path,
     "checkpointLocation": _moved,
     "lateRows": _late_rows,
     "idleTimeout": _idle_timeout,
+    "strategy": _migrates("strategy", "moving_state"),
+    "background": _migrates("background", "off"),
     "numRows": _console("numRows", 1, "only showing top 1 row"),
     # Values stand to the left when they are not shortened.
     "truncate": _console("truncate", value=False, shown=r"\n\|\d+ *\|"),
@@ -107,7 +123,7 @@ FORBIDDEN = {
     "partitions": (str(PARTITIONS), "300"),
     "groups": (str(GROUPS), "32"),
 }
-NOT_YET = {"adapt": "auto", "strategy": "hybrid", "stateMemory": "1g", "spill": "all", "balance": "lazy"}
+NOT_YET = {"adapt": "auto", "stateMemory": "1g", "spill": "all", "balance": "lazy"}
 
 
 def test_every_option_has_a_place_here_and_the_guide_says_the_same():

@@ -1,22 +1,49 @@
 """A program that runs a query and dies where it is told to; started by the tests that kill for real.
 
-Arguments: a folder with the input, the Spark master, the crash point at which the driver dies (or ""), and
-what happens to tasks, as JSON.
+Arguments: a folder with the input, the Spark master, the crash point at which the driver dies (or ""), in
+which phase of a migration (or ""), and as JSON what happens to tasks and which plans are asked for.
 """
 
 import json
 import os
 import signal
 import sys
+import threading
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
 from midstream import Join
+from midstream.spark.driver import Driver
 from midstream.spark.query import JoinStreamingQuery
+from midstream.state.migration import Strategy
 from midstream.storage.crash import crash_hook
 from tests.spark.faults import Fault, failing_tasks
+
+
+class Change(NamedTuple):
+    """Another plan that is asked for in the middle of an epoch, so that the next one finds the request."""
+
+    epoch: int
+    plan: str
+    strategy: Strategy
+    background: str = "auto"
+
+
+def phase_of(driver: Driver) -> str:
+    """What the epoch after the last manifest does about plans."""
+    manifest = driver.manifest
+    course = driver.coordinator.program(manifest, driver.ledger._request, 1).course
+    if course.ended is not None:
+        return "ends"
+    if course.begins:
+        return "begins"
+    if manifest.migration is None:
+        return "none"
+    return "half computed" if manifest.migration.computed else "both plans"
 
 
 def start(spark: SparkSession, root: Path) -> JoinStreamingQuery:
@@ -31,11 +58,39 @@ def start(spark: SparkSession, root: Path) -> JoinStreamingQuery:
     return writer.option("checkpointLocation", f"{root}/checkpoint").trigger(availableNow=True).start()
 
 
-def main(root: Path, master: str, deadly: str, faults: list[Fault]) -> None:
-    def die(point: str) -> None:
-        if point == deadly:
+class Events:
+    """What happens to the driver, where and when; called at every crash point."""
+
+    def __init__(self, deadly: str, phase: str, changes: Sequence[Change]) -> None:
+        self.deadly = deadly
+        self.phase = phase
+        self.changes = list(changes)
+        self.query: JoinStreamingQuery | None = None
+        self.started = threading.Event()
+
+    def __call__(self, point: str) -> None:
+        if not self.phase and not self.changes:
+            return self._die_at(point)
+        # Epochs may begin before their query is here.
+        self.started.wait()
+        assert self.query is not None
+        driver = self.query._driver
+        epoch = driver.manifest.epoch + 1
+        for change in [c for c in self.changes if point == "before the step" and c.epoch == epoch]:
+            self.changes.remove(change)
+            self.query.migrate(change.plan, change.strategy, background=change.background)
+            if self.phase == "asked":
+                self._die_at(point)
+        if self.phase in ("", phase_of(driver)):
+            self._die_at(point)
+        return None
+
+    def _die_at(self, point: str) -> None:
+        if point == self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
 
+
+def main(root: Path, master: str, events: Events, faults: list[Fault]) -> None:
     spark = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
@@ -47,13 +102,16 @@ def main(root: Path, master: str, deadly: str, faults: list[Fault]) -> None:
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
-    with crash_hook(die), failing_tasks(root / "struck", faults) if faults else nullcontext():
-        start(spark, root).awaitTermination()
+    with crash_hook(events), failing_tasks(root / "struck", faults) if faults else nullcontext():
+        events.query = start(spark, root)
+        events.started.set()
+        events.query.awaitTermination()
     executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
     print("DONE", executors)
     spark.stop()
 
 
 if __name__ == "__main__":
-    _, folder, its_master, its_end, its_faults = sys.argv
-    main(Path(folder), its_master, its_end, [Fault(*fault) for fault in json.loads(its_faults)])
+    _, folder, its_master, its_end, its_phase, its_faults, its_changes = sys.argv
+    its_events = Events(its_end, its_phase, [Change(*change) for change in json.loads(its_changes)])
+    main(Path(folder), its_master, its_events, [Fault(*fault) for fault in json.loads(its_faults)])

@@ -29,6 +29,7 @@ MIGRATION = Migration(
     tables={"a,b": (Entry("b@3", {"b": 2}),)},
     marks={2: {"a": None, "b": 5}},
     computed={"b@3": 1},
+    completed=("a@3",),
 )
 MANIFEST = Manifest(
     source="s",

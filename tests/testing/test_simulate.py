@@ -39,6 +39,14 @@ FEATURES = {
     "an idle stream",
     "late rows kept",
     "late rows dropped",
+    "moving state",
+    "parallel track under way",
+    "parallel track to the end",
+    "hybrid that waits under way",
+    "hybrid that waits to the end",
+    "hybrid with background work under way",
+    "hybrid with background work to the end",
+    "a request that waits",
 }
 
 

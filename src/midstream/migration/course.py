@@ -123,8 +123,10 @@ def _with_background(course: Course, new: Layout, manifest: Manifest, pace: int 
     entries = [entry for table in migration.tables.values() for entry in table]
     state = min((entry.scope for entry in entries), key=lambda s: (len(streams_of(s)), s))
     mine = [entry for entry in entries if entry.scope == state]
-    stream = streams_of(state)[0]
-    end = migration.computed.get(state, max(entry.bounds[stream] for entry in mine))
+    # Pieces are cut by when the component of one stream arrived: of that with the fewest epochs to go through.
+    bounds = {s: max(entry.bounds[s] for entry in mine) for s in streams_of(state)}
+    stream = min(bounds, key=lambda s: bounds[s])
+    end = migration.computed.get(state, bounds[stream])
     oldest = _oldest(manifest, new, stream, end)
     begin = oldest if pace is None else max(end - pace, oldest)
     rebuild = Rebuild(state, bounds_of(mine), (stream, begin, end))
@@ -154,4 +156,5 @@ def after_epoch(query: Query, course: Course, manifest: Manifest) -> Migration |
         tables=complete(migration.tables, new, course.finishes, epoch),
         marks={**migration.marks, epoch: marks},
         computed={state: e for state, e in migration.computed.items() if state != course.finishes},
+        completed=(*migration.completed, course.finishes),
     )

@@ -30,18 +30,14 @@ def _migration_events(before: Manifest, after: Manifest) -> Iterator[Event]:
     if after.migrations > before.migrations:
         text = f"migration {migration.number} begins: from {migration.old_plan!r} to {migration.plan!r} by "
         yield {"type": "migration begins", **about, "message": text + migration.strategy}
-    for state in sorted(_lacking(before) - _lacking(after)) if after.migration else ():
+    known = before.migration.completed if before.migration else ()
+    for state in (s for s in migration.completed if s not in known):
         text = f"migration {migration.number}: the new plan has all of {{{plain(state)}}} now"
         yield {"type": "state complete", **about, "state": plain(state), "message": text}
     if after.ended is not None:
         epochs = after.epoch - migration.start
         text = f"migration {migration.number} has ended after {epochs} epochs: the plan is {migration.plan!r}"
         yield {"type": "migration ends", **about, "message": text}
-
-
-def _lacking(manifest: Manifest) -> set[str]:
-    tables = manifest.migration.tables if manifest.migration else {}
-    return {entry.scope for entries in tables.values() for entry in entries}
 
 
 _MESSAGES = {

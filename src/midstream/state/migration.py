@@ -38,3 +38,5 @@ class Migration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For every epoch that is a bound: the largest event time of each stream before it."""
     computed: dict[str, int] = {}
     """For states that are being computed: rows that arrived from this epoch on are done."""
+    completed: tuple[str, ...] = ()
+    """States that were computed in the background and lack nothing any more."""

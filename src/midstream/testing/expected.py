@@ -32,7 +32,8 @@ class Expected:
     def __init__(self, workload: Workload) -> None:
         query = workload.query
         self.query = query
-        self.accepted = accept(query, workload.epochs, workload.settings.idle_timeout)
+        # One more epoch, without rows: the simulator ends every run with it.
+        self.accepted = accept(query, [*workload.epochs, {}], workload.settings.idle_timeout)
         self.tables: dict[str, list[pa.Table]] = {
             "results": _results_by_epoch(query, self.accepted),
             "late": [_late_of(query, epoch, tables) for epoch, tables in enumerate(self.accepted.late)],
@@ -43,9 +44,9 @@ class Expected:
         """What has become of the rows of each stream up to an epoch."""
         return self.accepted.history[epoch] if epoch >= 0 else {name: Fate() for name in self.query.names}
 
-    def times(self, name: str, epoch: int) -> Counter[int]:
-        """The times of the rows of a stream that were accepted up to an epoch."""
-        tables = [tables[name] for tables in self.accepted.epochs[: epoch + 1] if name in tables]
+    def times(self, name: str, epoch: int, since: int = 0) -> Counter[int]:
+        """The times of the rows of a stream that were accepted from one epoch on up to another."""
+        tables = [tables[name] for tables in self.accepted.epochs[since : epoch + 1] if name in tables]
         return Counter(
             time for table in tables for time in _times(self.query, name, table) if time is not None
         )

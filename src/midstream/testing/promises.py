@@ -3,7 +3,8 @@
 | promise        | what must hold                                                                         |
 | -------------- | -------------------------------------------------------------------------------------- |
 | *prefix*       | after every commit, what is published are the results of the batch join of the epochs  |
-|                | so far, and the late rows of these epochs: nothing lost, nothing twice, nothing else   |
+|                | so far, and the late rows of these epochs: nothing lost, nothing twice, nothing else;  |
+|                | while a migration by parallel track keeps some back, those that wait complete them     |
 | *conservation* | every row is late, without a time, without a key, in the state, or expired; what has   |
 |                | expired could be in no later result                                                    |
 | *replay*       | an epoch that is run again writes the same slices and results, byte by byte            |
@@ -11,6 +12,8 @@
 | *fsck*         | the checkpoint that a life leaves behind has nothing wrong with it                     |
 | *litter*       | a life without faults leaves no file that nobody needs                                 |
 | *metamorphic*  | another plan, other partitions and other epochs give the same results in the end       |
+| *requests*,    | see :mod:`midstream.testing.changes`                                                   |
+| *ending*       |                                                                                        |
 | *liveness*     | a life ends early only by a fault, so that the run ends when they stop                 |
 | *errors*       | no other error comes out than those that were put in, or that refuse damage            |
 """
@@ -22,13 +25,17 @@ from collections import Counter
 import pyarrow as pa
 
 from midstream.engine.rows import Rows
+from midstream.plan.layout import StateId, streams_of
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.state.manifest import Manifest
+from midstream.state.slices import Slice
 from midstream.storage.fsck import check
+from midstream.storage.ledger import REQUESTS
 from midstream.storage.manifests import FOLDER as MANIFESTS
 from midstream.storage.manifests import manifest_names
 from midstream.storage.memory import MemoryStore
 from midstream.storage.slices import SliceFiles
+from midstream.testing.changes import Changes
 from midstream.testing.compare import assert_same_rows, difference
 from midstream.testing.expected import Expected, late_rows_of
 from midstream.testing.reference import Fate
@@ -59,33 +66,44 @@ class Promises:
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
         self.expected = Expected(workload)
+        self.changes = Changes(workload, self.expected)
         self.replays = 0
         self._confirmed = -1
         self._highest = -1
         self._written: dict[int, tuple[Written, bool]] = {}
         self._found_right: dict[tuple[str, int], dict[str, pa.Buffer]] = {}
 
-    def check_published(self, sink: StoreSink, last: int) -> None:
-        """*prefix*: up to ``last`` all is there. Publishing may be cut off: of a later commit, some is."""
+    def check_published(self, sink: StoreSink, last: int, waiting: pa.Table | None = None) -> None:
+        """*prefix*: up to ``last`` all is there. Publishing may be cut off: of a later commit, some is.
+
+        Results that are kept back after ``last`` are in ``waiting``, where that is known.
+        """
         files = sink.files()
-        for epoch in sorted({*files, *range(last + 1)}):
+        epochs = sorted({*files, *range(last + 1)})
+        for epoch in epochs:
             early = epoch > max(last, self._highest)
             hold("prefix", not early, f"{sink.table} of epoch {epoch} are there before its commit")
-            found = files.get(epoch, {})
-            if self._found_right.get((sink.table, epoch)) == found:
+        results = sink.table == "results"
+        for group, open_ in self.changes.together(epochs) if results else (([e], False) for e in epochs):
+            found = {name: file for epoch in group for name, file in files.get(epoch, {}).items()}
+            whole = group[-1] <= last and not open_
+            if whole and self._found_right.get((sink.table, group[-1])) == found:
                 continue
-            self._check_epoch(sink.table, epoch, found, whole=epoch <= last)
-            if epoch <= last:
-                self._found_right[sink.table, epoch] = found
+            more = waiting if open_ and group[-1] == last else None
+            self._check_epochs(sink.table, group, found, whole=whole or more is not None, more=more)
+            if whole:
+                self._found_right[sink.table, group[-1]] = found
 
-    def _check_epoch(self, name: str, epoch: int, files: dict[str, pa.Buffer], *, whole: bool) -> None:
-        want = self.expected.tables[name][epoch]
-        what = f"{name} of epoch {epoch}"
+    def _check_epochs(
+        self, name: str, epochs: list[int], files: dict[str, pa.Buffer], *, whole: bool, more: pa.Table | None
+    ) -> None:
+        want = pa.concat_tables([self.expected.tables[name][epoch] for epoch in epochs])
+        what = f"{name} of epoch {' and '.join(map(str, epochs))}"
         try:
             parts = [read_rows(file) for file in files.values()]
             if name == "late":
                 parts = [late_rows_of(part) for part in parts]
-            got = pa.concat_tables([want.slice(0, 0), *parts])
+            got = pa.concat_tables([want.slice(0, 0), *parts, *([] if more is None else [more])])
             if whole:
                 assert_same_rows(got, want, what)
                 return
@@ -101,30 +119,49 @@ class Promises:
             mark = manifest.streams[name]
             given = sum(e[name].num_rows for e in self.workload.epochs[: last + 1] if name in e)
             dropped = (mark.late, mark.null_time, mark.null_key)
-            found = Fate(
+            fate_found = Fate(
                 mark.rows - sum(dropped), *dropped, mark.latest, mark.watermark, mark.seen, mark.idle
             )
             hold("conservation", mark.rows == given, f"{given} rows of {name}, but {mark.rows} are counted")
-            hold("conservation", found == fate, f"{name} in epoch {last}: {found}, but should be {fate}")
+            hold(
+                "conservation",
+                fate_found == fate,
+                f"{name} in epoch {last}: {fate_found}, but should be {fate}",
+            )
         results = sum(table.num_rows for table in self.expected.tables["results"][: last + 1])
-        hold("conservation", manifest.results == results, f"{manifest.results} results, not {results}")
+        waiting = sum(slice_.rows for slice_ in _waiting(manifest))
+        found = f"{manifest.results} results, and {waiting} that wait, not {results}"
+        hold("conservation", manifest.results + waiting == results, found)
+        for promise, wrong in {
+            "requests": self.changes.unheeded(manifest),
+            "ending": self.changes.overdue(manifest),
+        }.items():
+            hold(promise, wrong is None, str(wrong))
 
     def check_state(self, store: MemoryStore, manifest: Manifest) -> None:
         """*conservation*, of the state: it has the accepted rows but for those that have expired."""
         files = SliceFiles(store)
-        held: dict[str, dict[tuple[int, ...], Counter[int]]] = {n: {} for n in self.workload.query.names}
+        held: dict[str, dict[tuple[str, tuple[int, ...]], Counter[int]]] = {
+            name: {} for name in self.workload.query.names
+        }
         for slice_ in manifest.slices:
-            if slice_.owner.kind == "index" and slice_.owner.state in held:
-                rows = Rows.from_table(files.open(slice_), slice_.owner.key)
-                times = held[slice_.owner.state].setdefault(slice_.owner.key, Counter())
-                times.update(rows.times[slice_.owner.state].tolist())
+            state, key = slice_.owner.state, slice_.owner.key
+            if slice_.owner.kind == "index" and len(streams_of(state)) == 1:
+                (name,) = streams_of(state)
+                rows = Rows.from_table(files.open(slice_), key)
+                held[name].setdefault((state, key), Counter()).update(rows.times[name].tolist())
         for name, arrangements in held.items():
-            accepted = self.expected.times(name, manifest.epoch)
-            for live in arrangements.values() or [Counter[int]()]:
+            for (state, _), live in (arrangements or {(name, ()): Counter[int]()}).items():
+                accepted = self.expected.times(name, manifest.epoch, _begins(manifest, state))
                 hold("conservation", live <= accepted, f"the state of {name} has rows that never came")
                 for time in accepted - live:
                     expired = self.expected.has_expired(name, time, manifest.epoch)
                     hold("conservation", expired, f"a row of {name} at {time} is gone before its time")
+
+    def waiting(self, store: MemoryStore, manifest: Manifest) -> pa.Table:
+        """The results that a migration keeps back."""
+        tables = [SliceFiles(store).open(slice_) for slice_ in _waiting(manifest)]
+        return pa.concat_tables([self.workload.query.output_schema.empty_table(), *tables])
 
     def check_replay(self, epoch: int, written: Written, *, whole: bool) -> None:
         """*replay*: an attempt writes what the others wrote, as far as it came; ``whole`` if to its end."""
@@ -154,9 +191,21 @@ class Promises:
         self._highest = max(self._highest, last)
         return last
 
-    def check_litter(self, store: MemoryStore, staged: list[str]) -> None:
+    def check_litter(self, store: MemoryStore, manifest: Manifest, staged: list[str]) -> None:
         """*litter*, after a life without faults that has committed something."""
-        left = [*check(store).orphans, *staged]
+        waits = self.changes.may_wait(manifest.epoch)
+        left = [*check(store).orphans, *staged, *([] if waits else store.list(REQUESTS))]
         hold("litter", not left, f"nobody needs {', '.join(left)}")
         kept = len(manifest_names(store))
         hold("litter", kept <= EPOCHS_KEPT, f"{kept} manifests are kept, not {EPOCHS_KEPT}")
+
+
+def _waiting(manifest: Manifest) -> list[Slice]:
+    return [slice_ for slice_ in manifest.slices if slice_.owner.kind == "held"]
+
+
+def _begins(manifest: Manifest, state: StateId) -> int:
+    """The first epoch of which a state has rows: parallel track begins with empty ones."""
+    migration = manifest.migration
+    tracks = migration is not None and migration.strategy == "parallel_track"
+    return migration.start if migration and tracks and state.endswith(f"@{migration.number}") else 0

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
+from midstream.migration.request import Request
 from midstream.storage.crash import POINTS, crash_hook
 from midstream.storage.ledger import PUBLISHED
 from midstream.storage.manifests import newest_manifest
@@ -94,6 +95,8 @@ class _Simulation:
         self.number = 0
         self.in_step = False
         """The epoch that runs now, and whether it is in its step."""
+        self.asked: set[int] = set()
+        """The epochs before which a request was made and taken."""
         self.outcome = Outcome(seed, str(self.workload))
 
     def run(self) -> Outcome:
@@ -109,6 +112,7 @@ class _Simulation:
         self.outcome.features = features_of(self.workload)
         if any(fate.idle for fates in self.promises.expected.accepted.history for fate in fates.values()):
             self.outcome.features.add("an idle stream")
+        self.outcome.features |= self.promises.changes.features()
         return self.outcome
 
     def _live(self) -> bool:
@@ -141,13 +145,35 @@ class _Simulation:
         self.promises.confirm(query.manifest.epoch)
         while query.manifest.epoch + 1 < len(self.workload.epochs):
             self.number = query.manifest.epoch + 1
-            query.epoch(self.workload.epochs[self.number])
+            self._ask(query)
+            query.epoch(self.workload.epochs[self.number], pace=self.workload.pace)
             self.promises.confirm(query.manifest.epoch)
+            self.promises.changes.note(query.manifest)
             self._check_published(query.manifest.epoch)
             self.promises.check_manifest(query.manifest)
             if self.chance.random() < self.stop_rate:
                 return False
         return True
+
+    def _ask(self, query: InlineJoin) -> None:
+        """Ask for another plan, once, if it is time to."""
+        if self.promises.changes.knows(self.number):
+            self._ask_again(query)
+        elif self.number in self.workload.requests and self.number not in self.asked:
+            _migrate(query, self.workload.requests[self.number])
+            self.asked.add(self.number)
+
+    def _ask_again(self, query: InlineJoin) -> None:
+        """An epoch whose manifest was damaged runs again: it must find the request that it found before.
+
+        That may have been deleted since, or a later one have taken its place.
+        """
+        due = self.promises.changes.due(self.number)
+        self.asked = {epoch for epoch in self.asked if epoch <= self.number}
+        if due is not None:
+            _migrate(query, due)
+        elif query.manifest.migration is None:
+            query.migrate(query.manifest.plan)
 
     def _open(self) -> InlineJoin:
         return InlineJoin(
@@ -180,22 +206,29 @@ class _Simulation:
             self.promises.forgive(damage.name)
         last = self.promises.check_store(self.store.inner)
         manifest = newest_manifest(self.store.inner)
+        waiting = None
         if manifest is not None:
+            self.promises.changes.note(manifest)
             self.promises.check_manifest(manifest)
             self.promises.check_state(self.store.inner, manifest)
+            waiting = self.promises.waiting(self.store.inner, manifest)
         noted = last < 0 or f"{PUBLISHED}/{last:012d}" in self.store.inner.files
-        self._check_published(last if noted else last - 1)
+        self._check_published(last if noted else last - 1, waiting if noted else None)
 
-    def _check_published(self, last: int) -> None:
+    def _check_published(self, last: int, waiting: pa.Table | None = None) -> None:
         for sink in self.sinks:
-            self.promises.check_published(sink, last)
+            self.promises.check_published(sink, last, waiting)
 
     def _check_end(self) -> None:
         """Once more without faults, for an epoch without rows: it must clear away all that is left."""
         self.store.calm()
-        self._open().epoch({})
-        self.promises.check_litter(self.store.inner, self.store.inner.list(STAGED))
-        self._check_published(len(self.workload.epochs) - 1)
+        query = self._open()
+        query.epoch({}, pace=self.workload.pace)
+        manifest = query.manifest
+        self.promises.changes.note(manifest)
+        self.promises.check_manifest(manifest)
+        self.promises.check_litter(self.store.inner, manifest, self.store.inner.list(STAGED))
+        self._check_published(manifest.epoch, self.promises.waiting(self.store.inner, manifest))
 
     def _check_variation(self) -> None:
         """The same rows under another plan, in other partitions and epochs."""
@@ -210,6 +243,10 @@ class _Simulation:
             assert_same_rows(got, want, f"results under {other}")
         except AssertionError as error:
             raise BrokenPromiseError("metamorphic", str(error)) from error
+
+
+def _migrate(query: InlineJoin, request: Request) -> None:
+    query.migrate(request.plan, request.strategy, background=request.background)
 
 
 def _step_files(written: Written) -> Written:

@@ -1,4 +1,4 @@
-"""What a seed of the simulator runs: a query, its streams, a plan and options, all drawn by chance.
+"""What a seed of the simulator runs: a query, its streams, plans and options, all drawn by chance.
 
 Sizes are held down so that hundreds of seeds run in a minute: the more streams, and the wider the window, the
 more keys there are for rows to have, so that the number of results stays in the thousands.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 
 import pyarrow as pa
 
+from midstream.errors import OptionError
+from midstream.migration.request import Request, make_request
 from midstream.plan.placing import lay_out
 from midstream.plan.tree import Plan, join, leaf
 from midstream.protocol.settings import Settings
@@ -28,6 +30,16 @@ _ROWS = 6
 """Rows that a stream brings in an epoch, on average."""
 _RESULTS = 2_000
 """About how many results there are at most."""
+_MANNERS = (
+    ("moving_state", True),
+    ("parallel_track", True),
+    ("parallel_track", True),
+    ("hybrid", False),
+    ("hybrid", False),
+    ("hybrid", True),
+    ("hybrid", True),
+)
+"""Strategies, and whether they compute in the background."""
 _RESIDUALS = (
     "{x}.v < {y}.v + 5",
     "{x}.v <> {y}.v OR {x}.k2 = '0'",
@@ -47,6 +59,10 @@ class Workload:
     epochs: tuple[Epoch, ...]
     keeps_late: bool
     """Whether late rows are written for readers."""
+    requests: Mapping[int, Request] = field(default_factory=dict)
+    """Other plans that are asked for, each before an epoch."""
+    pace: int | None = None
+    """How many epochs' worth of a missing state an epoch computes."""
 
     def __str__(self) -> str:
         idle = self.settings.idle_timeout
@@ -54,6 +70,7 @@ class Workload:
             f"{self.settings.partitions} of {self.settings.groups}",
             *([f"idle after {idle // SECOND} s"] if idle is not None else []),
             *(["late rows kept"] if self.keeps_late else []),
+            *(f"{_manner(r)} to {r.plan} from {epoch} on" for epoch, r in self.requests.items()),
         ]
         return f"{self.plan} over {len(self.epochs)} epochs ({', '.join(options)})"
 
@@ -97,7 +114,11 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     tables = generate(shapes, epochs, seed)
     # A source may have nothing to say at all, which is not the same as a table without rows.
     given = tuple({n: t for n, t in e.items() if t.num_rows or chance.random() < 0.5} for e in tables)
-    return Workload(query, draw_plan(chance, names), settings, given, chance.random() < 0.5)
+    plan, keeps_late = draw_plan(chance, names), chance.random() < 0.5
+    # Drawn apart from all else, so that seeds have the same rows with and without migrations.
+    apart = random.Random(f"migrations {seed}")  # noqa: S311  # chance that repeats is the point
+    requests, pace = _requests(apart, query, plan, epochs), apart.choice((1, 1, 2, 3, None))
+    return Workload(query, plan, settings, given, keeps_late, requests, pace)
 
 
 def draw_plan(chance: random.Random, names: Sequence[str]) -> Plan:
@@ -111,7 +132,7 @@ def draw_plan(chance: random.Random, names: Sequence[str]) -> Plan:
 
 
 def vary(workload: Workload, accepted: Mapping[str, pa.Table], chance: random.Random) -> Workload:
-    """The accepted rows again, under another plan, in other partitions, in other epochs.
+    """The accepted rows again, under another plan that never changes, in other partitions and epochs.
 
     The results must be the same. Which rows are late depends on the epochs, so the rows are given in the
     order of their times and without an idle timeout: whatever the epochs then are, no row is before the
@@ -131,7 +152,37 @@ def vary(workload: Workload, accepted: Mapping[str, pa.Table], chance: random.Ra
         plan=draw_plan(chance, workload.query.names),
         settings=Settings(partitions, chance.choice((partitions, 16))),
         epochs=tuple(parts),
+        requests={},
     )
+
+
+def _requests(chance: random.Random, query: Query, plan: Plan, epochs: int) -> dict[int, Request]:
+    """Other plans by any strategy that this query may use; some are asked for while a migration goes on."""
+    found: dict[int, Request] = {}
+    # Mostly early, so that many come to their end, and seldom before there is anything to migrate.
+    wanted = {
+        min(chance.randrange(epochs), chance.randint(1, 4)) for _ in range(chance.choice((0, 1, 1, 2, 3)))
+    }
+    for epoch in sorted(wanted):
+        # Of a few plans the one that has most to begin anew.
+        drawn = [draw_plan(chance, query.names) for _ in range(3)]
+        plan = max(drawn, key=lambda other: len(_inside(other) - _inside(plan)))
+        for strategy, background in chance.sample(_MANNERS, len(_MANNERS)):
+            try:
+                found[epoch] = make_request(query, str(plan), strategy, background=background)
+                break
+            except OptionError:
+                continue
+    return found
+
+
+def _inside(plan: Plan) -> set[frozenset[str]]:
+    return {node.streams for node in plan.nodes()}
+
+
+def _manner(request: Request) -> str:
+    computes = request.strategy == "hybrid" and request.background
+    return f"{request.strategy} with background work" if computes else request.strategy
 
 
 def _query(chance: random.Random, names: str) -> Query:

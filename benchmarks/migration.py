@@ -1,0 +1,184 @@
+"""What a migration costs, counted: the task of the paper on hybrid migration, in this process.
+
+A clique of n streams with Poisson arrivals. At first the first stream has rare values, so that a left-deep
+plan is best; when the migration begins it is the last one, and a right-deep plan is. Comparisons are those of
+a nested loop, as in the paper; they do not depend on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from midstream.inline import InlineJoin
+from midstream.migration import match
+from midstream.plan.layout import streams_of
+from midstream.plan.tree import Plan, join, leaf, left_deep
+from midstream.protocol.settings import Settings
+from midstream.query.build import build_query
+from midstream.query.query import Query
+from midstream.query.stream import ColumnRef, Stream
+from midstream.state.migration import Strategy
+from midstream.values import Micros
+
+SECOND = 1_000_000
+COMMON, RARE = 0.05, 0.0025
+SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+
+
+@dataclass(frozen=True)
+class Task:
+    """The paper's parameters, with its defaults."""
+
+    streams: int = 6
+    window: int = 180
+    rate: float = 1.0
+    warm_up: int = 5
+    """Windows before the migration begins."""
+    seconds_at_first: int = 15
+    """Seconds in an epoch of the warm-up; each epoch of the migration is one second."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A, B, C ..."""
+        return tuple("ABCDEFGH"[: self.streams])
+
+    def query(self) -> Query:
+        """The clique."""
+        streams = [Stream(n, SCHEMA, ColumnRef(n, ("ts",)), Micros(0)) for n in self.names]
+        on = [f"{a}.k = {b}.k" for a, b in zip(self.names, self.names[1:], strict=False)]
+        return build_query(streams, on, everywhere=Micros(self.window * SECOND), select=["A.id"])
+
+    def epochs(self) -> tuple[list[dict[str, pa.Table]], list[dict[str, pa.Table]]]:
+        """The input before the migration, and for 1.2 windows after."""
+        random = np.random.default_rng(7)
+        start = self.warm_up * self.window
+        before = range(0, start, self.seconds_at_first)
+        warm = [self._epoch(random, s, self.seconds_at_first, self.names[0]) for s in before]
+        after = range(start, start + round(1.2 * self.window))
+        return warm, [self._epoch(random, s, 1, self.names[-1]) for s in after]
+
+    def _epoch(self, random: np.random.Generator, begin: int, seconds: int, rare: str) -> dict[str, pa.Table]:
+        tables = {}
+        for name in self.names:
+            count = int(random.poisson(self.rate * seconds))
+            times = np.sort(random.uniform(begin, begin + seconds, count) * SECOND).astype(np.int64)
+            keys = random.integers(0, round(1 / COMMON), count)
+            if name == rare:
+                # One in twenty has a value that others have as well: 0.05 of 0.05 is 0.0025.
+                unique = random.integers(1 << 40, 1 << 60, count)
+                keys = np.where(random.random(count) < RARE / COMMON, keys, unique)
+            ids = np.arange(count) + (begin << 20)
+            tables[name] = pa.table([ids, keys, times.view("datetime64[us]")], schema=SCHEMA)
+        return tables
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a migration cost, second by second."""
+
+    comparisons: list[int]
+    rows: list[int]
+    """Rows of all states, and results that wait."""
+    results: list[int]
+    lasted: int
+    """Seconds until the old plan was gone."""
+
+
+def right_deep(names: tuple[str, ...]) -> Plan:
+    """The new plan of the paper."""
+    plan = leaf(names[-1])
+    for name in reversed(names[:-1]):
+        plan = join(leaf(name), plan)
+    return plan
+
+
+def last_two_first(names: tuple[str, ...]) -> Plan:
+    """The new plan of the paper's experiment on sharing: left-deep, but the last two are joined first."""
+    return join(left_deep(names[:-2]), join(leaf(names[-2]), leaf(names[-1])))
+
+
+@contextmanager
+def sharing_only_streams() -> Iterator[None]:
+    """Let the plans share no state of joined rows, for comparison."""
+    alike = match._alike
+
+    def of_one_stream(mine: Any, other: Any, names: Any) -> bool:
+        return len(streams_of(mine.state)) == 1 and alike(mine, other, names)
+
+    with patch.object(match, "_alike", of_one_stream):
+        yield
+
+
+def measure(task: Task, plan: Plan, strategy: Strategy, *, background: bool) -> Cost:
+    """Run the task and count."""
+    query = InlineJoin(task.query(), left_deep(task.names), settings=Settings(1, 1))
+    warm, measured = task.epochs()
+    for epoch in warm:
+        query.epoch(epoch)
+    query.migrate(plan, strategy, background=background)
+    comparisons, rows, results = [], [], []
+    lasted = len(measured)
+    for second, epoch in enumerate(measured):
+        results.append(query.epoch(epoch, pace=1).num_rows)
+        comparisons.append(query.report.work.comparisons)
+        rows.append(sum(s.rows for s in query.manifest.slices if s.owner.kind != "rows"))
+        if query.manifest.migration is None:
+            lasted = min(lasted, second)
+    return Cost(comparisons, rows, results, lasted)
+
+
+CONTESTANTS: dict[str, tuple[Strategy, bool]] = {
+    "moving_state": ("moving_state", False),
+    "parallel_track": ("parallel_track", False),
+    "hybrid, background off": ("hybrid", False),
+    "hybrid, background auto": ("hybrid", True),
+}
+
+
+def run(console: Console) -> dict[str, Any]:
+    """Both experiments, as tables; also what they say in figures."""
+    task = Task()
+    costs = {
+        name: measure(task, right_deep(task.names), strategy, background=background)
+        for name, (strategy, background) in CONTESTANTS.items()
+    }
+    _show(console, "left-deep to right-deep, six streams, 3 minutes", costs)
+    sharing: dict[str, Cost] = {}
+    for streams in (4, 5, 6):
+        task = Task(streams)
+        plan = last_two_first(task.names)
+        sharing[f"{streams} streams, sharing"] = measure(task, plan, "hybrid", background=False)
+        with sharing_only_streams():
+            sharing[f"{streams} streams, not"] = measure(task, plan, "hybrid", background=False)
+    _show(console, "left-deep to the last two first, hybrid, background off", sharing)
+    return {name: vars(cost) for name, cost in {**costs, **sharing}.items()}
+
+
+def _show(console: Console, title: str, costs: dict[str, Cost]) -> None:
+    table = Table(title=f"Migration, counted: {title}")
+    columns = ["", "comparisons", "in the worst second", "peak rows of state", "lasted", "results"]
+    track = costs.get("parallel_track")
+    for column in [*columns, "seconds above parallel track"] if track else columns:
+        table.add_column(column, justify="right" if column else "left")
+    for name, cost in costs.items():
+        figures = (sum(cost.comparisons), max(cost.comparisons), max(cost.rows))
+        shown = [f"{figure:,}" for figure in figures]
+        shown += [f"{cost.lasted} s", f"{sum(cost.results):,}"]
+        if track is not None:
+            both = list(zip(cost.comparisons, track.comparisons, strict=True))[: track.lasted]
+            shown.append(str(sum(mine > theirs for mine, theirs in both)))
+        table.add_row(name, *shown)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    run(Console())

@@ -1,0 +1,137 @@
+"""Any query, any plans, any epochs, any migrations at any time: what comes out is what DuckDB gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from midstream.errors import OptionError
+from midstream.inline import InlineJoin
+from midstream.migration.request import Request, make_request
+from midstream.plan.tree import Plan, parse_plan
+from midstream.query.query import Query
+from midstream.storage.memory import MemoryStore
+from midstream.storage.slices import SliceFiles
+from midstream.testing import accept, assert_same_rows, batch_join
+from midstream.testing.strategies import Case, cases, plans
+from tests.migration.runs import HOWS, How
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Which migrations are asked for before which epochs, and how fast their background work goes."""
+
+    requests: Mapping[int, Request]
+    paces: tuple[int | None, ...]
+    stops: frozenset[int] = frozenset()
+
+
+def _is_possible(query: Query, plan: Plan, how: How) -> bool:
+    try:
+        make_request(query, str(plan), how.strategy, background=how.background)
+    except OptionError:
+        return False
+    return True
+
+
+@st.composite
+def moves(draw: st.DrawFn, case: Case, *, with_stops: bool = False) -> Moves:
+    """Some requests, several in a row included."""
+    possible = [how for how in HOWS if _is_possible(case.query, case.plan, how)]
+    count = len(case.epochs)
+    wanted = draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=4))
+    requests = {}
+    for epoch in sorted(wanted):
+        how = draw(st.sampled_from(possible))
+        plan = draw(plans(case.query.names))
+        requests[epoch] = make_request(case.query, str(plan), how.strategy, background=how.background)
+    pace = st.sampled_from([1, 2, None, 0])
+    paces = tuple(draw(st.lists(pace, min_size=count, max_size=count)))
+    stops = draw(st.frozensets(st.integers(1, count))) if with_stops else frozenset()
+    return Moves(requests, paces, stops)
+
+
+@dataclass
+class Run:
+    """A run with migrations, checked after every epoch against one without."""
+
+    case: Case
+    moves: Moves
+    store: MemoryStore = field(default_factory=MemoryStore)
+    tables: list[pa.Table] = field(default_factory=list)
+    late: dict[str, int] = field(default_factory=dict)
+
+    def all(self) -> InlineJoin:
+        case = self.case
+        join = InlineJoin(case.query, case.plan, settings=case.settings, store=self.store)
+        stays = InlineJoin(case.query, case.plan, settings=case.settings)
+        waiting: Request | None = None
+        goal, begun = case.plan, 0
+        for number, epoch in enumerate(case.epochs):
+            if number in self.moves.stops:
+                join = InlineJoin(case.query, settings=case.settings, store=self.store)
+            if number in self.moves.requests:
+                waiting = self.moves.requests[number]
+                join.migrate(waiting.plan, waiting.strategy, background=waiting.background)
+            # A request is heeded once none is under way: the last one that was made by then.
+            if join.manifest.migration is None and waiting is not None:
+                begun += waiting.plan != goal
+                goal, waiting = waiting.plan, None
+            handed_out = {name: len(tables) for name, tables in join.late.items()}
+            self.tables.append(join.epoch(epoch, pace=self.moves.paces[number]))
+            for name, tables in join.late.items():
+                rows = sum(table.num_rows for table in tables[handed_out[name] :])
+                self.late[name] = self.late.get(name, 0) + rows
+            stays.epoch(epoch)
+            manifest = join.manifest
+            assert manifest.streams == stays.manifest.streams
+            assert manifest.migrations == begun
+            running = manifest.migration
+            assert parse_plan(running.plan if running else manifest.plan, case.query.names) == goal
+        assert self.late == {name: sum(t.num_rows for t in ts) for name, ts in stays.late.items()}
+        return join
+
+
+def _held(join: InlineJoin) -> list[pa.Table]:
+    """Results that still wait for the end of a parallel track, as a reader of the store finds them."""
+    files = SliceFiles(join.store)
+    return [files.open(s) for s in join.manifest.slices if s.owner.kind == "held"]
+
+
+def _oracle(case: Case) -> pa.Table:
+    return batch_join(
+        case.query, accept(case.query, case.epochs, case.settings.idle_timeout).tables(case.query)
+    )
+
+
+def _check(case: Case, chosen: Moves) -> None:
+    run = Run(case, chosen)
+    join = run.all()
+    held = _held(join)
+    running = join.manifest.migration
+    assert not held or (running is not None and running.strategy == "parallel_track")
+    assert_same_rows(pa.concat_tables([*run.tables, *held]), _oracle(case))
+    assert join.manifest.results == sum(table.num_rows for table in run.tables)
+
+
+@given(st.data())
+def test_migrations_change_no_result_and_no_count(data):
+    case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1500))
+    _check(case, data.draw(moves(case)))
+
+
+@given(st.data())
+def test_nor_do_they_if_the_query_is_stopped_and_reopened_in_the_middle(data):
+    case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1500))
+    _check(case, data.draw(moves(case, with_stops=True)))
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_nor_with_six_streams(data):
+    case = data.draw(cases(max_epochs=5, max_results=1000).filter(lambda case: len(case.query.names) == 6))
+    _check(case, data.draw(moves(case, with_stops=True)))

@@ -1,0 +1,66 @@
+"""Whatever the two plans, the strategy and the moment: the results are those of a batch join."""
+
+from __future__ import annotations
+
+import random
+from itertools import cycle, permutations, product
+
+import pytest
+
+from midstream.plan.tree import Plan
+from midstream.protocol.settings import Settings
+from midstream.testing import Shape
+from midstream.testing.streams import SECOND
+from midstream.values import Micros
+from tests.migration.runs import CLIQUE, HOWS, PLANS, SEVERAL_KEYS, Ground, How, check_migration
+
+SHAPE = Shape(rows=3, keys=3, lateness=Micros(4 * SECOND), late=0.04, null_keys=0.04, duplicates=0.04)
+ONE_KEY = Ground(CLIQUE, SHAPE, 30, Settings(1, 4), 11)
+THREE_CLASSES = Ground(
+    SEVERAL_KEYS, Shape(rows=3, keys=4, lateness=Micros(4 * SECOND)), 25, Settings(3, 8), 10
+)
+
+PAIRS = tuple(permutations(PLANS, 2))
+# Early starts and fast paces: then states are complete before what they lack has expired.
+WHEN = tuple(product((1, 2, 3), (1, 2, None)))
+
+
+def _some_pairs(seed: int, count: int) -> list[tuple[Plan, Plan]]:
+    return random.Random(seed).sample(PAIRS, count)
+
+
+def test_there_are_650_pairs():
+    assert len(set(PAIRS)) == 650
+
+
+@pytest.mark.parametrize("part", range(5))
+@pytest.mark.parametrize("how", HOWS, ids=str)
+def test_a_migration_neither_loses_nor_doubles_a_result(how: How, part: int):
+    for (old, new), (start, pace) in zip(_some_pairs(part, 20), cycle(WHEN), strict=False):
+        check_migration(ONE_KEY, part, old, new, how, start, pace)
+
+
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("how", HOWS, ids=str)
+def test_nor_does_one_between_plans_that_are_placed_by_several_keys(how: How, part: int):
+    for (old, new), (start, pace) in zip(_some_pairs(100 + part, 10), cycle(WHEN), strict=False):
+        check_migration(THREE_CLASSES, part, old, new, how, start, pace)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("start", [1, 2, 4])
+@pytest.mark.parametrize("how", HOWS, ids=str)
+@pytest.mark.parametrize("old", PLANS, ids=str)
+def test_every_pair_of_plans(old: Plan, how: How, start: int):
+    for new in PLANS:
+        if new != old:
+            check_migration(ONE_KEY, start, old, new, how, start, pace=start)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("how", HOWS, ids=str)
+@pytest.mark.parametrize("old", PLANS, ids=str)
+def test_every_pair_of_plans_that_are_placed_by_several_keys(old: Plan, how: How):
+    for new in PLANS:
+        if new != old:
+            check_migration(THREE_CLASSES, 7, old, new, how, start=2, pace=2)

@@ -1,0 +1,267 @@
+"""A process may die at any named point of every epoch of a migration, and nothing is lost or doubled."""
+
+import random
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+import pytest
+
+from midstream.inline import InlineJoin
+from midstream.migration.request import make_request
+from midstream.protocol.settings import Settings
+from midstream.query.build import build_query
+from midstream.query.query import Query
+from midstream.state.migration import Strategy
+from midstream.storage.crash import POINTS, crash_hook
+from midstream.storage.fsck import check
+from midstream.storage.ledger import REQUEST, Ledger
+from midstream.storage.manifests import manifest_names, newest_manifest
+from midstream.storage.memory import MemoryStore
+from midstream.storage.store import Store
+from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
+from midstream.testing.faults import FaultStore, SimulatedCrash
+from midstream.testing.sink import StoreSink
+from midstream.testing.streams import SECOND
+from midstream.values import Micros
+
+SHAPE = Shape(rows=5, late=0.1, keys=4)
+NAMES = "abcd"
+# Long enough for slices to be retired and deleted, before the migration and during it.
+EPOCHS = generate(dict.fromkeys(NAMES, SHAPE), epochs=11, seed=5)
+
+
+def _query(window: int, *predicates: str) -> Query:
+    streams = [stream(name, SHAPE) for name in NAMES]
+    items = [f"{name}.id" for name in NAMES]
+    return build_query(streams, predicates, everywhere=Micros(window * SECOND), select=items)
+
+
+# States move between partitions only over several keys, and are computed in pieces only over one.
+SEVERAL_KEYS = _query(14, "a.k = b.k", "b.k2 = c.k2", "c.k = d.k")
+ONE_KEY = _query(30, "a.k = b.k", "b.k = c.k", "c.k = d.k", "a.v = c.v")
+OLD, NEW = "((a b) c) d", "a (b (c d))"
+BEGINS = 5
+
+
+@dataclass(frozen=True)
+class How:
+    query: Query
+    strategy: Strategy
+    background: bool
+    epochs: int
+    """How many epochs both plans run in."""
+
+    def __str__(self) -> str:
+        keys = "several keys" if self.query is SEVERAL_KEYS else "one key"
+        return f"{self.strategy}{'' if self.background else ' that waits'} over {keys}"
+
+    def open(self, store: Store, sink: StoreSink | None = None) -> InlineJoin:
+        return InlineJoin(self.query, OLD, settings=Settings(2, 8), store=store, sink=sink)
+
+    @cache  # noqa: B019  # these few are there to the end
+    def want(self) -> pa.Table:
+        return batch_join(self.query, accept(self.query, EPOCHS).tables(self.query))
+
+
+HOWS = [
+    How(SEVERAL_KEYS, "moving_state", True, 0),
+    How(SEVERAL_KEYS, "parallel_track", True, 3),
+    How(SEVERAL_KEYS, "hybrid", False, 2),
+    How(ONE_KEY, "hybrid", True, 4),
+]
+MOVING, TRACK, WAITING, COMPUTING = HOWS
+
+
+class Run:
+    """A query on a store, which is started again as often as it dies."""
+
+    def __init__(self, how: How, seed: int = 1) -> None:
+        self.how = how
+        self.store = FaultStore(random.Random(seed))
+        self.asked = False
+        self.during: set[int] = set()
+        """The epochs after which the migration was under way."""
+        self.halves = False
+        """Whether an epoch left a state half computed."""
+
+    def go(self, hook=lambda _point: None) -> int:
+        """Run all epochs; gives how often it died."""
+        deaths = 0
+        while True:
+            try:
+                with crash_hook(hook):
+                    self._live()
+                return deaths
+            except SimulatedCrash:
+                deaths += 1
+
+    def _live(self) -> None:
+        query = self.how.open(self.store, StoreSink(self.store))
+        while query.manifest.epoch + 1 < len(EPOCHS):
+            if query.manifest.epoch + 1 == BEGINS and not self.asked:
+                # Asked once: whatever happens from here on, the request must not be forgotten.
+                query.migrate(NEW, self.how.strategy, background=self.how.background)
+                self.asked = True
+            query.epoch(EPOCHS[query.manifest.epoch + 1], pace=1)
+            if query.manifest.migration is not None:
+                self.during.add(query.manifest.epoch)
+                self.halves |= bool(query.manifest.migration.computed)
+
+    def check(self) -> None:
+        findings = check(self.store)
+        assert findings.problems == ()
+        assert findings.epoch == len(EPOCHS) - 1
+        assert_same_rows(
+            StoreSink(self.store).published(self.how.query.output_schema, len(EPOCHS)), self.how.want()
+        )
+        manifest = newest_manifest(self.store)
+        assert manifest is not None
+        assert (manifest.plan, manifest.migration, manifest.migrations) == (NEW, None, 1)
+
+
+@pytest.mark.parametrize("how", HOWS, ids=str)
+def test_the_migration_takes_as_many_epochs_as_these_tests_think(how):
+    run = Run(how)
+    assert run.go() == 0
+    run.check()
+    assert run.during == set(range(BEGINS, BEGINS + how.epochs))
+    assert run.halves == (how is COMPUTING)
+    assert how.want().num_rows > 100
+
+
+@pytest.mark.parametrize("power", ["process", "machine"])
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("how", HOWS, ids=str)
+def test_dying_at_each_point_in_every_epoch_of_a_migration_changes_nothing(how, point, power):
+    run = Run(how)
+    died: set[int] = set()
+
+    def hook(here: str) -> None:
+        if here != point or not run.asked:
+            return
+        # The last one that is committed; the epoch that runs is this one or the next.
+        epoch = int(manifest_names(run.store.inner)[-1][-17:-5])
+        if epoch not in died:
+            died.add(epoch)
+            if power == "machine":
+                run.store.lose_power()
+            raise SimulatedCrash(point)
+
+    assert run.go(hook) == len(died)
+    # In the epoch that heeds the request, in those of both plans, and in the one that ends it.
+    assert died >= set(range(BEGINS, BEGINS + how.epochs + 1))
+    run.check()
+
+
+@pytest.mark.parametrize("how", HOWS, ids=str)
+def test_dying_while_the_request_is_written_leaves_it_or_nothing(how, monkeypatch):
+    for moment in ("before", "after"):
+        run, died = Run(how), list[str]()
+        real = Ledger.ask
+
+        def dying(self, request, *, moment=moment, died=died, real=real):
+            if moment == "after":
+                real(self, request)
+            if not died:
+                died.append(moment)
+                raise SimulatedCrash(moment)
+            real(self, request)
+
+        monkeypatch.setattr(Ledger, "ask", dying)
+        run.go()
+        monkeypatch.undo()
+        assert died == [moment]
+        run.check()
+
+
+def test_a_request_is_there_after_a_power_cut_and_gone_after_it_was_heeded():
+    store = FaultStore(random.Random(1))
+    query = MOVING.open(store)
+    query.epoch(EPOCHS[0])
+    query.migrate(NEW, "moving_state")
+    store.lose_power()
+    again = MOVING.open(store)
+    assert again.manifest.plan == OLD
+    again.epoch(EPOCHS[1])
+    assert again.manifest.plan == NEW
+    assert REQUEST not in store.inner.files
+
+
+def test_a_request_that_is_made_while_a_migration_is_under_way_survives_it_and_a_crash():
+    store = MemoryStore()
+    query = MOVING.open(store)
+    for epoch in EPOCHS[:3]:
+        query.epoch(epoch)
+    query.migrate(NEW, "hybrid", background=False)
+    query.epoch(EPOCHS[3])
+    query.migrate("a b c d", "moving_state")
+    query.epoch(EPOCHS[4])
+    assert query.manifest.migration is not None
+    plans = []
+    for epoch in EPOCHS[5:]:
+        query = MOVING.open(store)
+        query.epoch(epoch)
+        plans.append(query.manifest.plan)
+    assert list(dict.fromkeys(plans)) == [NEW, "a b c d"]
+    assert query.manifest.migrations == 2
+
+
+def _run_again_after_damage(how: How, *, asked_before: bool) -> tuple[InlineJoin, pa.Table]:
+    """The manifest of an epoch is damaged, so that it runs again; gives the query and what readers see."""
+    store = FaultStore(random.Random(1))
+    query = how.open(store, StoreSink(store))
+    for epoch in EPOCHS[:BEGINS]:
+        query.epoch(epoch)
+    if asked_before:
+        query.migrate(NEW, how.strategy, background=how.background)
+    query.epoch(EPOCHS[BEGINS])
+    if not asked_before:
+        query.migrate(NEW, how.strategy, background=how.background)
+    name = f"manifests/{BEGINS:012d}.json"
+    store.inner.put(name, store.inner.files[name].to_pybytes()[:-10])
+    query = how.open(store, StoreSink(store))
+    assert query.manifest.epoch == BEGINS - 1
+    for epoch in EPOCHS[BEGINS:]:
+        query.epoch(epoch, pace=1)
+    return query, StoreSink(store).published(how.query.output_schema, len(EPOCHS))
+
+
+@pytest.mark.xfail(
+    reason="Ledger.epoch deletes the request that a damaged manifest heeded", raises=AssertionError
+)
+@pytest.mark.parametrize("how", HOWS, ids=str)
+def test_an_epoch_that_runs_again_because_its_manifest_was_damaged_heeds_its_request_again(how):
+    query, got = _run_again_after_damage(how, asked_before=True)
+    assert query.manifest.plan == NEW
+    assert_same_rows(got, how.want())
+
+
+@pytest.mark.xfail(reason="an epoch heeds a request that came only after it", raises=AssertionError)
+@pytest.mark.parametrize("how", [TRACK, WAITING], ids=str)
+def test_an_epoch_that_runs_again_because_its_manifest_was_damaged_heeds_no_later_request(how):
+    query, got = _run_again_after_damage(how, asked_before=False)
+    assert query.manifest.plan == NEW
+    assert_same_rows(got, how.want())
+
+
+@pytest.mark.xfail(reason="Ledger.epoch may delete a request that another thread has just made")
+def test_a_request_that_is_made_while_another_is_being_deleted_lasts():
+    class Store(MemoryStore):
+        """Another thread makes its request at the worst moment."""
+
+        def delete(self, name: str) -> None:
+            if name == REQUEST and later:
+                query._ledger.ask(later.pop())
+            super().delete(name)
+
+    later = [make_request(MOVING.query, "a b c d", "moving_state", background=True)]
+    store = Store()
+    query = MOVING.open(store)
+    query.epoch(EPOCHS[0])
+    query.migrate(NEW, "moving_state")
+    query.epoch(EPOCHS[1])
+    assert later == []
+    again = MOVING.open(store)
+    again.epoch(EPOCHS[2])
+    assert again.manifest.plan == "a b c d"

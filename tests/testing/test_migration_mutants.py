@@ -1,0 +1,169 @@
+"""The simulator sees migrations that go wrong: with a fault put in, a seed that has one names a promise."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from midstream.engine.step import _Step
+from midstream.migration import course as course_module
+from midstream.migration import merge, table
+from midstream.migration.request import Request
+from midstream.migration.table import complete
+from midstream.protocol import coordinator
+from midstream.storage import partition
+from midstream.storage.ledger import REQUESTS, Ledger
+from midstream.testing.faults import FaultStore
+from midstream.testing.promises import BrokenPromiseError
+from midstream.testing.simulate import simulate
+from midstream.testing.workload import draw_workload
+
+SEEDS = 300
+TRIED = 40
+
+
+@cache
+def drawn() -> dict[int, list[Request]]:
+    workloads = (draw_workload(random.Random(seed), seed) for seed in range(SEEDS))
+    return {seed: list(workload.requests.values()) for seed, workload in enumerate(workloads)}
+
+
+def seeds_with(*strategies: str, background: bool | None = None) -> list[int]:
+    """Seeds whose workloads have a request of this kind."""
+    return [
+        seed
+        for seed, requests in drawn().items()
+        if any(r.strategy in strategies and background in (None, r.background) for r in requests)
+    ]
+
+
+def broken_promise(seeds: list[int]) -> str:
+    """The promise that the first seed that fails says was broken."""
+    for seed in seeds[:TRIED]:
+        try:
+            simulate(seed)
+        except BrokenPromiseError as error:
+            return error.promise
+    return "none"
+
+
+def test_there_are_seeds_with_every_strategy():
+    assert len(seeds_with("moving_state")) > TRIED
+    assert len(seeds_with("parallel_track")) > TRIED
+    assert len(seeds_with("hybrid", background=False)) > TRIED
+    assert len(seeds_with("hybrid", background=True)) > TRIED
+
+
+@pytest.mark.parametrize("strategy", ["parallel_track", "hybrid"])
+def test_an_old_plan_that_makes_what_the_new_one_makes_is_seen(monkeypatch, strategy):
+    monkeypatch.setattr(merge, "_restricted", lambda node, *_, **__: replace(node, side="old"))
+    # Results that are there twice are seen among those that are published, or only among those that wait.
+    assert broken_promise(seeds_with(strategy)) in ("prefix", "conservation")
+
+
+@pytest.mark.parametrize("strategy", ["parallel_track", "hybrid"])
+def test_an_old_plan_that_stops_before_its_rows_have_expired_is_seen(monkeypatch, strategy):
+    monkeypatch.setattr(table, "_is_dead", lambda *_: True)
+    assert broken_promise(seeds_with(strategy, background=strategy == "parallel_track")) == "prefix"
+
+
+@pytest.mark.parametrize("strategy", ["parallel_track", "hybrid"])
+def test_a_migration_that_does_not_end_is_seen(monkeypatch, strategy):
+    monkeypatch.setattr(course_module, "expire", lambda tables, *_: dict(tables))
+    seeds = seeds_with(strategy, background=strategy == "parallel_track")
+    assert broken_promise(seeds) == "ending"
+
+
+def test_a_state_that_counts_as_complete_from_the_start_of_the_migration_on_is_seen(monkeypatch):
+    def too_early(tables, new, state, _epoch):
+        start = min(min(e.bounds.values()) for entries in tables.values() for e in entries)
+        return complete(tables, new, state, start)
+
+    monkeypatch.setattr(course_module, "complete", too_early)
+    assert broken_promise(seeds_with("hybrid", background=True)) == "prefix"
+
+
+def test_a_state_that_is_computed_and_then_not_used_is_seen(monkeypatch):
+    real = coordinator._still_used
+    monkeypatch.setattr(
+        coordinator, "_still_used", lambda course, slices: real(replace(course, finishes=None), slices)
+    )
+    assert broken_promise(seeds_with("hybrid", background=True)) == "prefix"
+
+
+def test_a_state_that_is_used_before_all_of_it_is_computed_is_seen(monkeypatch):
+    real = _Step.rebuild
+    monkeypatch.setattr(_Step, "rebuild", lambda self, rebuild: real(self, replace(rebuild, piece=None)))
+    assert broken_promise(seeds_with("hybrid", background=True)) in ("prefix", "conservation")
+
+
+def test_a_state_that_is_not_computed_is_seen(monkeypatch):
+    monkeypatch.setattr(_Step, "rebuild", lambda *_: None)
+    assert broken_promise(seeds_with("moving_state")) == "prefix"
+
+
+def test_a_state_that_is_lost_on_the_way_to_other_partitions_is_seen(monkeypatch):
+    monkeypatch.setattr(partition, "run_moves", lambda *_: [])
+    seeds = seeds_with("moving_state", "hybrid")
+    assert broken_promise(seeds) in ("prefix", "conservation")
+
+
+def test_results_that_wait_and_are_dropped_are_seen(monkeypatch):
+    real = coordinator._still_used
+    monkeypatch.setattr(
+        coordinator, "_still_used", lambda course, slices: real(replace(course, holds=False), slices)
+    )
+    assert broken_promise(seeds_with("parallel_track")) == "conservation"
+
+
+def test_results_that_wait_and_never_come_out_are_seen(monkeypatch):
+    real = _Step._all_results
+
+    def kept_back(self):
+        self.program = replace(self.program, course=replace(self.program.course, releases=False))
+        return real(self)
+
+    monkeypatch.setattr(_Step, "_all_results", kept_back)
+    assert broken_promise(seeds_with("parallel_track")) == "prefix"
+
+
+def test_results_that_come_out_and_still_wait_are_seen(monkeypatch):
+    real = _Step._all_results
+
+    def at_once(self):
+        self.found += self.held
+        return real(self)
+
+    monkeypatch.setattr(_Step, "_all_results", at_once)
+    assert broken_promise(seeds_with("parallel_track")) in ("prefix", "conservation")
+
+
+def test_a_request_that_a_crash_undoes_is_seen(monkeypatch):
+    def forgetful(self, request):
+        self._request = request
+
+    monkeypatch.setattr(Ledger, "ask", forgetful)
+    # It is not there when the epoch runs again, or when the next one runs.
+    assert broken_promise(seeds_with("moving_state", "hybrid")) in ("replay", "requests")
+
+
+def test_a_request_that_a_power_cut_undoes_is_seen(monkeypatch):
+    real = FaultStore.sync
+    monkeypatch.setattr(FaultStore, "sync", lambda self, at: None if at == REQUESTS else real(self, at))
+    assert broken_promise(seeds_with("moving_state", "hybrid", "parallel_track")) in ("replay", "requests")
+
+
+def test_a_request_that_nobody_heeds_is_seen(monkeypatch):
+    monkeypatch.setattr(Ledger, "ask", lambda *_: None)
+    assert broken_promise(seeds_with("hybrid")) == "requests"
+
+
+def test_a_request_that_is_left_behind_is_seen(monkeypatch):
+    real = FaultStore.delete
+    monkeypatch.setattr(
+        FaultStore, "delete", lambda self, name: None if name.startswith(REQUESTS) else real(self, name)
+    )
+    assert broken_promise(seeds_with("moving_state")) == "litter"
