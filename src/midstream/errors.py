@@ -53,6 +53,10 @@ class StreamError(MidstreamError):
     """The running query met something that it must not pass over in silence."""
 
 
+class MigrationError(MidstreamError):
+    """A change of plan cannot be carried out; started again, the query goes on with the plan it had."""
+
+
 class InternalError(MidstreamError):
     """A promise of Midstream's own was broken; please report it with the message."""
 

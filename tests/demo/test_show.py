@@ -19,6 +19,7 @@ def progress(number):
         "state": {"{a}": {"rows": 1_000_000}, "{a,b}": {"rows": 234_567}},
         "stateBytesActive": 118_700_000,
         "durationMs": {"total": 1_045},
+        "events": [{"migration": 1, "message": "migration 1 begins"}] if number == 1 else [],
     }
 
 
@@ -47,7 +48,7 @@ def test_elsewhere_there_is_a_line_per_epoch_and_each_once():
             view.epoch(progress(number))
     lines = out.getvalue().splitlines()
     assert lines[0] == "joining"
-    assert [line.split()[:2] for line in lines[1:]] == [["epoch", "0"], ["epoch", "1"]]
+    assert [line.split()[:2] for line in lines[1:]] == [["epoch", "0"], ["epoch", "1"], ["migration", "1"]]
     assert "19,851 results" in lines[1]
 
 

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from midstream.engine import rows as module
-from midstream.engine.payload import Payload, make_segment, merge_payload, segments_of
+from midstream.engine.payload import Payload, make_segments, merge_payload, segments_of
 from midstream.engine.rows import Rows, epoch_of, merge_rows, new_references, segment_of, split_references
 from midstream.errors import InternalError, StreamError
 from midstream.query.window import Windows
@@ -52,7 +52,7 @@ def test_merging_keeps_rows_sorted():
 
 
 def segment(epoch: int, *values: str, latest: int = 0) -> pa.Table:
-    return make_segment(pa.table({"a.v": list(values)}), segment_of(epoch, 1), [latest])
+    return make_segments(pa.table({"a.v": list(values)}), [(segment_of(epoch, 1), len(values), latest)])
 
 
 def test_payload_is_found_by_reference_in_any_order_across_slices():

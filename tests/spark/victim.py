@@ -33,17 +33,18 @@ class Change(NamedTuple):
     background: str = "auto"
 
 
-def phase_of(driver: Driver) -> str:
-    """What the epoch after the last manifest does about plans."""
-    manifest = driver.manifest
-    course = driver.coordinator.program(manifest, driver.ledger._request, 1).course
-    if course.ended is not None:
-        return "ends"
-    if course.begins:
-        return "begins"
-    if manifest.migration is None:
-        return "none"
-    return "half computed" if manifest.migration.computed else "both plans"
+def phases_of(driver: Driver) -> set[str]:
+    """How a migration stands after the last manifest, and what the next epoch does about it."""
+    migration = driver.manifest.migration
+    _, request = driver.ledger._requests.due(driver.manifest)
+    course = driver.coordinator.program(driver.manifest, request, 1).course
+    found = {
+        "begins": course.begins and course.ended is None,
+        "ends": course.ended is not None,
+        "goes on": migration is not None and course.migration is not None,
+        "half computed": migration is not None and bool(migration.computed),
+    }
+    return {phase for phase, holds in found.items() if holds}
 
 
 def start(spark: SparkSession, root: Path) -> JoinStreamingQuery:
@@ -71,6 +72,8 @@ class Events:
     def __call__(self, point: str) -> None:
         if not self.phase and not self.changes:
             return self._die_at(point)
+        if threading.current_thread() is threading.main_thread():
+            return None  # the query only starts, and finishes what its last run left half done
         # Epochs may begin before their query is here.
         self.started.wait()
         assert self.query is not None
@@ -81,7 +84,7 @@ class Events:
             self.query.migrate(change.plan, change.strategy, background=change.background)
             if self.phase == "asked":
                 self._die_at(point)
-        if self.phase in ("", phase_of(driver)):
+        if self.phase in {"", *phases_of(driver)}:
             self._die_at(point)
         return None
 

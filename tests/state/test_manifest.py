@@ -15,7 +15,7 @@ from midstream.state.manifest import (
     digest_of,
     encode_manifest,
 )
-from midstream.state.migration import Entry, Migration
+from midstream.state.migration import Computed, Entry, Migration
 from midstream.state.slices import Slice, StateKey
 
 MIGRATION = Migration(
@@ -28,7 +28,7 @@ MIGRATION = Migration(
     states={"b": "b@3"},
     tables={"a,b": (Entry("b@3", {"b": 2}),)},
     marks={2: {"a": None, "b": 5}},
-    computed={"b@3": 1},
+    computed={"b@3": Computed("b", 1)},
     completed=("a@3",),
 )
 MANIFEST = Manifest(

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from midstream.engine.payload import make_segment
+from midstream.engine.payload import make_segments
 from midstream.errors import CheckpointError
 from midstream.state.slices import Slice, StateKey
 from midstream.storage.memory import MemoryStore
@@ -30,7 +30,7 @@ class Odd(pa.ExtensionType):  # type: ignore[misc]  # Arrow ships no types
 
 
 INDEX = pa.table({"hash": pa.array([1, 2], pa.uint64()), "ref a": [0, 1], "time a": [5, 6]})
-ROWS = make_segment(pa.table({"a.v": ["x", "y"]}), 0, [6])
+ROWS = make_segments(pa.table({"a.v": ["x", "y"]}), [(0, 2, 6)])
 
 
 def _slice(kind: Any, table: pa.Table | bytes) -> tuple[MemoryStore, Slice]:
@@ -59,12 +59,12 @@ def _wrong_offsets() -> pa.Table:
     """Text whose first value would end far behind its bytes."""
     offsets = pa.array([0, 1 << 30, 2], pa.int32()).buffers()[1]
     text = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"xy")])
-    return make_segment(pa.table({"a.v": text}), 0, [6])
+    return make_segments(pa.table({"a.v": text}), [(0, len(text), 6)])
 
 
 def _nested(kind: pa.DataType) -> pa.Table:
     column = pa.array([None, None], pa.struct([pa.field("x", kind, metadata={"ARROW:extension:name": "y"})]))
-    return make_segment(pa.table({"a.v": column}), 0, [6])
+    return make_segments(pa.table({"a.v": column}), [(0, len(column), 6)])
 
 
 FORMS: dict[str, tuple[str, Callable[[], pa.Table]]] = {
@@ -79,14 +79,13 @@ FORMS: dict[str, tuple[str, Callable[[], pa.Table]]] = {
         "rows",
         lambda: ROWS.replace_schema_metadata({b"midstream.segments": b"3:abc"}),
     ),
-    "rows with segments of other rows": ("rows", lambda: make_segment(ROWS, 0, [6, 7])),
+    "rows with segments of other rows": ("rows", lambda: make_segments(ROWS, [(0, 2, 6, 7)])),
     "rows that end behind their bytes": ("rows", _wrong_offsets),
     "rows that are no text": (
         "rows",
-        lambda: make_segment(
+        lambda: make_segments(
             pa.table({"a.v": pa.array([b"\xff", b"x"]).view(pa.string())}),
-            0,
-            [6],
+            [(0, 2, 6)],
         ),
     ),
     "a type inside that Arrow does not know": ("rows", lambda: _nested(pa.int64())),
@@ -107,7 +106,7 @@ def test_a_slice_with_a_type_that_brings_code_is_refused(known):
     pa.register_extension_type(Odd())
     try:
         stores = [_slice("index", INDEX.set_column(2, "time a", odd))]
-        stores += [_slice("rows", make_segment(pa.table({"a.v": odd}), 0, [6]))]
+        stores += [_slice("rows", make_segments(pa.table({"a.v": odd}), [(0, len(odd), 6)]))]
         if not known:
             pa.unregister_extension_type("midstream.tests.odd")
         for store, slice_ in stores:

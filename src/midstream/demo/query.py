@@ -18,6 +18,9 @@ SCHEMAS = {
     "deliveries": "tracking STRING, place STRING, rating INT, delivered_at TIMESTAMP",
 }
 
+OTHER_PLAN = "(orders payments) ((picks shipments) deliveries)"
+"""Half-way the demo moves from the plan that it began with to this one."""
+
 
 def fulfilment(spark: SparkSession, folder: Path) -> Join:
     """Every parcel that was paid in full and delivered in time, with its whole story."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from midstream.demo import data
 from midstream.demo.check import Verdict, check_results
-from midstream.demo.query import fulfilment
+from midstream.demo.query import OTHER_PLAN, fulfilment
 from midstream.demo.session import spark_session
 from midstream.demo.show import Epoch, View
 from midstream.errors import OptionError
@@ -77,21 +77,24 @@ def _join(demo: Demo, folder: Path, view: View, clock: _Clock) -> tuple[Query, s
             .start()
         )
         try:
-            _watch(running, view)
+            _watch(running, view, demo.epochs // 2)
         finally:
             running.stop()
         clock.lap("join")
         return join.query(), running.explanation()
 
 
-def _watch(running: JoinStreamingQuery, view: View) -> None:
-    """Show each epoch soon after it is done, until the query ends."""
-    active = True
+def _watch(running: JoinStreamingQuery, view: View, half: int) -> None:
+    """Show each epoch soon after it is done, until the query ends; half-way, change its plan."""
+    active, migrated = True, False
     while active:
         time.sleep(_GLANCE)
         active = running.isActive
         for progress in running.recentProgress:
             view.epoch(progress)
+        if active and not migrated and len(view.epochs) >= half:
+            running.migrate(OTHER_PLAN)
+            migrated = True
     running.awaitTermination()
 
 

@@ -69,6 +69,8 @@ class View:
 
     def __init__(self, console: Console) -> None:
         self.epochs: list[Epoch] = []
+        self.notes: list[str] = []
+        """What became of the plan, as the query says it."""
         self._console = console
         self._doing = ""
         self._spinner = Spinner("dots", style="cyan")
@@ -95,14 +97,18 @@ class View:
         if self.epochs and epoch.number <= self.epochs[-1].number:
             return
         self.epochs.append(epoch)
+        changes = [event["message"] for event in progress["events"] if "migration" in event]
+        self.notes += [f"epoch {epoch.number}: {message}" for message in changes]
         if not self._console.is_terminal:
-            self._console.print(str(epoch), soft_wrap=True, highlight=False)
+            for line in (str(epoch), *(f"           {message}" for message in changes)):
+                self._console.print(line, soft_wrap=True, highlight=False)
 
     def _screen(self) -> RenderableType:
-        room = max(1, self._console.height - 8)
+        room = max(1, self._console.height - 8 - len(self.notes))
         parts: list[RenderableType] = (
             [epoch_table(self.epochs, room, self._console.width)] if self.epochs else []
         )
+        parts += [Text(note, style="blue") for note in self.notes]
         if self._doing:
             self._spinner.update(text=Text(self._doing))
             parts.append(self._spinner)

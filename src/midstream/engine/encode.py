@@ -23,6 +23,8 @@ from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 
 HASH = "#hash"
+ARRIVED = "#epoch"
+"""The columns of hashes, and of the epochs in which rows arrived that are moved to another place."""
 
 
 def time_column(stream: str) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from midstream.engine.encode import HASH, time_column
-from midstream.engine.payload import make_segment
+from midstream.engine.encode import ARRIVED, HASH, time_column
+from midstream.engine.payload import make_segments
 from midstream.engine.program import InputCount, Program
 from midstream.engine.rows import READ_LESS, Rows, new_references, segment_of, sort_rows
-from midstream.errors import StreamError
+from midstream.errors import MigrationError, StreamError
 from midstream.plan.layout import FragmentInput, Key, StateId
 
 _LARGEST_COLUMN = 1 << 31
@@ -23,7 +24,9 @@ class Taken:
     """Rows that have entered a fragment, and their payload."""
 
     rows: Rows
-    segment: pa.Table
+    payload: pa.Table
+    first: int
+    """The first epoch of which there are rows."""
 
 
 @dataclass(frozen=True)
@@ -51,31 +54,56 @@ def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
     return Admitted(accepted, count, table.filter(pc.invert(in_time)) if dropped else table.slice(0, 0))
 
 
-def take_in(
-    program: Program,
+def take_in(program: Program, partition: int, key: Key, entrance: FragmentInput, table: pa.Table) -> Taken:
+    """Give rows references; only these are sorted, the payload stays as it came."""
+    return _take_in(partition, key, entrance, table, [(program.epoch, table.num_rows)], moved=False)
+
+
+def take_back(program: Program, partition: int, key: Key, entrance: FragmentInput, table: pa.Table) -> Taken:
+    """Take in rows that belong to the state already: each keeps the epoch in which it arrived."""
+    if not entrance.is_stream:
+        runs = [(program.epoch - 1, table.num_rows)]
+        return _take_in(partition, key, entrance, table, runs, moved=True)
+    order = np.argsort(table.column(ARRIVED).to_numpy(), kind="stable")
+    table = table.take(pa.array(order))
+    epochs, counts = np.unique(table.column(ARRIVED).to_numpy(), return_counts=True)
+    runs = list(zip(epochs.tolist(), counts.tolist(), strict=True))
+    return _take_in(partition, key, entrance, table, runs, moved=True)
+
+
+def _take_in(
     partition: int,
     key: Key,
     entrance: FragmentInput,
     table: pa.Table,
+    runs: Sequence[tuple[int, int]],
     *,
-    moved: bool = False,
+    moved: bool,
 ) -> Taken:
-    """Give rows references; only these are sorted, the payload stays as it came."""
-    references = new_references(program.epoch, partition, table.num_rows, moved=moved)
+    """Take in rows of which so many of each epoch follow each other."""
+    references = [new_references(epoch, partition, count, moved=moved) for epoch, count in runs]
     times = {s: table.column(time_column(s)).to_numpy() for s in entrance.streams}
-    rows = sort_rows(key, table.column(HASH).to_numpy(), {entrance.id: references}, times)
-    segment = make_segment(
-        table.select(list(entrance.columns)),
-        segment_of(program.epoch, partition, moved=moved),
-        [int(times[s].max()) for s in entrance.streams],
-    )
-    return Taken(rows, segment)
+    together = {entrance.id: np.concatenate(references)}
+    rows = sort_rows(key, table.column(HASH).to_numpy(), together, times)
+    starts = np.cumsum([0, *(count for _, count in runs)])[:-1]
+    latest = [np.maximum.reduceat(times[s], starts).tolist() for s in entrance.streams]
+    segments = [
+        (segment_of(epoch, partition, moved=moved), count, *largest)
+        for (epoch, count), largest in zip(runs, zip(*latest, strict=True), strict=True)
+    ]
+    return Taken(rows, make_segments(table.select(list(entrance.columns)), segments), runs[0][0])
 
 
-def together(name: StateId, tables: Sequence[pa.Table]) -> pa.Table:
+def together(name: StateId, tables: Sequence[pa.Table], *, moved: bool = False) -> pa.Table:
     """All that arrived of an input. Arrow's offsets of text and binary have 31 bits."""
     table = pa.concat_tables(tables)
     for column in table.column_names:
+        if table.column(column).nbytes >= _LARGEST_COLUMN and moved:
+            raise MigrationError(
+                "a state must have at most 2 GiB of a column in one partition to be moved there",
+                got=f"{table.column(column).nbytes:,} bytes of {column} of {name}",
+                hint="move to a plan that keeps the state by the key it has",
+            )
         if table.column(column).nbytes >= _LARGEST_COLUMN:
             raise StreamError(
                 "an epoch must bring at most 2 GiB of a column to one partition",

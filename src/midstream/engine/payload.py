@@ -21,9 +21,9 @@ from midstream.state.purge import Purge
 _METADATA = b"midstream.segments"
 
 
-def make_segment(table: pa.Table, segment: int, latest: Sequence[int]) -> pa.Table:
-    """The rows of one segment as the table of a slice; ``latest`` is the largest time of each stream."""
-    return _with_segments(table, np.array([[segment, table.num_rows, *latest]], np.int64))
+def make_segments(table: pa.Table, segments: Sequence[tuple[int, ...]]) -> pa.Table:
+    """Rows as the table of a slice. For each segment: its number, rows, largest time of each stream."""
+    return _with_segments(table, np.array(segments, np.int64))
 
 
 def merge_payload(tables: Sequence[pa.Table], streams: Sequence[str], purge: Purge) -> pa.Table:

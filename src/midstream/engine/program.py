@@ -78,6 +78,8 @@ class Program:
     watermarks: Mapping[str, int | None]
     course: Course
     slices: Mapping[StateKey, tuple[Slice, ...]] = field(default_factory=dict)
+    heeded: int = 0
+    """The number of the last request for another plan that was heeded."""
     run: str = ""
     began: int | None = None
     """Which run of the query this is, and its first epoch; files of other runs are not trusted unseen."""

@@ -3,7 +3,7 @@
 A **reference** is a row id: the epoch in which the row arrived, the engine partition that took it in, and
 its position among what arrived there then. The epoch comes first, so "older than epoch e" is one
 comparison of integers; the id stays good when slices are merged, because merging keeps these runs whole.
-Rows that a migration moves to another place get new ids there, of the epoch before and with a mark.
+Rows that a migration moves to another place get new ids there, of the same epochs and with a mark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from midstream.engine.hashing import Hashes
 from midstream.engine.ordering import stable_order
-from midstream.errors import StreamError
+from midstream.errors import MigrationError, StreamError
 from midstream.plan.layout import Key, StateId
 
 Integers = npt.NDArray[np.int64]
@@ -33,16 +33,19 @@ MAX_POSITIONS = 1 << _POSITION_BITS
 def segment_of(epoch: int, partition: int, *, moved: bool = False) -> int:
     """The part of a row id that all rows share which arrive together in one partition.
 
-    Rows of a state that is moved in ``epoch`` were there before it; their mark tells them apart from the
-    rows that arrived in the epoch before.
+    Rows that are moved here later have a mark, which tells them apart from those that arrived here.
     """
-    if moved:
-        return ((epoch - 1) << _PARTITION_BITS) | MAX_PARTITIONS | partition
-    return (epoch << _PARTITION_BITS) | partition
+    return (epoch << _PARTITION_BITS) | (MAX_PARTITIONS if moved else 0) | partition
 
 
 def new_references(epoch: int, partition: int, count: int, *, moved: bool = False) -> Integers:
     """References for ``count`` rows that arrive together."""
+    if count > MAX_POSITIONS and moved:
+        raise MigrationError(
+            f"a state must have at most {MAX_POSITIONS:,} rows in one partition to be moved there",
+            got=f"{count:,}",
+            hint="move to a plan that keeps the state by the key it has",
+        )
     if count > MAX_POSITIONS:
         raise StreamError(
             f"an epoch must bring at most {MAX_POSITIONS:,} rows of a stream to one partition",

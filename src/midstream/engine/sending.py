@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from midstream.engine.encode import HASH, Part, time_column
+from midstream.engine.encode import ARRIVED, HASH, Part, time_column
 from midstream.engine.hashing import hash_key
 from midstream.engine.node import Joiner
 from midstream.engine.routing import Routing, split
@@ -30,6 +30,8 @@ def send(
     epochs = {epoch_column(stream): stream for stream in entrance.streams}
     carried = [column for column in entrance.columns if column not in epochs]
     columns |= {c: pa.array(joiner.epochs(rows, epochs[c])) for c in entrance.columns if c in epochs}
+    if name is not None and entrance.is_stream:
+        columns[ARRIVED] = pa.array(joiner.epochs(rows, entrance.streams[0]))
     fetched = joiner.fetch_all(rows, [(_stream_of(column), column) for column in carried])
     columns |= dict(zip(carried, fetched, strict=True))
     for target, part in split(pa.table(columns), routing.targets(hashes)):

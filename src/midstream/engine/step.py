@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from midstream.engine.compact import OpenSlice, compact
 from midstream.engine.encode import Part
-from midstream.engine.intake import Taken, admit, take_in, together
+from midstream.engine.intake import Taken, admit, take_back, take_in, together
 from midstream.engine.node import Joiner
 from midstream.engine.ordering import stable_order
 from midstream.engine.payload import Payload
@@ -57,7 +57,7 @@ class _Step:
         self.outgoing: list[Part] = []
         self.found: list[Rows] = []
         self.held: list[Rows] = []
-        self.missing: list[tuple[StateId, Rows, str]] = []
+        self.missing: list[tuple[StateId, Rows, int, str]] = []
         self.restored: dict[tuple[StateId, Key], list[Rows]] = {}
         self.fresh: dict[StateId, list[pa.Table]] = {one.id: [] for one in fragment.inputs}
         payloads = {one.id: Payload(partial(self._payload, one.id)) for one in fragment.inputs}
@@ -69,10 +69,10 @@ class _Step:
         for waiting in ("", WAITING):
             missing = arrivals.get(f"{STATE}{entrance.id}{waiting}")
             if missing:
-                table = together(entrance.id, missing)
-                taken = take_in(program, self.partition, self.fragment.key, entrance, table, moved=True)
+                table = together(entrance.id, missing, moved=True)
+                taken = take_back(program, self.partition, self.fragment.key, entrance, table)
                 self._keep_payload(entrance, taken)
-                self.missing.append((entrance.id, taken.rows, waiting))
+                self.missing.append((entrance.id, taken.rows, taken.first, waiting))
         if entrance.id not in arrivals:
             return
         table = together(entrance.id, arrivals[entrance.id])
@@ -91,8 +91,8 @@ class _Step:
 
     def restore(self) -> None:
         """Put rows into the states that lacked them; only now is all the payload here to arrange them by."""
-        for state, rows, waiting in self.missing:
-            self._restore_rows(state, rows, waiting)
+        for state, rows, first, waiting in self.missing:
+            self._restore_rows(state, rows, first, waiting)
 
     def rebuild(self, rebuild: Rebuild) -> None:
         """Compute rows that a state of this fragment, or one that it sends to, lacks."""
@@ -105,7 +105,7 @@ class _Step:
         if rebuild.state in self.program.layout.entrances:
             self.outgoing += self._send(rebuild.state, rows, f"{STATE}{rebuild.state}{waiting}")
         else:
-            self._restore_rows(rebuild.state, rows, waiting)
+            self._restore_rows(rebuild.state, rows, self.program.epoch, waiting)
 
     def join(self, node: Node) -> None:
         """The new rows of a node, added to those that the other plan has of the same state."""
@@ -152,19 +152,20 @@ class _Step:
             if original == state:
                 self.deltas[copy] = rows
 
-    def _restore_rows(self, state: StateId, rows: Rows, waiting: str) -> None:
+    def _restore_rows(self, state: StateId, rows: Rows, first: int, waiting: str) -> None:
         for key in self.fragment.arrangements[state]:
             arranged = self.joiner.arrange(rows, key)
-            self.new.append(self._slice("index", f"{state}{waiting}", key, arranged, arranged.to_table()))
+            name = f"{state}{waiting}"
+            self.new.append(self._slice("index", name, key, arranged, arranged.to_table(), first))
             if not waiting:
                 self.restored.setdefault((state, key), []).append(arranged)
 
     def _keep_payload(self, entrance: FragmentInput, taken: Taken) -> None:
         if entrance.columns:
-            self.fresh[entrance.id].append(taken.segment)
+            self.fresh[entrance.id].append(taken.payload)
             if entrance.owned:
-                key = self.fragment.key
-                self.new.append(self._slice("rows", entrance.id, key, taken.rows, taken.segment))
+                key, payload = self.fragment.key, taken.payload
+                self.new.append(self._slice("rows", entrance.id, key, taken.rows, payload, taken.first))
 
     def _payload(self, state: StateId) -> list[pa.Table]:
         return [*self._open("rows", state, self.fragment.key), *self.fresh[state]]
@@ -177,11 +178,21 @@ class _Step:
         owner = StateKey(kind, state, key, self.partition)
         return (self.open_slice(slice_) for slice_ in self.program.slices.get(owner, ()))
 
-    def _slice(self, kind: SliceKind, state: StateId, key: Key, rows: Rows, table: pa.Table) -> NewSlice:
+    def _slice(
+        self,
+        kind: SliceKind,
+        state: StateId,
+        key: Key,
+        rows: Rows,
+        table: pa.Table,
+        first: int | None = None,
+    ) -> NewSlice:
+        """A new slice, with rows of epochs from ``first`` on; by default only of this one."""
         epoch = self.program.epoch
         latest = tuple(int(rows.times[s].max()) for s in streams_of(state))
         owner = StateKey(kind, state, key, self.partition)
-        return NewSlice(Slice(owner, epoch, epoch, 1, table.num_rows, latest), table)
+        lower = epoch if first is None else first
+        return NewSlice(Slice(owner, lower, epoch, 1, table.num_rows, latest), table)
 
     def _send(self, state: StateId, rows: Rows, name: StateId) -> Iterator[Part]:
         to = self.program.layout.entrances[state]

@@ -83,7 +83,7 @@ class InlineJoin:
 
     def migrate(self, plan: str | Plan, strategy: Strategy = "hybrid", *, background: bool = True) -> None:
         """Move the query onto another plan, from the next epoch on, or once a migration has ended."""
-        self._ledger.ask(make_request(self.query, str(plan), strategy, background=background))
+        self._ledger.ask(make_request(self.query, plan, strategy, background=background))
 
     def epoch(self, arrivals: Mapping[str, pa.Table], *, pace: int | None = None) -> pa.Table:
         """Run one epoch over new rows by stream, commit it, and return its results.

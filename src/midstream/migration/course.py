@@ -6,23 +6,24 @@ same way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace as replace_field
 from functools import lru_cache
 
 from msgspec.structs import replace
 
 from midstream.engine.program import Course, Rebuild
+from midstream.errors import CheckpointError
 from midstream.migration.match import match
 from midstream.migration.merge import copies_of, merge
 from midstream.migration.request import Request
 from midstream.migration.table import bounds_of, complete, expire, first_tables, tasks_of
-from midstream.plan.layout import Layout, StateId, streams_of
+from midstream.plan.layout import Layout, StateId, plain, streams_of
 from midstream.plan.placing import lay_out
 from midstream.plan.tree import parse_plan
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
-from midstream.state.migration import Migration, Strategy
+from midstream.state.migration import Computed, Entry, Migration, Strategy
 from midstream.state.purge import Purge
 
 EVERYTHING = ()
@@ -89,9 +90,9 @@ def _go_on(query: Query, manifest: Manifest, migration: Migration, purge: Purge,
     old = layout_of(query, manifest.plan, manifest.states)
     new = layout_of(query, migration.plan, migration.states)
     course = _Both(old, new, migration.strategy, migration.number).course(manifest, migration, purge)
-    if course.migration is None or not migration.background:
+    if course.migration is None or not migration.background or pace == 0:
         return course
-    return _with_background(course, new, manifest, pace)
+    return _with_background(course, course.migration, new, manifest, pace)
 
 
 class _Both:
@@ -111,36 +112,75 @@ class _Both:
         if not any(tables.values()):
             return Course(self.new, migration.plan, migration.states, ended=migration, releases=self.tracks)
         layout = merge(self.old, self.new, self.tasks, tables, early=not self.tracks, copies=self.copies)
-        migration = replace(migration, tables=tables)
-        return Course(layout, manifest.plan, manifest.states, migration, holds=self.tracks)
+        lacking = {entry.scope for entries in tables.values() for entry in entries}
+        computed = {state: piece for state, piece in migration.computed.items() if state in lacking}
+        migration = replace(migration, tables=tables, computed=computed)
+        # Once the old plan makes no results any more, those of the new one have nothing to wait for.
+        holds = self.tracks and bool(tables.get(self.new.root))
+        releases = self.tracks and not holds
+        return Course(layout, manifest.plan, manifest.states, migration, holds=holds, releases=releases)
 
 
-def _with_background(course: Course, new: Layout, manifest: Manifest, pace: int | None) -> Course:
+def _with_background(
+    course: Course, migration: Migration, new: Layout, manifest: Manifest, pace: int | None
+) -> Course:
     """Let the epoch also compute the next piece of the lowest state that lacks rows, newest rows first."""
-    migration = course.migration
-    if migration is None or pace == 0:
-        return course
     entries = [entry for table in migration.tables.values() for entry in table]
     state = min((entry.scope for entry in entries), key=lambda s: (len(streams_of(s)), s))
     mine = [entry for entry in entries if entry.scope == state]
-    # Pieces are cut by when the component of one stream arrived: of that with the fewest epochs to go through.
-    bounds = {s: max(entry.bounds[s] for entry in mine) for s in streams_of(state)}
+    piece = migration.computed.get(state) or _first_piece(state, mine)
+    oldest = _oldest(manifest, new, piece.stream, piece.begin)
+    begin = oldest if pace is None else max(piece.begin - pace, oldest)
+    finishes = begin <= oldest
+    # The last piece has all that is left, however old.
+    rebuild = Rebuild(state, bounds_of(mine), (piece.stream, 0 if finishes else begin, piece.begin))
+    computed = {**migration.computed, state: Computed(piece.stream, begin)}
+    return replace_field(
+        course,
+        migration=replace(migration, computed=computed),
+        rebuilds=(rebuild,),
+        finishes=state if finishes else None,
+    )
+
+
+def _first_piece(state: StateId, entries: Sequence[Entry]) -> Computed:
+    """Pieces are cut by when the component of one stream arrived: of that with the fewest epochs to go."""
+    bounds = {s: max(entry.bounds[s] for entry in entries) for s in streams_of(state)}
     stream = min(bounds, key=lambda s: bounds[s])
-    end = migration.computed.get(state, bounds[stream])
-    oldest = _oldest(manifest, new, stream, end)
-    begin = oldest if pace is None else max(end - pace, oldest)
-    rebuild = Rebuild(state, bounds_of(mine), (stream, begin, end))
-    migration = replace(migration, computed={**migration.computed, state: begin})
-    finishes = state if begin <= oldest else None
-    return replace_field(course, migration=migration, rebuilds=(rebuild,), finishes=finishes)
+    return Computed(stream, bounds[stream])
 
 
 def _oldest(manifest: Manifest, new: Layout, stream: str, default: int) -> int:
     """The first epoch from which the state of a stream may still hold rows."""
     base = next(state for state in new.states if streams_of(state) == (stream,))
     epochs = [s.lower for s in manifest.slices if s.owner.state == base and s.owner.kind == "index"]
-    # Rows that were moved here count as from the epoch before.
-    return min(epochs, default=default + 1) - 1
+    return min(epochs, default=default)
+
+
+def check_migration(query: Query, manifest: Manifest) -> None:
+    """Refuse a manifest whose migration could not have come about."""
+    names = {**manifest.states, **(manifest.migration.states if manifest.migration else {})}
+    wrong = [f"{plain_id} as {name}" for plain_id, name in names.items() if plain(name) != plain_id]
+    migration = manifest.migration
+    if migration is not None and not wrong:
+        old = layout_of(query, manifest.plan, manifest.states)
+        new = layout_of(query, migration.plan, migration.states)
+        both = _Both(old, new, migration.strategy, migration.number)
+        known = new.states | set(both.copies.values())
+        if set(migration.tables) != {task.root for task in both.tasks}:
+            wrong.append(f"tables of {', '.join(migration.tables) or 'nothing'}")
+        for entry in (entry for entries in migration.tables.values() for entry in entries):
+            marked = all(set(migration.marks.get(e, ())) == set(query.names) for e in entry.bounds.values())
+            if entry.scope not in known or set(entry.bounds) != set(streams_of(entry.scope)) or not marked:
+                wrong.append(f"an entry of {entry.scope}")
+        odd = [s for s, piece in migration.computed.items() if piece.stream not in streams_of(s)]
+        wrong += [f"pieces of {state}" for state in odd]
+    if wrong:
+        raise CheckpointError(
+            "a manifest must have a migration that its plans allow",
+            got=wrong[0],
+            hint="restore its manifests from a copy",
+        )
 
 
 def after_epoch(query: Query, course: Course, manifest: Manifest) -> Migration | None:

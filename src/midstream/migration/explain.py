@@ -53,9 +53,12 @@ def _shares(query: Query, manifest: Manifest, migration: Migration) -> Iterator[
             continue
         yield f"Of the {what} the old plan makes those in which"
         yield from (f"  {'or ' if i else ''}{_entry(entry)}" for i, entry in enumerate(entries))
-        waits = "; its own wait for the end" if migration.strategy == "parallel_track" else ""
+        tracks = migration.strategy == "parallel_track" and task.root == new.root
+        waits = "; these wait for the end" if tracks else ""
         yield f"and the new plan all others{waits}."
     common = sorted(f"{{{plain(state)}}}" for state in shared)
+    if migration.strategy == "parallel_track":
+        yield "The new plan has states of its own; when it is alone, it goes on with these of the old one:"
     yield f"Shared states: {', '.join(common) or 'none'}"
 
 

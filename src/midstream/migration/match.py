@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from midstream.engine.program import Move
+from midstream.migration.places import Pair, can_join
 from midstream.plan.layout import Fragment, Key, Layout, StateId, begun_anew, streams_of
 
 
@@ -36,8 +37,8 @@ class _Place:
     """Where and how a plan keeps a state."""
 
     state: StateId
+    fragment: int
     key: Key
-    stage: int
     arrangements: frozenset[Key]
     is_input: bool
     refers_to: frozenset[StateId]
@@ -50,12 +51,17 @@ def match(old: Layout, new: Layout, number: int) -> Match:
     shared: set[StateId] = set()
     moves: dict[StateId, Move] = {}
     empty: set[StateId] = set()
+    pairs: list[Pair] = []
     for mine in sorted(_places(new), key=lambda place: len(streams_of(place.state))):
         other = theirs.get(streams_of(mine.state))
         if other is not None and _alike(mine, other, names):
-            shared.add(other.state)
-            names[mine.state] = other.state
-            continue
+            # Both plans' shares of joined rows must come together: the fragments that keep them run as one.
+            pair = [] if len(streams_of(mine.state)) == 1 else [(other.fragment, mine.fragment)]
+            if can_join(old, new, [*pairs, *pair]):
+                pairs += pair
+                shared.add(other.state)
+                names[mine.state] = other.state
+                continue
         anew = begun_anew(mine.state, number)
         names[mine.state] = anew
         below = {names[s] for s in names if set(streams_of(s)) < set(streams_of(mine.state))}
@@ -72,7 +78,7 @@ def _places(layout: Layout) -> Iterator[_Place]:
         for state, keys in fragment.arrangements.items():
             is_input = state in fragment.by_id
             refers_to = frozenset((state,)) if is_input else _referred(fragment, state)
-            yield _Place(state, fragment.key, fragment.stage, frozenset(keys), is_input, refers_to)
+            yield _Place(state, fragment.id, fragment.key, frozenset(keys), is_input, refers_to)
 
 
 def _referred(fragment: Fragment, state: StateId) -> frozenset[StateId]:
@@ -83,8 +89,4 @@ def _referred(fragment: Fragment, state: StateId) -> frozenset[StateId]:
 def _alike(mine: _Place, other: _Place, names: Mapping[StateId, StateId]) -> bool:
     if (mine.key, mine.arrangements, mine.is_input) != (other.key, other.arrangements, other.is_input):
         return False
-    if mine.is_input and len(streams_of(mine.state)) == 1:
-        return True
-    # What is joined must be joined in the same stage, where both plans' shares of it come together.
-    refers_to = {names.get(state, state) for state in mine.refers_to}
-    return mine.stage == other.stage and (mine.is_input or refers_to == other.refers_to)
+    return mine.is_input or {names.get(state, state) for state in mine.refers_to} == other.refers_to

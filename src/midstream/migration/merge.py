@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from midstream.migration.places import Pair, places_of
 from midstream.migration.table import Tables, Task, bounds_of
 from midstream.plan.layout import (
     Fragment,
-    FragmentInput,
-    Key,
     Layout,
     Node,
     Restriction,
@@ -17,15 +16,6 @@ from midstream.plan.layout import (
     begun_anew,
     streams_of,
 )
-
-
-@dataclass
-class _Place:
-    """Nodes of both plans that run in the same partitions at the same time, and what enters there."""
-
-    inputs: dict[StateId, FragmentInput] = field(default_factory=dict)
-    nodes: list[Node] = field(default_factory=list)
-    copies: list[tuple[StateId, StateId]] = field(default_factory=list)
 
 
 def copies_of(tasks: Iterable[Task], shared: frozenset[StateId], number: int) -> dict[StateId, StateId]:
@@ -46,14 +36,50 @@ def merge(
     running = [task for task in tasks if tables[task.root]]
     theirs = {node: task for task in running for node in task.old}
     mine = {node for task in running for node in task.new}
-    places: dict[tuple[int, Key], _Place] = {}
-    for fragment in old.fragments:
-        nodes = [_restricted(n, theirs[n], tables, early=early) for n in fragment.nodes if n in theirs]
-        _add(places, fragment, nodes, {})
-    for fragment in new.fragments:
-        nodes = [replace(n.renamed(copies), id=n.id, side="new") if n in mine else n for n in fragment.nodes]
-        _add(places, fragment, nodes, copies)
-    return Layout(new.plan, tuple(_fragments(places)))
+    kept: set[StateId] = set()
+    fragments: list[Fragment] = []
+    for place in sorted(places_of(old, new, _pairs(old, new)), key=lambda place: place.stage):
+        nodes = [
+            _restricted(node, theirs[node], tables, early=early)
+            for fragment in place.old
+            for node in fragment.nodes
+            if node in theirs
+        ]
+        nodes += [
+            replace(node.renamed(copies), id=node.id, side="new") if node in mine else node
+            for fragment in place.new
+            for node in fragment.nodes
+        ]
+        if not nodes:
+            continue
+        # A node has more streams than any of its inputs, so those that it needs come first.
+        nodes.sort(key=lambda node: len(streams_of(node.id)))
+        searched = {state for node in nodes for state in node.inputs}
+        copied = tuple((original, copy) for original, copy in copies.items() if copy in searched)
+        entering = searched | {original for original, _ in copied}
+        # What enters twice is kept where a node first searches it; elsewhere there is only a copy of it.
+        inputs = {
+            one.id: replace(one, owned=one.id in searched - kept)
+            for fragment in (*place.old, *place.new)
+            for one in fragment.inputs
+            if one.id in entering
+        }
+        kept |= searched
+        key = (*place.old, *place.new)[0].key
+        fragments.append(
+            Fragment(len(fragments), key, place.stage, tuple(inputs.values()), tuple(nodes), copied)
+        )
+    stages = sorted({fragment.stage for fragment in fragments})
+    return Layout(new.plan, tuple(replace(f, stage=stages.index(f.stage)) for f in fragments))
+
+
+def _pairs(old: Layout, new: Layout) -> Iterable[Pair]:
+    """Fragments of the two plans that keep the same joined rows."""
+    for theirs in old.fragments:
+        for mine in new.fragments:
+            common = theirs.arrangements.keys() & mine.arrangements.keys()
+            if any(len(streams_of(state)) > 1 for state in common):
+                yield theirs.id, mine.id
 
 
 def _restricted(node: Node, task: Task, tables: Tables, *, early: bool) -> Node:
@@ -61,33 +87,3 @@ def _restricted(node: Node, task: Task, tables: Tables, *, early: bool) -> Node:
     bounds = bounds_of(tables[task.root])
     restriction = Restriction(bounds, early) if early or is_root else None
     return replace(node, restriction=restriction, side="old")
-
-
-def _add(
-    places: dict[tuple[int, Key], _Place],
-    fragment: Fragment,
-    nodes: list[Node],
-    copies: Mapping[StateId, StateId],
-) -> None:
-    used = {state for node in nodes for state in node.inputs}
-    copied = [(original, copy) for original, copy in copies.items() if copy in used]
-    used |= {original for original, _ in copied}
-    if not nodes:
-        return
-    place = places.setdefault((fragment.stage, fragment.key), _Place())
-    place.inputs |= {one.id: one for one in fragment.inputs if one.id in used}
-    place.nodes += nodes
-    place.copies += copied
-
-
-def _fragments(places: Mapping[tuple[int, Key], _Place]) -> Iterable[Fragment]:
-    stages = sorted({stage for stage, _ in places})
-    kept: set[StateId] = set()
-    for number, ((stage, key), place) in enumerate(sorted(places.items(), key=lambda item: item[0])):
-        # What enters twice is kept where a node searches it; elsewhere there is only a copy of it.
-        searched = {state for node in place.nodes for state in node.inputs} - kept
-        inputs = tuple(replace(one, owned=one.id in searched) for one in place.inputs.values())
-        kept |= searched
-        # A node has more streams than any of its inputs, so those that it needs come first.
-        nodes = sorted(place.nodes, key=lambda node: len(streams_of(node.id)))
-        yield Fragment(number, key, stages.index(stage), inputs, tuple(nodes), tuple(place.copies))

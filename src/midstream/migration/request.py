@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import msgspec
 
-from midstream.errors import CheckpointError, OptionError
+from midstream.errors import CheckpointError, MidstreamError, OptionError
 from midstream.plan.tree import Plan, parse_plan
 from midstream.query.query import Query
 from midstream.state.migration import Strategy
@@ -25,9 +25,9 @@ class Request:
     """Whether ``hybrid`` computes what the new plan lacks, instead of waiting until nobody needs it."""
 
 
-def make_request(query: Query, plan: str, strategy: str, *, background: bool) -> Request:
+def make_request(query: Query, plan: str | Plan, strategy: str, *, background: bool) -> Request:
     """A request, if there is such a plan and such a strategy and the migration can come to an end."""
-    wanted = parse_plan(plan, query.names)
+    wanted = parse_plan(str(plan), query.names)
     known = next((one for one in STRATEGIES if one == strategy), None)
     if known is None:
         raise OptionError(f"strategy must be one of {', '.join(STRATEGIES)}", got=repr(strategy))
@@ -44,22 +44,24 @@ def make_request(query: Query, plan: str, strategy: str, *, background: bool) ->
 
 
 class _Written(msgspec.Struct, forbid_unknown_fields=True):
+    first: int
     plan: str
     strategy: Strategy
     background: bool
 
 
-def write_request(request: Request) -> bytes:
-    """A request as it is kept until it is heeded."""
-    return msgspec.json.encode(_Written(str(request.plan), request.strategy, request.background))
+def write_request(request: Request, first: int) -> bytes:
+    """A request as it is kept until it is heeded, by epoch ``first`` or a later one."""
+    return msgspec.json.encode(_Written(first, str(request.plan), request.strategy, request.background))
 
 
-def read_request(query: Query, data: Any) -> Request:
-    """A request that was kept."""
+def read_request(query: Query, name: str, data: bytes) -> tuple[int, Request]:
+    """A request that was kept, and the first epoch that may heed it."""
     try:
         written = msgspec.json.decode(data, type=_Written)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        request = make_request(query, written.plan, written.strategy, background=written.background)
+    except (msgspec.MsgspecError, UnicodeDecodeError, MidstreamError) as error:
         raise CheckpointError(
-            "a request for another plan must be readable", got=error, hint="delete the file 'requests/next'"
+            "a request for another plan must be readable", got=error, hint=f"delete {name} to go on without"
         ) from None
-    return make_request(query, written.plan, written.strategy, background=written.background)
+    return written.first, request

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from midstream.engine.program import Course, Program
 from midstream.engine.sending import WAITING
 from midstream.errors import CheckpointError, PlanError
-from midstream.migration.course import after_epoch, layout_of, plan_epoch
+from midstream.migration.course import after_epoch, check_migration, layout_of, plan_epoch
 from midstream.migration.request import Request
 from midstream.plan.layout import Layout, streams_of
 from midstream.plan.tree import Plan, parse_plan
@@ -52,6 +52,7 @@ class Coordinator:
             raise CheckpointError("a manifest must have a plan of its streams", got=error.got) from None
         if set(manifest.streams) != set(query.names):
             raise CheckpointError("a manifest must have a mark for each stream", got=list(manifest.streams))
+        check_migration(query, manifest)
         for slice_ in manifest.slices:
             owner, streams = slice_.owner, streams_of(slice_.owner.state)
             known = set(streams) <= set(query.names) and 0 <= owner.partition < settings.partitions
@@ -112,6 +113,7 @@ class Coordinator:
             plan=course.plan,
             states=dict(course.states),
             ended=course.ended,
+            heeded=program.heeded or manifest.heeded,
             migrations=manifest.migrations + course.begins,
             streams=advance_marks(self.query, manifest.streams, report.counts, self.settings.idle_timeout),
             slices=tuple(sorted(slices, key=lambda s: (s.owner, s.lower))),

@@ -13,7 +13,8 @@ from midstream.errors import CheckpointError
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
-from midstream.values import Micros, show_duration
+from midstream.query.window import Windows
+from midstream.values import Micros, duration, show_duration
 
 MAX_GROUPS = 1 << 20
 
@@ -83,6 +84,12 @@ def read_description(stored: dict[str, Any]) -> Lasting:
         raise CheckpointError(
             "a checkpoint must say what it was made with", got=error, hint="restore its manifests from a copy"
         ) from None
+
+
+def described_windows(stored: dict[str, Any]) -> Windows:
+    """The windows of a description."""
+    pairs = ((pair.split(", "), bound) for pair, bound in stored["within"].items())
+    return Windows(tuple((a, b, duration(bound, "a window")) for (a, b), bound in pairs))
 
 
 class _Source(msgspec.Struct, forbid_unknown_fields=True):

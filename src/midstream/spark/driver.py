@@ -19,6 +19,7 @@ from midstream.engine.encode import make_encoders
 from midstream.engine.program import Program
 from midstream.errors import CheckpointError, InternalError, MidstreamError, OptionError, error_from
 from midstream.migration.request import make_request
+from midstream.plan.tree import Plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.events import events_of
 from midstream.protocol.report import Report, add_reports
@@ -84,9 +85,9 @@ class Driver:
         """On start: finish what the last run left half done."""
         self.ledger.recover(self._shell(None))
 
-    def migrate(self, plan: str, strategy: str | None, background: str | None) -> None:
+    def migrate(self, plan: str | Plan, strategy: str | None, background: str | None) -> None:
         """Ask for another plan; what is not said is as the options say."""
-        background = background or self._manner.background
+        background = self._manner.background if background is None else background
         if background not in ("auto", "off"):
             raise OptionError("background must be one of auto, off", got=repr(background))
         query, strategy = self.coordinator.query, strategy or self._manner.strategy
@@ -114,8 +115,9 @@ class Driver:
                 got=batch_id,
                 hint="the folder 'spark' of the checkpoint does not belong to its manifests; restore both",
             )
-        report = self.ledger.epoch(shell, self._pace.next(before.migration))
-        self._pace.learn(before.migration, self.manifest.migration, self.ledger.millis["total"])
+        report = self.ledger.epoch(shell, self._pace.next())
+        if self.ledger.course is not None:
+            self._pace.learn(self.ledger.course, self.ledger.millis["total"])
         events = events_of(self.coordinator.query, before, self.manifest)
         for event in events:
             level = logging.INFO if "migration" in event else logging.WARNING

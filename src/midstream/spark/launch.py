@@ -168,7 +168,8 @@ def _open(spark: SparkSession, query: Query, store: Store, options: Options) -> 
         coordinator = Coordinator(query, settings)
         return coordinator, coordinator.first_manifest(uuid.uuid4().hex, plan)
     coordinator = Coordinator.resume(query, settings, stored)
-    if text and str(plan) not in (stored.plan, stored.first_plan):
+    known = {stored.plan, stored.first_plan, stored.migration.plan if stored.migration else stored.plan}
+    if text and str(plan) not in known:
         raise OptionError(
             f"the plan of a checkpoint must be the one it began with, or has now: {stored.plan}",
             got=text,

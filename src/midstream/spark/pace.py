@@ -6,10 +6,12 @@ another share of it, and its results are the same.
 
 from __future__ import annotations
 
-from midstream.state.migration import Migration
+from midstream.engine.program import Course
 
 # Without an interval between triggers there is no time left over: epochs then take this much longer.
 _SHARE = 0.25
+# Nothing that is measured once is believed: a piece is taken to cost at least this much of an epoch.
+_LEAST = 0.01
 
 
 class Pace:
@@ -18,26 +20,27 @@ class Pace:
     def __init__(self, interval: float | None) -> None:
         self._interval = interval
         self._usual: float | None = None
+        """Milliseconds that an epoch takes without background work."""
         self._each: float | None = None
+        self._last = 0
 
-    def next(self, migration: Migration | None) -> int:
+    def next(self) -> int:
         """How many epochs' worth to compute now; at least one, or a migration would never end."""
-        if migration is None or self._usual is None or self._each is None:
+        if self._usual is None or self._each is None:
             return 1
         left = _SHARE * self._usual if self._interval is None else self._interval - self._usual
-        return max(1, int(left / max(self._each, 0.1)))
+        # At most twice as much as last time, so that a wrong guess does little harm.
+        return max(1, min(int(left / self._each), 2 * self._last))
 
-    def learn(self, before: Migration | None, after: Migration | None, total: float) -> None:
+    def learn(self, course: Course, total: float) -> None:
         """Take note of an epoch that took ``total`` milliseconds."""
-        done = _computed(before, after)
-        if not done:
+        pieces = [rebuild.piece for rebuild in course.rebuilds if rebuild.piece]
+        if course.moves or course.ended:
+            return  # an epoch like no other
+        if not pieces or self._usual is None:
             self._usual = total
-        elif self._usual is not None:
-            self._each = max(total - self._usual, 0.0) / done
-
-
-def _computed(before: Migration | None, after: Migration | None) -> int:
-    """How many epochs' worth of a state an epoch has computed, as far as it shows."""
-    if before is None or after is None:
-        return 0
-    return sum(before.computed.get(state, begin) - begin for state, begin in after.computed.items())
+        if pieces:
+            # The last piece of a state is open below; what it had to do does not show in its length.
+            done = sum(end - begin for _, begin, end in pieces) if course.finishes is None else self._last
+            self._last = max(done, 1)
+            self._each = max((total - self._usual) / self._last, _LEAST * self._usual)

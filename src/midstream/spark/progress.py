@@ -21,7 +21,7 @@ def state_sizes(manifest: Manifest) -> dict[str, StateSize]:
     for slice_ in manifest.slices:
         size = sizes.get(slice_.owner.state, StateSize())
         # Payload has the same rows as its index.
-        rows = slice_.rows if slice_.owner.kind == "index" else 0
+        rows = 0 if slice_.owner.kind == "rows" else slice_.rows
         sizes[slice_.owner.state] = StateSize(size.rows + rows, size.bytes + slice_.bytes, size.slices + 1)
     return sizes
 

@@ -71,7 +71,9 @@ class JoinStreamingQuery:
         manifest = self._driver.manifest
         return explain_query(self._driver.coordinator.query, manifest, state_sizes(manifest))
 
-    def migrate(self, plan: str, strategy: str | None = None, *, background: str | None = None) -> None:
+    def migrate(
+        self, plan: str | Plan, strategy: str | None = None, *, background: str | None = None
+    ) -> None:
         """Move the running query onto another plan, from its next batch on.
 
         Without a ``strategy``, or ``background`` work for ``hybrid``, those of the options are used. If a

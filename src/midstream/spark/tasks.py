@@ -51,9 +51,7 @@ def stage_task(
         try:
             report, outgoing = run_partition(program, stage, partition, arrivals, store, writer)
         except MidstreamError as error:
-            # As a message it reaches the driver as what it is; Spark would pass on a text, after retries.
-            fields = msgspec.json.encode(error_fields(error))
-            yield partition, Message(partition, ERROR, 0, pa.py_buffer(fields))
+            yield _failure(partition, error)
             return
         yield from addressed(outgoing, partition)
         report += Report(counts=counts, millis={"receive": 1000 * (received - begin)})
@@ -67,9 +65,18 @@ def move_task(program: Program, store: Store) -> Callable[[int, Iterable[int]], 
 
     def run(partition: int, numbers: Iterable[int]) -> Iterator[Addressed]:
         for _ in numbers:
-            yield from addressed(move_states(program, partition, store), partition)
+            try:
+                yield from addressed(move_states(program, partition, store), partition)
+            except MidstreamError as error:
+                yield _failure(partition, error)
 
     return run
+
+
+def _failure(partition: int, error: MidstreamError) -> Addressed:
+    """As a message an error reaches the driver as what it is; Spark would pass on a text, after retries."""
+    fields = msgspec.json.encode(error_fields(error))
+    return partition, Message(partition, ERROR, 0, pa.py_buffer(fields))
 
 
 def _inputs(program: Program, stages: set[int]) -> set[StateId]:

@@ -75,6 +75,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The migration that was over with this epoch."""
     migrations: int = 0
     """How many have begun."""
+    heeded: int = 0
+    """The number of the last request that was heeded."""
     slices: tuple[Slice, ...] = ()
     retired: tuple[Retired, ...] = ()
     outputs: tuple[OutputFile, ...] = ()

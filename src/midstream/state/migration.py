@@ -18,6 +18,13 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An epoch for each stream of the state."""
 
 
+class Computed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a state is: it has all rows whose component of ``stream`` arrived in ``begin`` or later."""
+
+    stream: str
+    begin: int
+
+
 class Migration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A migration in progress."""
 
@@ -36,7 +43,7 @@ class Migration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The hand-over tables, by the state that a task makes: what the old plan still makes of it."""
     marks: dict[int, dict[str, int | None]]
     """For every epoch that is a bound: the largest event time of each stream before it."""
-    computed: dict[str, int] = {}
-    """For states that are being computed: rows that arrived from this epoch on are done."""
+    computed: dict[str, Computed] = {}
+    """How far states are that are being computed."""
     completed: tuple[str, ...] = ()
     """States that were computed in the background and lack nothing any more."""

@@ -10,8 +10,9 @@ from midstream.engine.payload import segments_of
 from midstream.engine.routing import even_routing
 from midstream.engine.rows import Rows, split_references
 from midstream.errors import CheckpointError
-from midstream.protocol.settings import read_description
+from midstream.protocol.settings import described_windows, read_description
 from midstream.state.manifest import Manifest, digest_of
+from midstream.state.purge import Purge
 from midstream.state.slices import Slice
 from midstream.storage.manifests import manifest_names, read_manifest
 from midstream.storage.slices import FOLDER as SLICES
@@ -108,6 +109,8 @@ def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[P
 
 def _check_references(files: SliceFiles, manifest: Manifest) -> list[Problem]:
     """Every live reference must lead into a segment of payload, where an input has payload at all."""
+    marks = {name: mark.watermark for name, mark in manifest.streams.items()}
+    purge = Purge(described_windows(manifest.query), marks)
     segments: dict[tuple[str, int], set[int]] = {}
     stored: set[str] = set()
     for slice_ in manifest.slices:
@@ -120,14 +123,11 @@ def _check_references(files: SliceFiles, manifest: Manifest) -> list[Problem]:
         if slice_.owner.kind != "index":
             continue
         rows = Rows.from_table(files.open(slice_), slice_.owner.key)
+        # Rows that have expired may have lost their payload before they merge.
+        rows = rows.take(purge.alive(rows.times))
         for name, references in rows.references.items():
-            if name not in stored or len(rows.references) > 1:
-                # Rows of an intermediate state may be dead, and their payload gone, until they merge.
-                continue
             wanted = set(np.unique(split_references(references)[0]).tolist())
-            lost = wanted - segments.get((name, slice_.owner.partition), set())
-            # Older segments of the slice may have expired, and gone, before its index merges.
-            if max(wanted, default=0) in lost:
+            if name in stored and not wanted <= segments.get((name, slice_.owner.partition), set()):
                 what = f"refers to rows of {name} that are in no slice"
                 problems.append(
                     Problem(f"{SLICES}/{slice_.name}", what, "restore the checkpoint from a copy")

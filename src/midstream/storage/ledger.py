@@ -21,20 +21,19 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from midstream.engine.program import Program
-from midstream.errors import CheckpointError
-from midstream.migration.request import Request, read_request, write_request
+from midstream.engine.program import Course, Program
+from midstream.errors import CheckpointError, MigrationError
+from midstream.migration.request import Request
 from midstream.protocol.coordinator import Coordinator, expendable
 from midstream.protocol.report import Report
 from midstream.state.manifest import Manifest
 from midstream.storage.crash import reach
 from midstream.storage.manifests import commit_manifest, forget_manifests, sweep_manifests
+from midstream.storage.requests import Requests
 from midstream.storage.slices import FOLDER as SLICES
 from midstream.storage.store import TEMPORARY, Store
 
 PUBLISHED = "published"
-REQUESTS = "requests"
-REQUEST = f"{REQUESTS}/next"
 
 
 class Shell(Protocol):
@@ -70,7 +69,9 @@ class Ledger:
         self.coordinator = coordinator
         self.manifest = manifest
         self.millis: dict[str, float] = {}
-        self._request: Request | None = None
+        self.course: Course | None = None
+        """What the last epoch did about plans."""
+        self._requests = Requests(store, coordinator.query)
         self._run = run
         self._began = manifest.epoch + 1
         self._fence = fence
@@ -90,14 +91,12 @@ class Ledger:
     def recover(self, shell: Shell) -> None:
         """On start: finish publishing the last epoch, and find a request that was not heeded yet."""
         self.publish(shell)
-        if REQUEST in self.store.list(REQUESTS):
-            self._request = read_request(self.coordinator.query, self.store.read(REQUEST))
+        self._requests.find(self.manifest)
 
     def ask(self, request: Request) -> None:
         """Keep a request for another plan until no migration is under way; the newest one counts."""
-        self.store.put(REQUEST, write_request(request))
-        self.store.sync(REQUESTS)
-        self._request = request
+        self._fence()
+        self._requests.ask(request)
 
     def epoch(self, shell: Shell, pace: int | None = None) -> Report:
         """Run the next epoch and commit it; ``pace`` limits what is computed in the background."""
@@ -105,12 +104,13 @@ class Ledger:
         self.millis = {}
         before = self.manifest
         self._fence()
-        request = self._request
+        number, request = self._requests.begin(before)
         program = self.coordinator.program(before, request, pace)
-        program = replace_field(program, run=self._run, began=self._began)
+        program = replace_field(program, heeded=number, run=self._run, began=self._began)
+        self.course = program.course
         reach("before the step")
         with self._timed("step"):
-            report = shell.run(program)
+            report = self._run_step(shell, program)
         reach("after the step")
         with self._timed("sink"):
             shell.prepare(program.epoch, report)
@@ -125,12 +125,19 @@ class Ledger:
         with self._timed("publish"):
             self.publish(shell)
         with self._timed("clean"):
-            if before.migration is None and request is not None and self._request is request:
-                self._request = None
-                self.store.delete(REQUEST)
+            # The manifest before this one may yet be gone back to, and what it had not heeded with it.
+            self._requests.forget(before.heeded)
             self._clean(shell, before, after)
         self.millis = {"total": 1000 * (time.perf_counter() - begin), **self.millis}
         return report
+
+    def _run_step(self, shell: Shell, program: Program) -> Report:
+        try:
+            return shell.run(program)
+        except MigrationError:
+            # It would fail again after every restart, and nobody could take it back.
+            self._requests.forget(program.heeded)
+            raise
 
     def publish(self, shell: Shell) -> None:
         """Publish what the last epoch staged, once: readers may have moved files away since."""
@@ -158,12 +165,16 @@ class Ledger:
     def _sweep(self, shell: Shell) -> None:
         """Clear away what attempts that were given up have left behind."""
         shell.sweep()
+        with self._requests.lock:
+            self._sweep_files()
+        sweep_manifests(self.store, self.manifest.epoch)
+        self._swept = True
+
+    def _sweep_files(self) -> None:
         used = {s.name for s in self.manifest.slices} | {r.name for r in self.manifest.retired}
         for name in (*self.store.list(SLICES), *self.store.list(TEMPORARY)):
             if name.rpartition("/")[2] not in used:
                 self.store.delete(name)
-        sweep_manifests(self.store, self.manifest.epoch)
-        self._swept = True
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:

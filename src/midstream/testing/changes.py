@@ -36,10 +36,6 @@ class Changes:
         """Take note of what an epoch has committed."""
         self._manifests[manifest.epoch] = manifest
 
-    def knows(self, epoch: int) -> bool:
-        """Whether an epoch was committed at some time."""
-        return epoch in self._manifests
-
     def due(self, epoch: int) -> Request | None:
         """The request that waits when an epoch begins: the last one, unless an epoch has heeded it."""
         waiting = None
@@ -49,12 +45,14 @@ class Changes:
             waiting = self._workload.requests.get(number, waiting)
         return waiting
 
-    def may_wait(self, epoch: int) -> bool:
-        """Whether a request may be there after an epoch.
+    def stale(self, requests: list[str], epoch: int) -> list[str]:
+        """Those of the requests in a store that nobody needs after an epoch.
 
-        One that was heeded, by a process that died before it could delete it, stays until its migration ends.
+        One that this epoch has heeded stays: the manifest before may yet be gone back to.
         """
-        return self._under_way(epoch - 1) is not None
+        before = self._manifests.get(epoch - 1)
+        heeded = before.heeded if before else 0
+        return [name for name in requests if int(name.rpartition("/")[2]) <= heeded]
 
     def unheeded(self, manifest: Manifest) -> str | None:
         """What is wrong with *requests*, if anything is; the manifest before must be known."""

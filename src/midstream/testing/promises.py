@@ -30,10 +30,10 @@ from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.state.manifest import Manifest
 from midstream.state.slices import Slice
 from midstream.storage.fsck import check
-from midstream.storage.ledger import REQUESTS
 from midstream.storage.manifests import FOLDER as MANIFESTS
 from midstream.storage.manifests import manifest_names
 from midstream.storage.memory import MemoryStore
+from midstream.storage.requests import REQUESTS
 from midstream.storage.slices import SliceFiles
 from midstream.testing.changes import Changes
 from midstream.testing.compare import assert_same_rows, difference
@@ -193,8 +193,8 @@ class Promises:
 
     def check_litter(self, store: MemoryStore, manifest: Manifest, staged: list[str]) -> None:
         """*litter*, after a life without faults that has committed something."""
-        waits = self.changes.may_wait(manifest.epoch)
-        left = [*check(store).orphans, *staged, *([] if waits else store.list(REQUESTS))]
+        stale = self.changes.stale(store.list(REQUESTS), manifest.epoch)
+        left = [*check(store).orphans, *staged, *stale]
         hold("litter", not left, f"nobody needs {', '.join(left)}")
         kept = len(manifest_names(store))
         hold("litter", kept <= EPOCHS_KEPT, f"{kept} manifests are kept, not {EPOCHS_KEPT}")

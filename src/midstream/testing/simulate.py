@@ -157,23 +157,9 @@ class _Simulation:
 
     def _ask(self, query: InlineJoin) -> None:
         """Ask for another plan, once, if it is time to."""
-        if self.promises.changes.knows(self.number):
-            self._ask_again(query)
-        elif self.number in self.workload.requests and self.number not in self.asked:
+        if self.number in self.workload.requests and self.number not in self.asked:
             _migrate(query, self.workload.requests[self.number])
             self.asked.add(self.number)
-
-    def _ask_again(self, query: InlineJoin) -> None:
-        """An epoch whose manifest was damaged runs again: it must find the request that it found before.
-
-        That may have been deleted since, or a later one have taken its place.
-        """
-        due = self.promises.changes.due(self.number)
-        self.asked = {epoch for epoch in self.asked if epoch <= self.number}
-        if due is not None:
-            _migrate(query, due)
-        elif query.manifest.migration is None:
-            query.migrate(query.manifest.plan)
 
     def _open(self) -> InlineJoin:
         return InlineJoin(

@@ -1,0 +1,161 @@
+"""Migrations over streams that are odd in ways that random ones seldom are: each of these was wrong once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from midstream.errors import CheckpointError, MigrationError
+from midstream.inline import InlineJoin
+from midstream.protocol.settings import Settings
+from midstream.query.query import Query
+from midstream.storage.fsck import check
+from midstream.storage.memory import MemoryStore
+from midstream.testing import assert_same_rows
+from tests.helpers import rows, small_query
+
+Arrivals = Callable[[int], dict[str, pa.Table]]
+
+
+def run(
+    query: Query, plan: str, arrivals: Arrivals, epochs: int, *, change=None, paces=None
+) -> list[pa.Table]:
+    """The results of each epoch; ``change`` is the epoch, the plan and the strategy."""
+    join = InlineJoin(query, plan, settings=Settings(2, 8))
+    got = []
+    for epoch in range(epochs):
+        if change and epoch == change[0]:
+            join.migrate(*change[1:])
+        got.append(join.epoch(arrivals(epoch), pace=(paces or {}).get(epoch)))
+        assert check(join.store).problems == ()
+    if change:
+        assert join.manifest.plan == change[1]
+    return got
+
+
+def same(names: str) -> Arrivals:
+    return lambda epoch: {name: rows((10 * epoch, 1, 1, "x")) for name in names}
+
+
+def test_two_streams_that_share_two_keys_and_are_kept_by_another():
+    on = ["a.k = b.k", "a.j = b.j", "a.k = c.k", "b.v = d.v"]
+    query = small_query(on, "abcd", everywhere=1000, select=[f"{n}.t AS {n}" for n in "abcd"])
+    stayed = run(query, "((a b) c) d", same("abcd"), 8)
+    for pace in (None, 1):
+        paces = dict.fromkeys(range(8), pace)
+        change = (3, "((a b) d) c", "hybrid")
+        moved = run(query, "((a b) c) d", same("abcd"), 8, change=change, paces=paces)
+        for mine, theirs in zip(moved, stayed, strict=True):
+            assert_same_rows(mine, theirs)
+
+
+@pytest.mark.parametrize("names", ["abcde", "bacde"])
+def test_a_shared_state_whose_stream_is_moved(names):
+    on = ["a.k = b.k", "b.j = c.j", "c.v = d.v", "d.k = e.k"]
+    query = small_query(on, names, everywhere=1000, select=[f"{n}.t AS {n}" for n in names])
+    stayed = run(query, "((a b) c) (d e)", same(names), 9)
+    moved = run(query, "((a b) c) (d e)", same(names), 9, change=(3, "((a (b c)) d) e"))
+    for mine, theirs in zip(moved, stayed, strict=True):
+        assert_same_rows(mine, theirs)
+
+
+def test_an_entry_that_expires_while_its_state_is_being_computed():
+    on = ["a.k = b.k", "b.k = c.k", "c.k = d.k", "d.k = e.k"]
+    query = small_query(on, "abcde", everywhere=100, select=[f"{n}.v AS {n}" for n in "abcde"])
+
+    def time(name: str, epoch: int) -> int | None:
+        if name == "e":
+            return {0: 50, 1: 50, 2: 60, 3: 60, 4: 60, 5: 120}.get(epoch, 130)
+        if epoch < 2:
+            return 50 if name in "ab" else 0
+        return 60 if epoch < 6 else None
+
+    def arrivals(epoch: int) -> dict[str, pa.Table]:
+        times = {name: time(name, epoch) for name in "abcde"}
+        return {n: rows((t, 1, 1, f"{n}{epoch}")) for n, t in times.items() if t is not None}
+
+    stayed = run(query, "(((a c) b) e) d", arrivals, 9)
+    change = (2, "((a b) (c d)) e", "hybrid")
+    moved = run(query, "(((a c) b) e) d", arrivals, 9, change=change, paces={5: 1})
+    for mine, theirs in zip(moved, stayed, strict=True):
+        assert_same_rows(mine, theirs)
+
+
+def test_results_wait_only_for_the_old_plans_results():
+    """A lower task may last longer than that of the results; they must not wait for it."""
+    on = ["a.k = b.k", "b.k = c.k", "c.k = d.k", "d.k = e.k"]
+    query = small_query(on, "abcde", everywhere=30, select=[f"{n}.v AS {n}" for n in "abcde"])
+
+    def arrivals(epoch: int) -> dict[str, pa.Table]:
+        def time(name: str) -> int:
+            early = 100 if name == "a" else 50 + 10 * epoch
+            return early if epoch < 2 else 100 + 5 * (epoch - 2)
+
+        return {name: rows((time(name), 1, 1, f"{name}{epoch}")) for name in "abcde"}
+
+    join = InlineJoin(query, "(((a b) c) d) e", settings=Settings(1, 1))
+    lower_alone = 0
+    got = []
+    for epoch in range(12):
+        if epoch == 2:
+            join.migrate("((a (b c)) e) d", "parallel_track")
+        got.append(join.epoch(arrivals(epoch)))
+        tables = join.manifest.migration.tables if join.manifest.migration else {}
+        waiting = [s for s in join.manifest.slices if s.owner.kind == "held"]
+        assert not waiting or tables["a,b,c,d,e"]
+        lower_alone += any(tables.values()) and not tables["a,b,c,d,e"]
+    assert lower_alone
+    stayed = run(query, "(((a b) c) d) e", arrivals, 12)
+    assert_same_rows(pa.concat_tables(got), pa.concat_tables(stayed))
+
+
+def test_a_state_that_is_too_large_to_be_moved_ends_the_query_once(monkeypatch):
+    from midstream.engine import intake
+
+    query = small_query(["a.k = b.k", "b.j = c.j"], "abc", everywhere=1000)
+    store = MemoryStore()
+    join = InlineJoin(query, "(a b) c", settings=Settings(1, 1), store=store)
+    for epoch in range(4):
+        join.epoch(same("abc")(epoch))
+    join.migrate("a (b c)", "moving_state")
+    monkeypatch.setattr(intake, "_LARGEST_COLUMN", 1)
+    with pytest.raises(MigrationError, match="at most 2 GiB of a column"):
+        join.epoch({})
+    monkeypatch.undo()
+    again = InlineJoin(query, settings=Settings(1, 1), store=store)
+    again.epoch(same("abc")(4))
+    assert (again.manifest.plan, again.manifest.migrations) == ("(a b) c", 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"marks": {}},
+        {"tables": {}},
+        {"tables": {"a,b,c": ({"scope": "b@1", "bounds": {"b": 3}},)}},
+        {"tables": {"a,b,c": ({"scope": "b,c@1", "bounds": {"b": 3}},)}},
+        {"states": {"b,c": "a,c@1"}},
+        {"computed": {"b,c@1": {"stream": "a", "begin": 2}}},
+    ],
+    ids=str,
+)
+def test_a_manifest_whose_migration_could_not_have_come_about_is_refused(change):
+    import msgspec
+
+    from midstream.protocol.coordinator import Coordinator
+    from midstream.state.manifest import Manifest
+
+    query = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=1000)
+    join = InlineJoin(query, "(a b) c", settings=Settings(1, 1))
+    for epoch in range(3):
+        join.epoch(same("abc")(epoch))
+    join.migrate("a (b c)", background=False)
+    join.epoch(same("abc")(3))
+    body = msgspec.json.decode(msgspec.json.encode(join.manifest))
+    body["migration"] |= change
+    manifest = msgspec.json.decode(msgspec.json.encode(body), type=Manifest)
+    Coordinator.resume(query, Settings(1, 1), join.manifest)
+    with pytest.raises(CheckpointError, match="must have a migration that its plans allow"):
+        Coordinator.resume(query, Settings(1, 1), manifest)
