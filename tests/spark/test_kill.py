@@ -77,12 +77,12 @@ def test_drivers_killed_at_every_turn_of_migrations_lose_and_repeat_nothing(tmp_
     assert arena.manifest().migration is not None
     dies("before the commit", "ends")
     assert (arena.manifest().plan, arena.manifest().migrations) == (right, 2)
-    dies("after the commit", "half computed", Change(10, right, "hybrid"), Change(14, left, "hybrid"))
+    dies("after the commit", "half computed", Change(10, right, "hybrid"))
     half = arena.manifest().migration
     assert half is not None
     assert half.computed
     dies("after the step", "ends")
-    arena.finish(arena.start())
+    arena.finish(arena.start(changes=[Change(15, left, "hybrid")]))
     arena.check()
     last = arena.manifest()
     assert (last.plan, last.migration, last.migrations) == (left, None, 4)
