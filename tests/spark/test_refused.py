@@ -71,11 +71,11 @@ def test_joins_that_cannot_be_run(pair, streams):
     ("option", "value", "message"),
     [
         ("adapt", "auto", "adapt must be 'off'"),
-        ("strategy", "hybrid", "does not change plans yet"),
+        ("strategy", "magic", "strategy must be one of moving_state, parallel_track, hybrid; got 'magic'"),
         ("stateMemory", "512m", "does not limit memory yet"),
         ("spill", "bottom_up", "does not spill state yet"),
         ("balance", "lazy_disk", "balance must be 'off'"),
-        ("partitions", "0", "partitions must be a whole number from 1 to 1024; got '0'"),
+        ("partitions", "0", "partitions must be a whole number from 1 to 512; got '0'"),
         ("groups", "many", "groups must be a whole number"),
         ("idleTimeout", "soon", "idleTimeout must be a duration"),
         ("path", "s3://bucket/out", "a local or mounted file system"),
