@@ -93,7 +93,7 @@ WORKLOADS = {
         Workload("clique-small", "4-way clique, 200 k rows an epoch", CLIQUE, 500_000, 50_000, 16, 5, 1),
         Workload("chain", "5-way chain over three keys, 500 k rows", CHAIN, 500_000, 50_000, 20, 5, 2),
         Workload("wide", "3-way, 20 columns of text, 120 k rows", TRIPLE, 200_000, 20_000, 20, 5, 2, 17),
-        Workload("long-window", "10 x the window, 1 M rows", CLIQUE, 5_000_000, 50_000, 80, 50, 5),
+        Workload("long-window", "10 x the window, 1 M rows", CLIQUE, 5_000_000, 50_000, 70, 50, 5),
         # Spark's own joins would take an hour for so many epochs, and there is nothing to compare.
         Workload("tiny", "520 epochs of 100 rows", CLIQUE, 100, 25, 520, 5, without=("spark",)),
     )

@@ -17,7 +17,7 @@ from midstream.plan.layout import StateId
 REPORT = "#report"
 ERROR = "#error"
 
-# Spark puts several messages together in one record, as many as are some megabytes if each is about one.
+# A message is a record of the shuffle: large enough to cost little each, small enough to flow.
 _PIECE = 1 << 20
 
 
