@@ -16,21 +16,25 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import live, migration, picture
+from benchmarks import adaptive, adaptive_live, choices, estimates, live, migration, picture
 from benchmarks.runs import RUNS
 from benchmarks.table import show
 from benchmarks.workloads import WORKLOADS
 
-MIGRATIONS: dict[str, Callable[[Console, Path], dict[str, Any]]] = {
+COUNTED: dict[str, Callable[[Console, Path], dict[str, Any]]] = {
     "migration": lambda console, _folder: migration.run(console),
     "migration-live": live.run,
+    "estimates": lambda console, _folder: estimates.run(console),
+    "choices": lambda console, _folder: choices.run(console),
+    "adaptive": lambda console, _folder: adaptive.run(console),
+    "adaptive-live": adaptive_live.run,
 }
 
 
 def main() -> int:
     """Run what was asked for; 1 if two contestants do not agree on the results."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    names = [*WORKLOADS, *MIGRATIONS]
+    names = [*WORKLOADS, *COUNTED]
     parser.add_argument("workloads", nargs="*", default=names, help=", ".join(names))
     parser.add_argument("--only", nargs="+", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--repeat", type=int, default=1, help="rounds; contestants take turns in each")
@@ -41,8 +45,8 @@ def main() -> int:
     console = Console()
     agree = True
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
-        for name in (n for n in args.workloads if n in MIGRATIONS):
-            done = MIGRATIONS[name](console, Path(folder))
+        for name in (n for n in args.workloads if n in COUNTED):
+            done = COUNTED[name](console, Path(folder))
             if args.pictures and name == "migration":
                 args.pictures.mkdir(parents=True, exist_ok=True)
                 first = {strategy: done[strategy] for strategy in migration.CONTESTANTS}

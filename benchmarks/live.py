@@ -35,14 +35,14 @@ MATCHES = 0.9
 """Rows of another stream in the window that a row matches."""
 
 
-def write_input(folder: Path) -> None:
-    """A file per stream and epoch."""
+def write_input(folder: Path, matches: float = MATCHES, after: int = MEASURED) -> None:
+    """A file per stream and epoch; ``after`` epochs come after the values have changed."""
     if (folder / "done").exists():
         return
     random = np.random.default_rng(3)
     count = RATE * EPOCH
-    domain = round(RATE * WINDOW / MATCHES)
-    for epoch in range(WARM + MEASURED):
+    domain = round(RATE * WINDOW / matches)
+    for epoch in range(WARM + after):
         rare = NAMES[0] if epoch < WARM else NAMES[-1]
         for name in NAMES:
             times = np.sort(random.integers(epoch * EPOCH * SECOND, (epoch + 1) * EPOCH * SECOND, count))
@@ -55,11 +55,10 @@ def write_input(folder: Path) -> None:
     (folder / "done").touch()
 
 
-def run_live(contestant: str, data: Path, out: Path) -> dict[str, Any]:
-    """One query that migrates when the values change; its epochs as a reader sees them."""
+def start(data: Path, out: Path, *, adapt: str) -> Any:
+    """Start the query on Spark, from its default plan."""
     from midstream import Join
 
-    strategy, background = CONTESTANTS[contestant]
     spark = make_session(MIDSTREAM)
     join = Join(spark)
     for name in NAMES:
@@ -67,7 +66,14 @@ def run_live(contestant: str, data: Path, out: Path) -> dict[str, Any]:
         join = join.stream(name, reader.parquet(str(data / name)), time="ts")
     join = join.on(*(f"{a}.k = {b}.k" for a, b in pairwise(NAMES)))
     writer = join.within(f"{WINDOW} seconds").writeStream.format("parquet").option("path", out / "results")
-    query = writer.option("checkpointLocation", out / "state").trigger(availableNow=True).start()
+    writer = writer.option("adapt", adapt).option("checkpointLocation", out / "state")
+    return writer.trigger(availableNow=True).start()
+
+
+def run_live(contestant: str, data: Path, out: Path) -> dict[str, Any]:
+    """One query that migrates when the values change; its epochs as a reader sees them."""
+    strategy, background = CONTESTANTS[contestant]
+    query = start(data, out, adapt="off")
     asked = False
     seen: dict[int, dict[str, Any]] = {}
     while query.isActive:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 ROOT = "midstream"
 
 # From low to high: each may import those before it.
-CORE = ("errors", "values", "query", "plan", "state", "engine", "migration", "protocol")
+CORE = ("errors", "values", "query", "plan", "state", "engine", "migration", "adapt", "protocol")
 
 # The shell, and what of midstream each part may import besides itself. "__init__" is the façade,
 # `import midstream`, whose names the outer parts use as any user would.

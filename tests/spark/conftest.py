@@ -75,6 +75,8 @@ class Runner:
         self.checkpoint = root / "checkpoint"
 
     def start(self, join, **options):
+        """Start a query; it keeps its plan unless it is told to adapt, since tests look at what plans do."""
+        options = {"adapt": "off", **options}
         writer = join.writeStream.format("parquet").option("path", self.out)
         writer = writer.option("checkpointLocation", self.checkpoint).options(**options)
         return writer.trigger(availableNow=True).start()

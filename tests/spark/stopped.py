@@ -42,7 +42,7 @@ class Stopped:
         return writer.options(**options).trigger(availableNow=True)
 
     def start(self, join, **options):
-        options = {"path": self.runner.out, "lateRows": self.late, **options}
+        options = {"path": self.runner.out, "lateRows": self.late, "adapt": "off", **options}
         return self.writer(join, **options).format("parquet").start()
 
     def check(self, *folders: Path) -> None:

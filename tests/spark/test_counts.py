@@ -124,7 +124,7 @@ def test_what_spark_does_in_an_epoch(spark, work, tmp_path, compare, how):
         frames = {name: frame.where("true") for name, frame in frames.items()}
     writer = _join(work, Join(spark), frames).writeStream.format("parquet")
     writer = writer.option("path", tmp_path / "out").option("checkpointLocation", tmp_path / "checkpoint")
-    query = writer.option("partitions", 2).trigger(availableNow=True).start()
+    query = writer.option("partitions", 2).option("adapt", "off").trigger(availableNow=True).start()
     query.awaitTermination()
     assert len(query.recentProgress) == work.seconds
     context = spark.sparkContext._jsc.sc()

@@ -215,6 +215,7 @@ def test_a_request_that_is_wrong_is_refused_and_the_query_runs_on(stage, runner)
     stage.add(2)
     writer = stage.join().writeStream.format("parquet").option("path", runner.out).option("plan", LEFT_DEEP)
     writer = writer.option("checkpointLocation", runner.checkpoint).option("partitions", 2)
+    writer = writer.option("adapt", "off")
     query = writer.trigger(processingTime="0 seconds").start()
     try:
         query.processAllAvailable()

@@ -70,8 +70,13 @@ def test_joins_that_cannot_be_run(pair, streams):
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("adapt", "auto", "adapt must be 'off'"),
-        ("strategy", "magic", "strategy must be one of moving_state, parallel_track, hybrid; got 'magic'"),
+        ("adapt", "always", "adapt must be one of auto, off; got 'always'"),
+        ("goal", "glory", "goal must be one of steady, cheap, quick; got 'glory'"),
+        (
+            "strategy",
+            "magic",
+            "strategy must be one of auto, moving_state, parallel_track, hybrid; got 'magic'",
+        ),
         ("stateMemory", "512m", "does not limit memory yet"),
         ("spill", "bottom_up", "does not spill state yet"),
         ("balance", "lazy_disk", "balance must be 'off'"),

@@ -93,15 +93,22 @@ def _console(option: str, value: object, shown: str) -> Callable[[Stopped, Path,
     return run
 
 
+def _adapts(stopped: Stopped, _tmp: Path, _capfd) -> None:
+    query = stopped.start(stopped.join(), adapt="auto")
+    query.awaitTermination()
+    assert query.explanation("adaptive").startswith("== Adapting ==")
+    stopped.check(stopped.runner.out)
+
+
 def _migrates(option: str, value: str) -> Callable[[Stopped, Path, Any], None]:
     def run(stopped: Stopped, _tmp: Path, _capfd) -> None:
         query = stopped.start(stopped.join(), **{option: value})
-        query.migrate("a (b c)")
+        query.migrate("a (b c)", None if option in ("strategy", "goal") else "hybrid")
         query.awaitTermination()
         begun = next(p["migration"] for p in query.recentProgress if p["migration"])
-        assert begun["strategy"] == (value if option == "strategy" else "hybrid")
+        assert begun["strategy"] == ("hybrid" if option == "background" else "moving_state")
         # Two batches are too few for a window to pass: without background work the old plan still runs.
-        assert (str(query.plan) == "a (b c)") == (option == "strategy")
+        assert (str(query.plan) == "a (b c)") == (option != "background")
         stopped.check(stopped.runner.out)
 
     return run
@@ -112,6 +119,8 @@ ALLOWED = {
     "checkpointLocation": _moved,
     "lateRows": _late_rows,
     "idleTimeout": _idle_timeout,
+    "adapt": _adapts,
+    "goal": _migrates("goal", "quick"),
     "strategy": _migrates("strategy", "moving_state"),
     "background": _migrates("background", "off"),
     "numRows": _console("numRows", 1, "only showing top 1 row"),
@@ -123,7 +132,7 @@ FORBIDDEN = {
     "partitions": (str(PARTITIONS), "300"),
     "groups": (str(GROUPS), "32"),
 }
-NOT_YET = {"adapt": "auto", "stateMemory": "1g", "spill": "all", "balance": "lazy"}
+NOT_YET = {"stateMemory": "1g", "spill": "all", "balance": "lazy"}
 
 
 def test_every_option_has_a_place_here_and_the_guide_says_the_same():

@@ -55,7 +55,8 @@ def start(spark: SparkSession, root: Path) -> JoinStreamingQuery:
         reader = spark.readStream.schema(spark.read.parquet(folder).schema).option("maxFilesPerTrigger", 1)
         join = join.stream(name, reader.parquet(folder), time="t", lateness="5 seconds")
     join = join.on("a.k = b.k", "b.k2 = c.k2").within("8 seconds").select("a.id", "b.id", "c.id")
-    writer = join.writeStream.format("parquet").option("path", f"{root}/out").option("partitions", 2)
+    writer = join.writeStream.format("parquet").option("path", f"{root}/out")
+    writer = writer.option("partitions", 2).option("adapt", "off")
     return writer.option("checkpointLocation", f"{root}/checkpoint").trigger(availableNow=True).start()
 
 

@@ -86,8 +86,8 @@ def test_no_end_can_be_missing():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": FORMAT + 1}, "must have format 2; got 3. Hint: upgrade Midstream"),
-        ({"format": 0}, "must have format 2; got 0. Hint: restore the file"),
+        ({"format": FORMAT + 1}, "must have format 3; got 4. Hint: upgrade Midstream"),
+        ({"format": 0}, "must have format 3; got 0. Hint: restore the file"),
         ({"surprise": 1}, "must be readable; got .*unknown field `surprise`"),
         ({"epoch": "3"}, "must be readable; got Expected `int`"),
         ({"slices": [{"name": "../x"}]}, "must be readable"),

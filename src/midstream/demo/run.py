@@ -73,6 +73,8 @@ def _join(demo: Demo, folder: Path, view: View, clock: _Clock) -> tuple[Query, s
             .option("path", str(folder / "results"))
             .option("checkpointLocation", str(folder / "checkpoint"))
             .option("lateRows", str(folder / "late"))
+            # The demo changes the plan itself, at a time that it can point to.
+            .option("adapt", "off")
             .trigger(availableNow=True)
             .start()
         )

@@ -50,7 +50,7 @@ def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
     accepted = table if pc.all(in_time).as_py() else table.filter(in_time)
     dropped = table.num_rows - accepted.num_rows
     latest = pc.max(accepted.column(time_column(stream))).as_py()
-    count = InputCount(accepted.num_rows, dropped - nulls, nulls, 0, latest)
+    count = InputCount(accepted.num_rows, dropped - nulls, nulls, 0, latest, accepted.nbytes)
     return Admitted(accepted, count, table.filter(pc.invert(in_time)) if dropped else table.slice(0, 0))
 
 

@@ -50,6 +50,10 @@ class WorkDone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     intermediate_rows: int = 0
     comparisons: int = 0
     """Pairs that a nested loop would have compared."""
+    inserted: int = 0
+    """Rows put into states, once for each key that they are searched by."""
+    sent: int = 0
+    """Rows sent on to other stages."""
 
     def __add__(self, other: WorkDone) -> WorkDone:
         return WorkDone(
@@ -57,6 +61,8 @@ class WorkDone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.candidates + other.candidates,
             self.intermediate_rows + other.intermediate_rows,
             self.comparisons + other.comparisons,
+            self.inserted + other.inserted,
+            self.sent + other.sent,
         )
 
 
@@ -132,8 +138,12 @@ class Joiner:
         limited = (limit(run, bounds, self.epochs, piece) for run in alive)
         return [run for run in limited if run is not None]
 
+    def did(self, work: WorkDone, side: Side) -> None:
+        """Take note of work."""
+        self.work[side] = self.work.get(side, WorkDone()) + work
+
     def _did(self, work: WorkDone) -> None:
-        self.work[self._side] = self.work.get(self._side, WorkDone()) + work
+        self.did(work, self._side)
 
     def arrange(self, rows: Rows, key: Key) -> Rows:
         """The rows, sorted by another key."""

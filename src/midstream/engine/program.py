@@ -16,6 +16,7 @@ from midstream.engine.encode import Part
 from midstream.engine.node import WorkDone
 from midstream.engine.restrict import Piece
 from midstream.engine.routing import Routing
+from midstream.engine.sample import KeyCounts, Sampling
 from midstream.plan.layout import Bounds, Layout, Side, StateId
 from midstream.query.query import Query
 from midstream.state.migration import Migration
@@ -78,6 +79,8 @@ class Program:
     watermarks: Mapping[str, int | None]
     course: Course
     slices: Mapping[StateKey, tuple[Slice, ...]] = field(default_factory=dict)
+    sampling: Mapping[str, Sampling] = field(default_factory=dict)
+    """Which keys are counted, by the streams' key columns."""
     heeded: int = 0
     """The number of the last request for another plan that was heeded."""
     run: str = ""
@@ -104,6 +107,8 @@ class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     null_key: int = 0
     latest: int | None = None
     """Largest event time among the accepted rows."""
+    bytes: int = 0
+    """What the accepted rows take."""
 
     def __add__(self, other: InputCount) -> InputCount:
         times = [time for time in (self.latest, other.latest) if time is not None]
@@ -113,6 +118,7 @@ class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.null_time + other.null_time,
             self.null_key + other.null_key,
             max(times, default=None),
+            self.bytes + other.bytes,
         )
 
     @property
@@ -144,3 +150,7 @@ class StepOutput:
     """Rows that came too late or without a time, with whatever columns travelled."""
     counts: Mapping[str, InputCount]
     work: Mapping[Side, WorkDone]
+    keys: Mapping[str, KeyCounts]
+    """Samples of the keys of new rows, by the streams' key columns."""
+    made: Mapping[StateId, int]
+    """Rows that each node has made."""

@@ -15,13 +15,23 @@ import pyarrow as pa
 from midstream.engine.compact import OpenSlice, compact
 from midstream.engine.encode import Part
 from midstream.engine.intake import Taken, admit, take_back, take_in, together
-from midstream.engine.node import Joiner
+from midstream.engine.node import Joiner, WorkDone
 from midstream.engine.ordering import stable_order
 from midstream.engine.payload import Payload
 from midstream.engine.program import InputCount, NewSlice, Program, Rebuild, StepOutput
 from midstream.engine.rows import Rows, merge_rows
+from midstream.engine.sample import KeyCounts, count_keys
 from midstream.engine.sending import STATE, WAITING, send
-from midstream.plan.layout import Fragment, FragmentInput, Key, Node, StateId, column_name, streams_of
+from midstream.plan.layout import (
+    Fragment,
+    FragmentInput,
+    Key,
+    Node,
+    Side,
+    StateId,
+    column_name,
+    streams_of,
+)
 from midstream.state.slices import Slice, SliceKind, StateKey
 
 Arrivals = Mapping[StateId, Sequence[pa.Table]]
@@ -55,6 +65,8 @@ class _Step:
         self.deltas: dict[StateId, Rows] = {}
         self.new: list[NewSlice] = []
         self.outgoing: list[Part] = []
+        self.keys: dict[str, KeyCounts] = {}
+        self.made: dict[StateId, int] = {}
         self.found: list[Rows] = []
         self.held: list[Rows] = []
         self.missing: list[tuple[StateId, Rows, int, str]] = []
@@ -82,6 +94,7 @@ class _Step:
             table = admitted.table
             if entrance.owned and entrance.id in program.layout.counted:
                 self.counts[stream] = admitted.count
+                self.keys |= count_keys(program.query, stream, self.fragment.key, table, program.sampling)
                 if admitted.late.num_rows:
                     self.late[stream] = admitted.late
         if table.num_rows:
@@ -112,6 +125,7 @@ class _Step:
         rows = self.joiner.delta(node, self.deltas, self._runs)
         if rows is None:
             return
+        self.made[node.id] = self.made.get(node.id, 0) + len(rows)
         # What two plans make of the same state refers to the same rows only if it stays in the fragment.
         if node.id == self.program.layout.root:
             waits = self.program.course.holds and node.side == "new"
@@ -119,6 +133,7 @@ class _Step:
             return
         if node.id in self.program.layout.entrances:
             self.outgoing += self._send(node.id, rows, node.id)
+            self.joiner.did(WorkDone(sent=len(rows)), node.side)
             return
         others = self.deltas.get(node.id)
         both = [rows] if others is None else [others, self.joiner.arrange(rows, others.key)]
@@ -131,6 +146,7 @@ class _Step:
             if state in self.deltas and (entrance is None or entrance.owned):
                 for key in keys:
                     arranged = self.joiner.arrange(self.deltas[state], key)
+                    self.joiner.did(WorkDone(inserted=len(arranged)), self._keeper(state))
                     self.new.append(self._slice("index", state, key, arranged, arranged.to_table()))
         layout = self.program.layout
         for rows in self.held:
@@ -144,7 +160,14 @@ class _Step:
             late=self.late,
             counts=self.counts,
             work=self.joiner.work,
+            keys=self.keys,
+            made=self.made,
         )
+
+    def _keeper(self, state: StateId) -> Side:
+        """Whose a state is: of both plans of a migration, unless only nodes of one search it."""
+        sides = {node.side for node in self.fragment.nodes if state in node.inputs}
+        return sides.pop() if len(sides) == 1 else "both"
 
     def _arrived(self, state: StateId, rows: Rows) -> None:
         self.deltas[state] = rows
@@ -155,6 +178,7 @@ class _Step:
     def _restore_rows(self, state: StateId, rows: Rows, first: int, waiting: str) -> None:
         for key in self.fragment.arrangements[state]:
             arranged = self.joiner.arrange(rows, key)
+            self.joiner.did(WorkDone(inserted=len(arranged)), "new")
             name = f"{state}{waiting}"
             self.new.append(self._slice("index", name, key, arranged, arranged.to_table(), first))
             if not waiting:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from midstream.engine.encode import Part, make_encoder, project
 from midstream.engine.program import InputCount, Program
-from midstream.migration.request import make_request
+from midstream.migration.request import Wanted, make_request
 from midstream.plan.default import default_plan
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
@@ -18,7 +18,6 @@ from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, OutputFile
-from midstream.state.migration import Strategy
 from midstream.storage.late import late_columns, late_rows
 from midstream.storage.ledger import Ledger
 from midstream.storage.manifests import restore_manifest
@@ -81,7 +80,7 @@ class InlineJoin:
         """What is committed."""
         return self._ledger.manifest
 
-    def migrate(self, plan: str | Plan, strategy: Strategy = "hybrid", *, background: bool = True) -> None:
+    def migrate(self, plan: str | Plan, strategy: Wanted = "hybrid", *, background: bool = True) -> None:
         """Move the query onto another plan, from the next epoch on, or once a migration has ended."""
         self._ledger.ask(make_request(self.query, plan, strategy, background=background))
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from midstream.engine.program import Course, Rebuild
-from midstream.errors import CheckpointError
+from midstream.errors import CheckpointError, InternalError
 from midstream.migration.match import match
 from midstream.migration.merge import copies_of, merge
 from midstream.migration.request import Request
@@ -57,6 +57,8 @@ def plan_epoch(
 
 def _begin(query: Query, manifest: Manifest, request: Request, purge: Purge) -> Course:
     number, epoch = manifest.migrations + 1, manifest.epoch + 1
+    if request.strategy == "auto":
+        raise InternalError("a migration must begin with a strategy", got=request.strategy)
     old = layout_of(query, manifest.plan, manifest.states)
     found = match(old, lay_out(query, request.plan), number)
     moved_from, moves = (old, found.moves) if found.moves else (None, ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 import msgspec
 
@@ -12,7 +12,9 @@ from midstream.plan.tree import Plan, parse_plan
 from midstream.query.query import Query
 from midstream.state.migration import Strategy
 
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+Wanted = Strategy | Literal["auto"]
+"""What a user may ask for: a strategy, or the one that serves the goal best when the migration begins."""
+STRATEGIES: tuple[Wanted, ...] = ("auto", *get_args(Strategy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class Request:
     """A plan to move to, and how."""
 
     plan: Plan
-    strategy: Strategy
+    strategy: Wanted
     background: bool = True
     """Whether ``hybrid`` computes what the new plan lacks, instead of waiting until nobody needs it."""
 
@@ -46,7 +48,7 @@ def make_request(query: Query, plan: str | Plan, strategy: str, *, background: b
 class _Written(msgspec.Struct, forbid_unknown_fields=True):
     first: int
     plan: str
-    strategy: Strategy
+    strategy: Wanted
     background: bool
 
 

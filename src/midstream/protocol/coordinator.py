@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from dataclasses import replace as replace_field
 
 from msgspec.structs import replace
 
+from midstream.adapt.decide import Situation, after_migration, decide
+from midstream.adapt.price import price_of
+from midstream.adapt.statistics import samplings
 from midstream.engine.program import Course, Program
 from midstream.engine.sending import WAITING
 from midstream.errors import CheckpointError, PlanError
@@ -20,8 +24,10 @@ from midstream.plan.layout import Layout, streams_of
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings, describe, must_agree
+from midstream.protocol.watch import watch
 from midstream.protocol.watermark import advance_marks
 from midstream.query.query import Query
+from midstream.state.adaptation import Adaptation
 from midstream.state.manifest import Manifest, Retired, StreamMark, digest_of
 from midstream.state.purge import Purge
 from midstream.state.slices import Slice, StateKey
@@ -92,8 +98,9 @@ class Coordinator:
             self.query,
             self.settings.routing(),
             watermarks,
-            plan_epoch(self.query, manifest, purge, request, pace),
+            plan_epoch(self.query, manifest, purge, self._wanted(manifest, request), pace),
             slices,
+            samplings(self.query, manifest.statistics),
         )
 
     def commit(self, manifest: Manifest, program: Program, report: Report) -> Manifest:
@@ -122,7 +129,35 @@ class Coordinator:
             results=manifest.results + report.results,
             previous=digest_of(manifest),
         )
-        return replace(after, migration=after_epoch(self.query, course, after))
+        statistics = watch(self.query, manifest, after, course, report)
+        after = replace(after, migration=after_epoch(self.query, course, after), statistics=statistics)
+        return replace(after, adaptation=self._adapt(after))
+
+    def _wanted(self, manifest: Manifest, request: Request | None) -> Request | None:
+        """The change of plan that was asked for, or else what was decided with the last epoch."""
+        decided = manifest.adaptation.wants(manifest.epoch + 1) if self.settings.adapt else None
+        if request is None and decided is not None:
+            plan = parse_plan(decided.best, self.query.names)
+            return Request(plan, decided.strategy, decided.background)
+        if request is None or request.strategy != "auto":
+            return request
+        manner = replace_field(self.settings.manner, strategy="auto", background=request.background)
+        price = price_of(self.layout(manifest), request.plan, manifest.statistics, self.query, manner)
+        return Request(request.plan, price.strategy, price.background)
+
+    def situation(self, manifest: Manifest) -> Situation:
+        """What decisions about the plan are made from."""
+        partitions = self.settings.partitions
+        return Situation(self.query, self.layout(manifest), manifest.statistics, partitions, manifest.epoch)
+
+    def _adapt(self, manifest: Manifest) -> Adaptation:
+        known, migration = manifest.adaptation, manifest.migration or manifest.ended
+        if not self.settings.adapt:
+            return known
+        situation = self.situation(manifest)
+        if migration is not None:
+            return after_migration(situation, migration, known)
+        return decide(situation, known, self.settings.manner)
 
 
 def expendable(before: Manifest, after: Manifest) -> list[str]:

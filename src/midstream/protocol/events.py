@@ -19,7 +19,23 @@ def events_of(query: Query, before: Manifest, after: Manifest) -> list[Event]:
         was, now = _standing(query, before, name), _standing(query, after, name)
         if was != now:
             found.append({"type": now, "stream": name, "message": _MESSAGES[now].format(name=name)})
-    return [*found, *_migration_events(before, after)]
+    return [*found, *_decision_events(before, after), *_migration_events(before, after)]
+
+
+def _decision_events(before: Manifest, after: Manifest) -> Iterator[Event]:
+    decision = after.adaptation.last
+    if decision is None or decision == before.adaptation.last:
+        return
+    word = "migrate" if decision.verdict == "migrate" else "stay"
+    about = f"{decision.plan!r} costs {decision.cost:,.0f}, {decision.best!r} {decision.best_cost:,.0f}"
+    yield {
+        "type": "decision",
+        "verdict": decision.verdict,
+        "plan": decision.plan,
+        "best": decision.best,
+        "changed": list(decision.changed),
+        "message": f"decided to {word}: {decision.reason} ({about} units/s)",
+    }
 
 
 def _migration_events(before: Manifest, after: Manifest) -> Iterator[Event]:

@@ -8,6 +8,7 @@ import msgspec
 
 from midstream.engine.node import WorkDone
 from midstream.engine.program import InputCount
+from midstream.engine.sample import KeyCounts
 from midstream.plan.layout import Side
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
@@ -25,6 +26,10 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     work: WorkDone = WorkDone()
     work_by_plan: dict[Side, WorkDone] = msgspec.field(default_factory=dict)
     """The work of nodes that only the old or only the new plan of a migration has, or both have."""
+    keys: dict[str, KeyCounts] = msgspec.field(default_factory=dict)
+    """Samples of the keys of new rows, by the streams' key columns."""
+    made: dict[str, int] = msgspec.field(default_factory=dict)
+    """Rows that each node of the plan has made."""
     millis: dict[str, float] = msgspec.field(default_factory=dict)
     """How long the parts took; of several partitions, the longest."""
 
@@ -32,6 +37,8 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         names = dict.fromkeys([*self.counts, *other.counts])
         none = InputCount()
         sides = dict.fromkeys([*self.work_by_plan, *other.work_by_plan])
+        keys = dict.fromkeys([*self.keys, *other.keys])
+        made = dict.fromkeys([*self.made, *other.made])
         parts = dict.fromkeys([*self.millis, *other.millis])
         return Report(
             (*self.slices, *other.slices),
@@ -41,6 +48,8 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.results + other.results,
             self.work + other.work,
             {s: self.work_by_plan.get(s, WorkDone()) + other.work_by_plan.get(s, WorkDone()) for s in sides},
+            {n: self.keys.get(n, KeyCounts()) + other.keys.get(n, KeyCounts()) for n in keys},
+            {s: self.made.get(s, 0) + other.made.get(s, 0) for s in made},
             {n: max(self.millis.get(n, 0.0), other.millis.get(n, 0.0)) for n in parts},
         )
 

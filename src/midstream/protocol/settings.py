@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
 
+from midstream.adapt.price import Manner
 from midstream.engine.routing import Routing, even_routing
 from midstream.engine.rows import MAX_PARTITIONS
 from midstream.errors import CheckpointError
@@ -26,6 +27,9 @@ class Settings:
     partitions: int
     groups: int
     idle_timeout: Micros | None = None
+    adapt: bool = False
+    """Whether the query changes its plan by itself."""
+    manner: Manner = field(default_factory=Manner)
 
     def routing(self) -> Routing:
         """Which engine partition has which partition group."""

@@ -26,6 +26,7 @@ from midstream.protocol.report import Report, add_reports
 from midstream.spark.messages import ERROR, REPORT
 from midstream.spark.pace import Pace
 from midstream.spark.progress import describe_epoch
+from midstream.spark.shuffle import shuffle
 from midstream.spark.sinks import Sink
 from midstream.spark.sources import Sources, query_id
 from midstream.spark.tasks import move_task, stage_task
@@ -39,22 +40,18 @@ PROGRESS_KEPT = 100
 _log = logging.getLogger("midstream")
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How a query migrates if nobody says otherwise."""
-
-    strategy: str
-    background: str
-    interval: float | None
-    """Milliseconds between triggers, if there is such an interval."""
-
-
 class Driver:
     """Runs the epochs of one query."""
 
     def __init__(
-        self, ledger: Ledger, sink: Sink, writer: ParquetWriter, lease: Lease, manner: Manner
+        self,
+        ledger: Ledger,
+        sink: Sink,
+        writer: ParquetWriter,
+        lease: Lease,
+        interval: float | None,
     ) -> None:
+        """``interval`` is the time between triggers in milliseconds, if there is such a time."""
         self.sources: Sources | None = None
         self.ledger = ledger
         self.lease = lease
@@ -63,8 +60,7 @@ class Driver:
         self.identity: dict[str, str | None] = {}
         self._sink = sink
         self._writer = writer
-        self._manner = manner
-        self._pace = Pace(manner.interval)
+        self._pace = Pace(interval)
 
     @property
     def coordinator(self) -> Coordinator:
@@ -87,11 +83,11 @@ class Driver:
 
     def migrate(self, plan: str | Plan, strategy: str | None, background: str | None) -> None:
         """Ask for another plan; what is not said is as the options say."""
-        background = self._manner.background if background is None else background
-        if background not in ("auto", "off"):
+        if background not in (None, "auto", "off"):
             raise OptionError("background must be one of auto, off", got=repr(background))
-        query, strategy = self.coordinator.query, strategy or self._manner.strategy
-        self.ledger.ask(make_request(query, plan, strategy, background=background == "auto"))
+        query, manner = self.coordinator.query, self.coordinator.settings.manner
+        wanted = manner.background if background is None else background == "auto"
+        self.ledger.ask(make_request(query, plan, strategy or manner.strategy, background=wanted))
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """One micro-batch; what goes wrong is kept, because Spark passes on only its text."""
@@ -120,7 +116,8 @@ class Driver:
             self._pace.learn(self.ledger.course, self.ledger.millis["total"])
         events = events_of(self.coordinator.query, before, self.manifest)
         for event in events:
-            level = logging.INFO if "migration" in event else logging.WARNING
+            quiet = "migration" in event or event["type"] == "decision"
+            level = logging.INFO if quiet else logging.WARNING
             _log.log(level, "batch %d: %s", batch_id, event["message"])
         now = datetime.now(UTC)
         self.progress.append(
@@ -157,8 +154,7 @@ class _SparkShell:
             messages = messages.union(every.mapPartitionsWithIndex(move_task(program, self.store)))
         for stage in range(program.layout.stages):
             task = stage_task(program, stage, self.store, self.writer)
-            shuffled = messages.partitionBy(partitions, _itself)
-            messages = shuffled.mapPartitionsWithIndex(task)
+            messages = shuffle(messages, partitions).mapPartitionsWithIndex(task)
         reports = messages.values().collect()
         for message in reports:
             if message.input == ERROR:
@@ -192,11 +188,6 @@ class _SparkShell:
         if self.batch is None:
             raise CheckpointError("an epoch must have a micro-batch", got="none")
         return self.batch
-
-
-def _itself(partition: int) -> int:
-    """Messages say which partition they go to."""
-    return partition
 
 
 def _results(outputs: tuple[OutputFile, ...]) -> list[OutputFile]:

@@ -16,16 +16,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from midstream.adapt.price import GOALS, Manner
 from midstream.engine.encode import make_encoders
 from midstream.engine.rows import MAX_PARTITIONS
 from midstream.errors import CheckpointError, OptionError, QueryError
+from midstream.migration.request import STRATEGIES
 from midstream.plan.default import default_plan
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.settings import Settings, read_description
 from midstream.query.query import Query
 from midstream.spark.columnar import sources_of
-from midstream.spark.driver import Driver, Manner
+from midstream.spark.driver import Driver
 from midstream.spark.options import Options
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.sinks import ForeachBatchSink, MemorySink, ParquetSink, Sink, show_batch
@@ -82,10 +84,7 @@ def launch(
         late = OutputTable("late", late_path, manifest.id[:8]) if late_path else None
         writer = ParquetWriter(target.table, late, query.output_schema, late_columns(query))
         ledger = Ledger(store, coordinator, manifest, run=run, fence=lease.check)
-        manner = Manner(
-            options.text("strategy") or "hybrid", options.text("background") or "auto", _interval(trigger)
-        )
-        driver = Driver(ledger, target, writer, lease, manner)
+        driver = Driver(ledger, target, writer, lease, _interval(trigger))
         driver.recover()
         running = _start(spark, driver, frames, _half_of_spark(checkpoint), trigger, name)
     except BaseException:
@@ -158,7 +157,13 @@ def _open(spark: SparkSession, query: Query, store: Store, options: Options) -> 
     default = min(spark.sparkContext.defaultParallelism, MAX_PARTITIONS)
     partitions = options.number("partitions") or (lasting.partitions if lasting else default)
     groups = options.number("groups") or (lasting.groups if lasting else max(256, 4 * partitions))
-    settings = Settings(partitions, groups, options.duration("idleTimeout"))
+    manner = Manner(
+        strategy=next(s for s in STRATEGIES if s == (options.text("strategy") or "auto")),
+        background=options.text("background") != "off",
+        goal=next(g for g in GOALS if g == (options.text("goal") or "steady")),
+    )
+    adapt = options.text("adapt") != "off"
+    settings = Settings(partitions, groups, options.duration("idleTimeout"), adapt, manner)
     text = options.text("plan")
     plan = parse_plan(text, query.names) if text else default_plan(query)
     if stored is None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
+from midstream.adapt.price import GOALS
 from midstream.engine.rows import MAX_PARTITIONS
 from midstream.errors import OptionError, QueryError
 from midstream.migration.request import STRATEGIES
@@ -211,12 +212,26 @@ OPTIONS: tuple[Option, ...] = (
         _choice("truncate", "true", "false"),
         "yes",
     ),
-    Option("adapt", "off", "Whether the query changes its plan by itself.", _only_off("adapt", "adapt")),
+    Option(
+        "adapt",
+        "auto",
+        "Whether the query changes its plan by itself when another one costs less: `auto`, or `off`.",
+        _choice("adapt", "auto", "off"),
+        "yes",
+    ),
+    Option(
+        "goal",
+        "steady",
+        "What strategy `auto` looks for: `steady`, batches that take about as long as ever; `cheap`, the "
+        "least work in all; `quick`, to be on the new plan soon.",
+        _choice("goal", *GOALS),
+        "yes",
+    ),
     Option(
         "strategy",
-        "hybrid",
-        "How `query.migrate` changes the plan if it does not say: `moving_state`, `parallel_track` or "
-        "`hybrid`.",
+        "auto",
+        "How the plan is changed, if `query.migrate` does not say: `moving_state`, `parallel_track`, "
+        "`hybrid`, or `auto`, by the goal.",
         _choice("strategy", *STRATEGIES),
         "yes",
     ),

@@ -74,6 +74,8 @@ def _work(done: WorkDone) -> dict[str, int]:
         "candidates": done.candidates,
         "intermediateRows": done.intermediate_rows,
         "comparisons": done.comparisons,
+        "insertedRows": done.inserted,
+        "sentRows": done.sent,
     }
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from midstream.errors import StreamError
+from midstream.adapt.explain import explain_adaptive
+from midstream.errors import OptionError, StreamError
 from midstream.migration.explain import explain_query
 from midstream.plan.tree import Plan
 from midstream.spark.driver import Driver
@@ -62,14 +63,23 @@ class JoinStreamingQuery:
         """The progress of the last epochs, oldest first."""
         return list(self._driver.progress)
 
-    def explain(self) -> None:
-        """Print the plan, its key classes and stages, and what its states hold; in a migration, of both."""
-        print(self.explanation())
+    def explain(self, mode: str | None = None) -> None:
+        """Print the plan, its key classes and stages, and what its states hold; in a migration, of both.
 
-    def explanation(self) -> str:
+        ``explain("adaptive")`` prints what is known of the streams, which plans were compared last at what
+        cost, and why the plan was changed or kept.
+        """
+        print(self.explanation(mode))
+
+    def explanation(self, mode: str | None = None) -> str:
         """What ``explain`` prints."""
-        manifest = self._driver.manifest
-        return explain_query(self._driver.coordinator.query, manifest, state_sizes(manifest))
+        manifest, coordinator = self._driver.manifest, self._driver.coordinator
+        if mode is None:
+            return explain_query(coordinator.query, manifest, state_sizes(manifest))
+        if mode != "adaptive":
+            raise OptionError("the mode of explain must be 'adaptive', or be left out", got=repr(mode))
+        adapts = coordinator.settings.adapt
+        return explain_adaptive(coordinator.situation(manifest), manifest.adaptation, adapts=adapts)
 
     def migrate(
         self, plan: str | Plan, strategy: str | None = None, *, background: str | None = None

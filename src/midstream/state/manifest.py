@@ -12,10 +12,12 @@ from typing import Any, Literal
 import msgspec
 
 from midstream.errors import CheckpointError
+from midstream.state.adaptation import Adaptation
 from midstream.state.migration import Migration
 from midstream.state.slices import Slice
+from midstream.state.statistics import Statistics
 
-FORMAT = 2
+FORMAT = 3
 
 
 class StreamMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,6 +79,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many have begun."""
     heeded: int = 0
     """The number of the last request that was heeded."""
+    statistics: Statistics = Statistics()
+    """What is known of the streams."""
+    adaptation: Adaptation = Adaptation()
+    """What was decided about the plan."""
     slices: tuple[Slice, ...] = ()
     retired: tuple[Retired, ...] = ()
     outputs: tuple[OutputFile, ...] = ()

@@ -125,6 +125,8 @@ def run_partition(
             step.results.num_rows if step.results is not None else 0,
             sum(step.work.values(), WorkDone()),
             dict(step.work),
+            dict(step.keys),
+            dict(step.made),
             {
                 "open": 1000 * reader.seconds,
                 "join": 1000 * (joined - begin - reader.seconds),

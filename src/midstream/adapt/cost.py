@@ -1,0 +1,109 @@
+"""What a plan costs, in one unit: the time of one probe, some fifty billionths of a second.
+
+The same weights turn what a running plan did, as its tasks count it, into the same unit, so that
+estimates can be held against what came of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from midstream.adapt.estimate import Estimator
+from midstream.engine.node import WorkDone
+from midstream.plan.layout import Fragment, Layout, Node, StateId, streams_of
+
+PROBE = 1.0
+MATCH = 1.0
+"""A row of the state with the hash that was looked for."""
+DEAD = 1.5
+"""So many times as many are found as are alive: a slice leaves as a whole."""
+ROW = 2.0
+"""A combined row."""
+INSERT = 4.0
+"""A row that is put into a state: sorted, written, and merged with others later."""
+HELD = 0.002
+"""A byte of state for a second: what is held must be searched, merged and kept in memory."""
+SENT = 20.0
+"""A row that is shuffled to another stage."""
+STAGE = 1_000_000.0
+"""A stage more in the job of an epoch: some fifty thousandths of a second."""
+INDEX_BYTES = 8.0
+"""What a row in a state takes for its hash, and for each stream its reference and its time."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a plan costs in a second of event time, by what the time goes into."""
+
+    probes: float = 0.0
+    matches: float = 0.0
+    rows: float = 0.0
+    inserts: float = 0.0
+    held: float = 0.0
+    sent: float = 0.0
+    stages: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return float(sum(getattr(self, part.name) for part in fields(self)))
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
+
+
+def cost_of(layout: Layout, estimator: Estimator, partitions: int) -> Cost:
+    """What a plan costs."""
+    total = Cost(stages=STAGE * (layout.stages - 1) * estimator.epochs())
+    for fragment in layout.fragments:
+        # Without a key all rows are in one partition, and the others wait.
+        alone = partitions if not fragment.key else 1
+        for node in fragment.nodes:
+            cost = node_cost(node, estimator)
+            total += Cost(cost.probes * alone, cost.matches * alone, cost.rows * alone)
+        for state, keys in fragment.arrangements.items():
+            total += _state_cost(fragment, state, len(keys), estimator)
+        for entrance in fragment.inputs:
+            # Rows for a later stage pass through the earlier ones.
+            hops = 1 if not entrance.is_stream else 1 + fragment.stage
+            total += Cost(sent=SENT * hops * estimator.rate(entrance.streams))
+    return total
+
+
+def node_cost(node: Node, estimator: Estimator) -> Cost:
+    """What the probes of a node cost."""
+    probes = matches = rows = 0.0
+    for head, order in zip(node.inputs, node.probes, strict=True):
+        seen = frozenset(streams_of(head))
+        mine, going = len(seen), estimator.rate(seen)
+        for probe in order:
+            other = frozenset(streams_of(probe.input))
+            seen |= other
+            probes += PROBE * going * estimator.runs(other)
+            # Of the rows that are made, the head has the newest component in its share.
+            going = estimator.rate(seen) * mine / len(seen)
+            # A joined row is dead once its oldest component is, but is found until its newest one is.
+            matches += MATCH * DEAD * going * len(other)
+            rows += ROW * going
+    return Cost(probes, matches, rows)
+
+
+def _state_cost(fragment: Fragment, state: StateId, arrangements: int, estimator: Estimator) -> Cost:
+    streams = streams_of(state)
+    size = INDEX_BYTES * (1 + 2 * len(streams)) * arrangements
+    # Joined rows that enter from below bring their payload along; others only refer to it.
+    size += estimator.row_bytes(streams) if state in fragment.by_id else 0.0
+    return Cost(
+        inserts=INSERT * arrangements * estimator.rate(streams), held=HELD * size * estimator.held(streams)
+    )
+
+
+def work_in_units(work: WorkDone) -> float:
+    """What tasks have done, in the same unit."""
+    return (
+        PROBE * work.probes
+        + MATCH * work.candidates
+        + ROW * work.intermediate_rows
+        + INSERT * work.inserted
+        + SENT * work.sent
+    )

@@ -1,0 +1,79 @@
+"""Adapting as text that a person reads: what is known of the streams, and what was decided why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from midstream.adapt.decide import Situation
+from midstream.adapt.estimate import Estimator
+from midstream.adapt.optimizer import total_cost
+from midstream.plan.layout import key_column
+from midstream.query.query import Query
+from midstream.state.adaptation import Adaptation, Decision
+from midstream.state.statistics import KeyStatistics, Statistics
+
+
+def explain_adaptive(situation: Situation, known: Adaptation, *, adapts: bool) -> str:
+    """The statistics, the last decision, and what holds until the next."""
+    lines = ["== Adapting ==" if adapts else "== Adapting (off) =="]
+    if not situation.is_known():
+        lines.append("Nothing is known yet of some streams.")
+        return "\n".join(lines)
+    estimator = situation.estimator
+    cost = total_cost(situation.query, situation.layout.plan, estimator, situation.partitions)
+    lines.append(f"The running plan, {situation.layout.plan}, costs {_units(cost)}.")
+    lines += ["", "Streams", *_streams(situation.query, situation.statistics, estimator)]
+    lines += ["", "Joins", *_joins(situation)]
+    if known.last is not None:
+        lines += ["", *describe_decision(known.last)]
+    if adapts and known.calm_until > situation.now:
+        lines.append(f"Nothing is changed for {known.calm_until - situation.now:,.0f} s of event time.")
+    if known.asked == str(situation.layout.plan):
+        lines.append("The plan was asked for: it stands until something changes.")
+    return "\n".join(lines)
+
+
+def describe_decision(decision: Decision) -> Iterator[str]:
+    """A decision: what had changed, what was compared, what came of it."""
+    word = "to migrate" if decision.verdict == "migrate" else "to stay"
+    yield f"Last decision, after epoch {decision.epoch}: {word}. {_sentence(decision.reason)}"
+    for change in decision.changed:
+        yield f"  changed: {change}"
+    plans = {decision.plan: decision.cost, **decision.compared, decision.best: decision.best_cost}
+    width = max(map(len, plans))
+    for plan, cost in sorted(plans.items(), key=lambda item: item[1]):
+        marks = [m for m, p in (("running", decision.plan), ("best", decision.best)) if p == plan]
+        yield f"  {plan:<{width}}  {_units(cost)}  {', '.join(marks)}".rstrip()
+    if decision.best != decision.plan:
+        how = f"{decision.strategy}{' with background work' if decision.background else ''}"
+        saved = (decision.cost - decision.best_cost) * decision.horizon
+        yield f"  A migration by {how} costs {decision.price:,.0f} units;"
+        yield f"  in {decision.horizon:,.0f} s the best plan saves {saved:,.0f}."
+
+
+def _streams(query: Query, statistics: Statistics, estimator: Estimator) -> Iterator[str]:
+    for name in query.names:
+        size = estimator.row_bytes((name,))
+        yield f"  {name}: {estimator.rate((name,)):,.1f} rows/s of event time, {size:,.0f} bytes a row"
+        for key_class in (c for c in query.classes if name in c.streams):
+            keys = statistics.streams[name].keys.get(key_column(name, key_class.id), KeyStatistics())
+            distinct = len(keys.keys) / 8 / keys.threshold
+            yield f"    {key_class}: about {distinct:,.0f} keys, {keys.threshold:.2%} of them watched"
+    for key_class in query.classes:
+        hot = len(statistics.hot.get(key_class.id, b"")) // 8
+        if hot:
+            yield f"  {hot} frequent keys of {key_class}"
+
+
+def _joins(situation: Situation) -> Iterator[str]:
+    for pair in situation.pairs:
+        found = situation.estimator.estimate(pair)
+        yield f"  {' and '.join(pair)}: {found.value:,.2f} rows/s, {found.sure:.0%} sure"
+
+
+def _units(cost: float) -> str:
+    return f"{cost:,.0f} units/s"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,229 @@
+"""The price of a migration, by each strategy, beyond what the new plan costs anyway.
+
+Moving state computes all that is missing at once. The others run two plans side by side, and what that
+costs changes as old rows expire: so the way is gone through in steps, with the same hand-over tables that the
+migration will have, from which follows the share of its rows that each plan makes. What the new plan cannot
+make yet, it saves: a migration may cost less than nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import inf, prod
+from typing import Literal
+
+from midstream.adapt.cost import INSERT, MATCH, PROBE, ROW, SENT
+from midstream.adapt.estimate import Estimator, Streams
+from midstream.adapt.statistics import half_window
+from midstream.migration.match import Match, match
+from midstream.migration.merge import copies_of
+from midstream.migration.request import Wanted
+from midstream.migration.table import Tables, Task, complete, first_tables, tasks_of
+from midstream.plan.layout import Layout, Node, StateId, streams_of
+from midstream.plan.placing import lay_out
+from midstream.plan.tree import Plan
+from midstream.query.query import Query
+from midstream.state.migration import Entry, Strategy
+from midstream.state.statistics import Statistics
+
+Goal = Literal["steady", "cheap", "quick"]
+GOALS: tuple[Goal, ...] = ("steady", "cheap", "quick")
+
+# A window is gone through in so many steps at most; epoch by epoch if it has fewer.
+_STEPS = 16
+# Background work goes on until the oldest slice is through, and slices are merged: by the rules of compaction
+# the oldest one has, on average, this part of a window of rows that have expired.
+_OVERHANG = 1 / 3
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a query migrates if nobody says otherwise."""
+
+    strategy: Wanted = "auto"
+    background: bool = True
+    goal: Goal = "steady"
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a migration costs by one strategy."""
+
+    strategy: Strategy
+    background: bool
+    work: float
+    """All of its work; below zero if the two plans together do less than the new one will."""
+    seconds: float
+    """How long it lasts, in event time."""
+    worst: float
+    """Its work in the epoch in which it is most."""
+    delays: bool = False
+    """Whether results wait for its end."""
+
+
+def prices(old: Layout, plan: Plan, estimator: Estimator) -> list[Price]:
+    """What it would cost to go from one plan to another."""
+    way = _Way(old, match(old, lay_out(estimator.query, plan), 0), estimator)
+    at_once = way.shipped + sum(way.whole(state, _everything) for state in way.found.empty)
+    moving = Price("moving_state", False, at_once, 0.0, at_once)
+    if not way.expires:
+        # Nothing old ever goes, and only background work brings a migration to its end.
+        return [way.hybrid(background=True), moving]
+    return [way.hybrid(background=False), way.hybrid(background=True), moving, way.tracks()]
+
+
+def affordable(old: Layout, plan: Plan, estimator: Estimator, manner: Manner) -> list[Price]:
+    """The prices among which there is a choice."""
+    known = prices(old, plan, estimator)
+    if not manner.background:
+        known = [p for p in known if not p.background]
+    if manner.strategy == "auto":
+        return known
+    chosen = [p for p in known if p.strategy == manner.strategy]
+    # Background work is part of hybrid unless it is off. Some ways never end without a window: then others.
+    return [p for p in chosen if p.background == manner.background] or chosen or known
+
+
+def price_of(old: Layout, plan: Plan, statistics: Statistics, query: Query, manner: Manner) -> Price:
+    """The best way to a plan; hybrid as long as nothing is known of the streams."""
+    if set(statistics.streams) != set(query.names):
+        return Price("hybrid", manner.background, 0.0, 0.0, 0.0)
+    return choose(affordable(old, plan, Estimator(query, statistics), manner), manner.goal)
+
+
+def choose(known: Iterable[Price], goal: Goal) -> Price:
+    """The strategy that serves a goal best."""
+    if goal == "quick":
+        return min(known, key=lambda p: (p.seconds, p.work))
+    if goal == "cheap":
+        return min(known, key=lambda p: p.work)
+    return min(known, key=lambda p: (p.delays, p.worst, p.work))
+
+
+_Share = Callable[[Streams, str], float]
+"""Of rows with these streams, the newest component being of this one: the share that a plan makes."""
+
+
+def _everything(*_: object) -> float:
+    return 1.0
+
+
+class _Way:
+    """The way from one plan to another, gone through step by step."""
+
+    def __init__(self, old: Layout, found: Match, estimator: Estimator) -> None:
+        window = 2 * half_window(estimator.query)
+        self.expires = window < inf
+        # Without a window, states have rows of all the time since the first statistics.
+        self.window = window if self.expires else max(estimator.statistics.elapsed, 1.0)
+        epochs = max(1.0, self.window * estimator.epochs())
+        self.steps = min(_STEPS, round(epochs))
+        self.fading = 1 / self.steps if self.expires else 0.0
+        self.epochs_in_step = epochs / self.steps
+        self.found = found
+        self.new = new = found.layout
+        self.estimator = estimator
+        self.shipped = sum((SENT + INSERT) * estimator.rows(streams_of(m.target)) for m in found.moves)
+        self.shared = old.states & new.states
+        self.tasks = tasks_of(old, new, self.shared)
+        self.sent = old.entrances.keys() | new.entrances.keys()
+        self.nodes = {node.id: node for fragment in new.fragments for node in fragment.nodes}
+        # Streams that the new plan wants elsewhere come in twice as long as both plans run.
+        own = (s for s in old.entrances if len(streams_of(s)) == 1 and s not in new.states)
+        self.twice = sum((SENT + INSERT) * estimator.rate(streams_of(s)) for s in own)
+
+    def hybrid(self, *, background: bool) -> Price:
+        """Both plans on what they share; the old one makes only what the new one cannot."""
+        tables = first_tables(self.tasks, self.found.empty, {}, 0)
+        computed: dict[StateId, int] = {}
+        work, worst, step = self.shipped, self.shipped, 0
+        while any(tables.values()) and (step < self.steps or not self.expires):
+            here = self._both(tables, step, early=True)
+            if background:
+                # At the least pace there is: with each epoch, an epoch's worth, the newest rows first.
+                lowest = min((e for t in tables.values() for e in t), key=lambda e: (len(e.bounds), e.scope))
+                state, stream = lowest.scope, min(lowest.bounds, key=lambda s: lowest.bounds[s])
+                computed[state] = computed.get(state, lowest.bounds[stream]) - 1
+                oldest = (step if self.expires else 0) - self.steps
+                if computed[state] >= oldest:
+                    here += self.whole(state, partial(self._piece, lowest.bounds, stream, step))
+                if computed[state] <= oldest + (1 - self.steps * _OVERHANG if self.expires else 0):
+                    tables = complete(tables, self.new, state, step + 1)
+            work += here
+            # States are shipped with the first epoch.
+            worst = max(worst, here / self.epochs_in_step + (0.0 if step else self.shipped))
+            step += 1
+        return Price("hybrid", background, work, self.window * step / self.steps, worst)
+
+    def tracks(self) -> Price:
+        """Both plans in full, with nothing in common but what comes in."""
+        copies = copies_of(self.tasks, self.shared, 0)
+        empty = self.found.empty | set(copies.values()) | {move.target for move in self.found.moves}
+        tables = first_tables(self.tasks, empty, copies, 0)
+        kept = sum(INSERT * self.estimator.rate(streams_of(s)) for s in copies) * self.window / self.steps
+        each = [kept + self._both(tables, step, early=False) for step in range(self.steps)]
+        most = max(each) / self.epochs_in_step
+        return Price("parallel_track", False, sum(each), self.window, most, delays=True)
+
+    def whole(self, state: StateId, part: Callable[[Streams], float]) -> float:
+        """What it costs to compute a state, or a part of it: its share of the rows with some streams."""
+        node = self.nodes[state]
+        seen = frozenset(streams_of(node.inputs[0]))
+        cost, going = 0.0, self.estimator.rows(seen) * part(seen)
+        for probe in node.probes[0]:
+            seen |= frozenset(streams_of(probe.input))
+            cost += PROBE * going
+            going = self.estimator.rows(seen) * part(seen)
+            cost += (MATCH + ROW) * going
+        return cost + INSERT * going
+
+    def _both(self, tables: Tables, step: int, *, early: bool) -> float:
+        """What both plans cost in a step, beyond the new one alone."""
+        cost = self.twice
+        for task in (task for task in self.tasks if tables[task.root]):
+            entries = tables[task.root]
+            theirs = partial(self._within, entries, step) if early else _everything
+            cost += self._nodes(task, task.old, theirs)
+            cost += self._nodes(task, task.new, partial(self._makes, entries, step))
+            cost -= self._nodes(task, task.new, _everything)
+        return cost * self.window / self.steps
+
+    def _within(self, entries: Iterable[Entry], step: int, seen: Streams, newest: str) -> float:
+        """Of such rows, the share that may become something that is the old plan's to make."""
+        return 1 - prod(1 - self._old(e.bounds, seen, step) for e in entries if newest not in e.bounds)
+
+    def _makes(self, entries: Iterable[Entry], step: int, seen: Streams, newest: str) -> float:
+        """The share that the new plan makes: rows without a part that one of its states lacks."""
+        met = (e for e in entries if newest not in e.bounds and e.bounds.keys() <= seen)
+        return prod(1 - self._old(e.bounds, seen, step) for e in met)
+
+    def _old(self, bounds: Mapping[str, int], seen: Iterable[str], step: int) -> float:
+        """The share of rows whose components all came before their bounds, in the middle of a step."""
+        return prod(max(0.0, 1 - (step + 0.5 - bounds[s]) * self.fading) for s in seen if s in bounds)
+
+    def _piece(self, bounds: Mapping[str, int], stream: str, step: int, seen: Streams) -> float:
+        """The part of a state that is computed with a step: what came of one stream in as long a time."""
+        return self._old(bounds, seen - {stream}, step) / (self.steps if stream in seen else 1)
+
+    def _nodes(self, task: Task, nodes: Iterable[Node], share: _Share) -> float:
+        """What nodes cost in a second, and the states that they make for their own plan alone."""
+        cost = 0.0
+        for node in nodes:
+            for head, order in zip(node.inputs, node.probes, strict=True):
+                mine = seen = frozenset(streams_of(head))
+                going = self._rate(seen, mine, share)
+                for probe in order:
+                    seen |= frozenset(streams_of(probe.input))
+                    cost += PROBE * going
+                    going = self._rate(seen, mine, share)
+                    cost += (MATCH + ROW) * going
+            if node.id != task.root:
+                made = self._rate(frozenset(streams_of(node.id)), streams_of(node.id), share)
+                cost += (INSERT + (SENT if node.id in self.sent else 0.0)) * made
+        return cost
+
+    def _rate(self, seen: Streams, heads: Iterable[str], share: _Share) -> float:
+        """Rows that a plan makes in a second with these streams, the newest component being a head's."""
+        return self.estimator.rate(seen) / len(seen) * sum(share(seen, newest) for newest in heads)

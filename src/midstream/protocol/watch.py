@@ -1,0 +1,34 @@
+"""Watching: the statistics after an epoch, from what its partitions report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from midstream.adapt.statistics import SECOND, advance
+from midstream.engine.program import Course
+from midstream.protocol.report import Report
+from midstream.query.query import Query
+from midstream.state.manifest import Manifest, StreamMark
+from midstream.state.statistics import Statistics
+
+
+def watch(query: Query, before: Manifest, after: Manifest, course: Course, report: Report) -> Statistics:
+    """The statistics with which ``after`` is committed."""
+    was, now = _latest(before.streams.values()), _latest(after.streams.values())
+    if was is None or now is None:
+        # Nobody knows how long the first rows took to come.
+        return before.statistics
+    alone = course.migration is None and course.ended is None
+    return advance(
+        query,
+        before.statistics,
+        (now - was) / SECOND,
+        rows={name: count.accepted for name, count in report.counts.items()},
+        sizes={name: count.bytes for name, count in report.counts.items()},
+        keys=report.keys,
+        made=report.made if alone else None,
+    )
+
+
+def _latest(marks: Iterable[StreamMark]) -> int | None:
+    return max((mark.latest for mark in marks if mark.latest is not None), default=None)

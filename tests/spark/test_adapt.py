@@ -1,0 +1,80 @@
+"""A query on Spark that finds its plan by itself, and says why."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from midstream import Join, OptionError
+
+pytestmark = pytest.mark.spark
+
+SECOND = 1_000_000
+START = 1_704_067_200 * SECOND
+SECONDS, ROWS, WINDOW = 14, 200, 4
+DEAR = "(b c) a"
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Streams b and c match much; a matches little, and should be joined first."""
+    random = np.random.default_rng(1)
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        for second in range(SECONDS):
+            begin = START + second * SECOND
+            times = np.sort(random.integers(begin, begin + SECOND, ROWS))
+            keys = random.integers(0, 40, ROWS) + (random.random(ROWS) < 0.99) * (name == "a") * 10_000
+            table = pa.table(
+                {
+                    "id": np.arange(ROWS) + second * ROWS,
+                    "k": keys,
+                    "ts": pa.array(times, pa.timestamp("us", tz="UTC")),
+                }
+            )
+            pq.write_table(table, tmp_path / name / f"{second:03d}.parquet")
+    return tmp_path
+
+
+@pytest.fixture
+def join(spark, data):
+    joined = Join(spark)
+    for name in "abc":
+        reader = spark.readStream.schema("id long, k long, ts timestamp").option("maxFilesPerTrigger", 1)
+        joined = joined.stream(name, reader.parquet(str(data / name)), time="ts")
+    joined = joined.on("a.k = b.k", "b.k = c.k").within(f"{WINDOW} seconds")
+    return joined.select("a.id AS a", "b.id AS b", "c.id AS c")
+
+
+def rows_of(folder):
+    table = pq.read_table(sorted(folder.glob("*.parquet")))
+    return sorted(zip(*(table.column(name).to_pylist() for name in "abc"), strict=True))
+
+
+def test_a_query_leaves_a_plan_that_is_dear_and_loses_nothing(join, runner, tmp_path):
+    query = runner.run(join, plan=DEAR, partitions=2, adapt="auto")
+    progress = query.recentProgress
+    assert str(query.plan) != DEAR
+    events = [event for p in progress for event in p["events"]]
+    decisions = [event for event in events if event["type"] == "decision"]
+    assert any(event["verdict"] == "migrate" and event["plan"] == DEAR for event in decisions)
+    assert next(e["from"] for e in events if e["type"] == "migration begins") == DEAR
+    # The same work, epoch for epoch, costs less on the new plan.
+    assert progress[-1]["work"]["intermediateRows"] < progress[WINDOW + 1]["work"]["intermediateRows"] / 2
+    text = query.explanation("adaptive")
+    assert "== Adapting ==" in text
+    assert "Last decision" in text
+    assert DEAR in text
+    adapted = rows_of(runner.out)
+    runner.out, runner.checkpoint = tmp_path / "kept", tmp_path / "kept checkpoint"
+    kept = runner.run(join, plan=DEAR, partitions=2)
+    assert str(kept.plan) == DEAR
+    assert adapted == rows_of(runner.out)
+    assert adapted
+
+
+def test_explain_knows_its_modes(join, runner):
+    query = runner.run(join, plan=DEAR, partitions=2)
+    assert query.explanation("adaptive").startswith("== Adapting (off) ==")
+    with pytest.raises(OptionError, match=r"must be 'adaptive', or be left out; got 'cost'"):
+        query.explain("cost")
