@@ -54,11 +54,12 @@ def describe_decision(decision: Decision) -> Iterator[str]:
 def _streams(query: Query, statistics: Statistics, estimator: Estimator) -> Iterator[str]:
     for name in query.names:
         size = estimator.row_bytes((name,))
-        yield f"  {name}: {estimator.rate((name,)):,.1f} rows/s of event time, {size:,.0f} bytes a row"
+        yield f"  {name}: {_number(estimator.rate((name,)))} rows/s of event time, {size:,.0f} bytes a row"
         for key_class in (c for c in query.classes if name in c.streams):
             keys = statistics.streams[name].keys.get(key_column(name, key_class.id), KeyStatistics())
             distinct = len(keys.keys) / 8 / keys.threshold
-            yield f"    {key_class}: about {distinct:,.0f} keys, {keys.threshold:.2%} of them watched"
+            watched = f"{keys.threshold:.2%} of them watched"
+            yield f"    {key_class}: distinct keys about {distinct:,.0f}, {watched}"
     for key_class in query.classes:
         hot = len(statistics.hot.get(key_class.id, b"")) // 8
         if hot:
@@ -68,11 +69,15 @@ def _streams(query: Query, statistics: Statistics, estimator: Estimator) -> Iter
 def _joins(situation: Situation) -> Iterator[str]:
     for pair in situation.pairs:
         found = situation.estimator.estimate(pair)
-        yield f"  {' and '.join(pair)}: {found.value:,.2f} rows/s, {found.sure:.0%} sure"
+        yield f"  {' and '.join(pair)}: {_number(found.value)} rows/s, {found.sure:.0%} sure"
 
 
 def _units(cost: float) -> str:
-    return f"{cost:,.0f} units/s"
+    return f"{_number(cost)} units/s"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _sentence(text: str) -> str:
