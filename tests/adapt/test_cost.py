@@ -141,9 +141,6 @@ def test_a_node_without_a_common_key_costs_as_many_times_as_partitions_wait_for_
     many_way = lay_out(query, parse_plan("a b c", query.names))
     binary = lay_out(query, parse_plan("(a b) c", query.names))
     one, eight = (cost_of(many_way, estimator, partitions) for partitions in (1, 8))
-    assert (eight.probes, eight.matches, eight.rows) == pytest.approx(
-        (8 * one.probes, 8 * one.matches, 8 * one.rows)
-    )
-    assert (eight.inserts, eight.held, eight.sent) == (one.inserts, one.held, one.sent)
+    assert eight.total == pytest.approx(8 * one.total)
     assert cost_of(binary, estimator, 8) == cost_of(binary, estimator, 1)
     assert cost_of(binary, estimator, 1).stages > 0 == one.stages

@@ -47,6 +47,7 @@ FEATURES = {
     "hybrid with background work under way",
     "hybrid with background work to the end",
     "a request that waits",
+    "a decision to stay",
 }
 
 

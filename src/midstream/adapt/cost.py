@@ -48,6 +48,10 @@ class Cost:
         """All of it."""
         return float(sum(getattr(self, part.name) for part in fields(self)))
 
+    def times(self, factor: float) -> Cost:
+        """So many times as much."""
+        return Cost(*(getattr(self, part.name) * factor for part in fields(self)))
+
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
@@ -56,17 +60,17 @@ def cost_of(layout: Layout, estimator: Estimator, partitions: int) -> Cost:
     """What a plan costs."""
     total = Cost(stages=STAGE * (layout.stages - 1) * estimator.epochs())
     for fragment in layout.fragments:
-        # Without a key all rows are in one partition, and the others wait.
-        alone = partitions if not fragment.key else 1
+        here = Cost()
         for node in fragment.nodes:
-            cost = node_cost(node, estimator)
-            total += Cost(cost.probes * alone, cost.matches * alone, cost.rows * alone)
+            here += node_cost(node, estimator)
         for state, keys in fragment.arrangements.items():
-            total += _state_cost(fragment, state, len(keys), estimator)
+            here += _state_cost(fragment, state, len(keys), estimator)
         for entrance in fragment.inputs:
             # Rows for a later stage pass through the earlier ones.
             hops = 1 if not entrance.is_stream else 1 + fragment.stage
-            total += Cost(sent=SENT * hops * estimator.rate(entrance.streams))
+            here += Cost(sent=SENT * hops * estimator.rate(entrance.streams))
+        # Without a key all rows are in one partition, and the others wait.
+        total += here.times(1 if fragment.key else partitions)
     return total
 
 

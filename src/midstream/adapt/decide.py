@@ -26,7 +26,6 @@ from midstream.plan.placing import lay_out
 from midstream.plan.tree import Plan, join, leaf
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation, Decision
-from midstream.state.migration import Migration
 from midstream.state.statistics import Statistics
 
 # A figure has changed if it is this many times larger or smaller.
@@ -36,8 +35,10 @@ _MARGIN = 0.85
 _UNSURE = 0.6
 # What is saved must be this many times what the migration costs.
 _PAYS = 1.5
-# In windows: how long savings are counted, when to compare again though nothing changed, what is soon.
+# In windows: how long savings are counted, when to compare again at the earliest, when though nothing
+# changed, and what is soon.
 _HORIZON = 4.0
+_REST = 0.125
 _AGAIN = 2.0
 _SOON = 4.0
 _MOST_PATIENCE = 16.0
@@ -96,8 +97,13 @@ def decide(situation: Situation, known: Adaptation, manner: Manner) -> Adaptatio
     now, window = situation.now, situation.window
     if now < max(known.calm_until, window / 2) or not situation.is_known():
         return known
-    changed = _changes(known.baseline, situation)
     asked = known.asked == str(situation.layout.plan)
+    if asked and not known.baseline:
+        # What a user asked for is a decision too, and stands until something changes.
+        return replace(known, baseline=situation.figures)
+    if known.last is not None and now - known.at < _REST * window:
+        return known
+    changed = _changes(known.baseline, situation)
     if not changed and (asked or (known.last is not None and now - known.at < _AGAIN * window)):
         return known
     decision = _compare(situation, changed, _HORIZON * window / known.patience, manner)
@@ -115,16 +121,10 @@ def decide(situation: Situation, known: Adaptation, manner: Manner) -> Adaptatio
     )
 
 
-def after_migration(situation: Situation, migration: Migration, known: Adaptation) -> Adaptation:
-    """While a migration is under way or has just ended: there is calm for a while.
-
-    What a user asked for is a decision too, and stands until something changes.
-    """
+def after_migration(situation: Situation, known: Adaptation) -> Adaptation:
+    """While a migration is under way or has just ended: there is calm for a while."""
     calm = max(known.calm_until, situation.now + situation.window * known.patience / 2)
-    ours = known.wants(migration.start) is not None and known.asked != migration.plan
-    if ours or not situation.is_known():
-        return replace(known, calm_until=calm, asked="")
-    return replace(known, calm_until=calm, asked=migration.plan, baseline=situation.figures)
+    return replace(known, calm_until=calm)
 
 
 def _compare(situation: Situation, changed: tuple[str, ...], horizon: float, manner: Manner) -> Decision:
@@ -160,7 +160,7 @@ def _compare(situation: Situation, changed: tuple[str, ...], horizon: float, man
         best_cost=best.cost,
         strategy=price.strategy,
         background=price.background,
-        price=max(price.work, 0.0),
+        price=max(0.0, float(price.work)),
         horizon=horizon,
         compared={str(plan): total_cost(query, plan, estimator, partitions) for plan in others},
         changed=changed,

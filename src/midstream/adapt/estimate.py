@@ -31,6 +31,8 @@ _CONDITION = 1 / 3
 _WATCHED = 0.95
 # An estimate that is surer than this needs no correction.
 _SURE = 0.5
+# No estimate is larger: numbers in a manifest must be finite.
+_MOST = 1e60
 # What was seen corrects an estimate by this factor at most.
 _CORRECTION = 100.0
 
@@ -78,7 +80,7 @@ class Estimator:
     def row_bytes(self, streams: Iterable[str]) -> float:
         """Bytes of payload that the rows of a join stand for."""
         known = self.statistics.streams
-        return sum(known[name].bytes / max(known[name].rows, 1e-9) for name in streams)
+        return sum(known[name].bytes / max(known[name].rows, 1e-9) for name in sorted(streams))
 
     def epochs(self) -> float:
         """Epochs in a second of event time."""
@@ -110,12 +112,13 @@ class Estimator:
 
     def _from_sample(self, members: Streams) -> Estimate:
         known = self.statistics.streams
-        each = {name: known[name].rows / self._seconds for name in members}
-        if len(members) == 1:
-            return Estimate(sum(each.values()), 1.0)
+        # In a fixed order, here and below: sums of the same numbers must be the same in every process.
+        each = [known[name].rows / self._seconds for name in sorted(members)]
+        if len(each) == 1:
+            return Estimate(each[0], 1.0)
         selectivity = self.selectivity(members)
-        value = selectivity.value * math.prod(each.values()) * self.near.combinations(members)
-        return Estimate(value, selectivity.sure)
+        value = selectivity.value * math.prod(each) * self.near.combinations(members)
+        return Estimate(min(value, _MOST), selectivity.sure)
 
     def _corrected(self, members: Streams, estimate: Estimate) -> Estimate:
         """The estimate, by what the running plan has made of the join or of its largest part."""
@@ -173,8 +176,8 @@ class _Shares:
         total = float(cold.sum()) / threshold + float(hot.sum())
         if total <= 0:
             # Nothing was seen: as if half a pair had been, of rows that each were alone with their key.
-            alone = math.prod(1 / self.rows[name] for name in members)
+            alone = math.prod(1 / self.rows[name] for name in sorted(members))
             return Estimate(alone / threshold / 2, 0.05)
         spread = math.sqrt(float((cold**2).sum()) * (1 - threshold)) / threshold
-        few = math.sqrt(sum(1 / max(0.1, self.rows[name] * threshold) for name in members))
+        few = math.sqrt(sum(1 / max(0.1, self.rows[name] * threshold) for name in sorted(members)))
         return Estimate(total, 1 / (1 + spread / total + few))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 import numpy as np
@@ -11,6 +12,8 @@ from midstream.query.query import Query
 _SECOND = 1_000_000
 # Points that are tried to find out which share of a region lies within several windows.
 _POINTS = 2048
+# Logarithm of the largest number of combinations.
+_LARGEST = 200.0
 # Fractions of multiples of this number, and of its powers, are spread evenly.
 _SPREAD = 0.6180339887498949
 
@@ -48,7 +51,7 @@ class Nearness:
             return 1.0
         if len(bounds) == 1:
             # Any of them may be the newest; the others are within the window before it.
-            return float(len(members) * bounds.pop() ** (len(members) - 1))
+            return len(members) * _power(bounds.pop(), len(members) - 1)
         return self._count_uneven(members)
 
     def _count_uneven(self, members: list[str]) -> float:
@@ -67,4 +70,9 @@ class Nearness:
         within = np.ones(_POINTS, np.bool_)
         for a, b in combinations(members, 2):
             within &= np.abs(times[a] - times[b]) <= self._bounds[frozenset((a, b))]
-        return volume * max(float(within.mean()), 1 / _POINTS)
+        return min(volume, math.exp(_LARGEST)) * max(float(within.mean()), 1 / _POINTS)
+
+
+def _power(base: float, exponent: int) -> float:
+    """The power, but no number that is too large to go on with."""
+    return math.exp(min(exponent * math.log(base), _LARGEST))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 
 from midstream.adapt.cost import DEAD, HELD, MATCH, PROBE, ROW, SENT, STAGE, cost_of
 from midstream.adapt.estimate import Estimator
@@ -21,6 +21,8 @@ from midstream.plan.tree import Plan, join, leaf
 from midstream.query.query import Query
 
 EXHAUSTIVE = 8
+# With many streams so many nodes are tried to be done without.
+_TRIES = 64
 # Up to so many streams there is time to look for the best order of probes in every node.
 _FEW = 5
 
@@ -99,13 +101,13 @@ class _Search:
             self.best[pair[0] | pair[1]] = made[pair]
         return self._flattened(self._plan(sets.whole))
 
-    def _flattened(self, plan: Plan) -> Plan:
+    def _flattened(self, plan: Plan, tries: int = _TRIES) -> Plan:
         """The plan without the intermediate states that do not pay."""
         cost = total_cost(self.query, plan, self.estimator, self.partitions)
-        for without in _without_one_node(plan):
-            less = total_cost(self.query, without, self.estimator, self.partitions)
-            if less < cost:
-                return self._flattened(without)
+        for without in islice(_without_one_node(plan), tries):
+            tries -= 1
+            if total_cost(self.query, without, self.estimator, self.partitions) < cost:
+                return self._flattened(without, tries)
         return plan
 
     def _plan(self, members: Members) -> Plan:
@@ -119,12 +121,14 @@ class _Search:
         sets = self.sets
         placed = sets.spanning(parts)
         order = self._reordered(parts) if len(sets.names) <= _FEW else self._ordered(parts)
-        cost = self._probing(order, most) * (1 if placed else self.partitions)
+        # Without a key all rows are in one partition, and the others wait.
+        alone = 1 if placed else self.partitions
+        cost = self._probing(order, most) * alone
         stage = 0
         moved = []
         for part in parts:
             below = self.best[part]
-            cost += below.cost + sets.kept(part)
+            cost += below.cost + sets.kept(part) * alone
             if below.parts:
                 above = sets.spanning(below.parts)
                 alike = bool(above & placed) or not (above or placed)
@@ -132,10 +136,10 @@ class _Search:
                 moved += [] if alike else [part]
         for part in parts:
             if part in moved:
-                cost += SENT * sets.rate(part) + HELD * sets.payload(part)
+                cost += (SENT * sets.rate(part) + HELD * sets.payload(part)) * alone
             elif not self.best[part].parts:
                 # Rows for a later stage pass through the earlier ones.
-                cost += SENT * stage * sets.rate(part)
+                cost += (SENT * (1 + stage) * sets.rate(part) + sets.kept_stream(part)) * alone
         return _Part(parts, cost, stage)
 
     def _probing(self, parts: tuple[Members, ...], most: float = float("inf")) -> float:

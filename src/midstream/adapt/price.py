@@ -66,7 +66,7 @@ class Price:
 def prices(old: Layout, plan: Plan, estimator: Estimator) -> list[Price]:
     """What it would cost to go from one plan to another."""
     way = _Way(old, match(old, lay_out(estimator.query, plan), 0), estimator)
-    at_once = way.shipped + sum(way.whole(state, _everything) for state in way.found.empty)
+    at_once = way.shipped + sum(way.whole(state, _everything) for state in sorted(way.found.empty))
     moving = Price("moving_state", False, at_once, 0.0, at_once)
     if not way.expires:
         # Nothing old ever goes, and only background work brings a migration to its end.
@@ -87,9 +87,10 @@ def affordable(old: Layout, plan: Plan, estimator: Estimator, manner: Manner) ->
 
 
 def price_of(old: Layout, plan: Plan, statistics: Statistics, query: Query, manner: Manner) -> Price:
-    """The best way to a plan; hybrid as long as nothing is known of the streams."""
+    """The best way to a plan; as long as nothing is known of the streams, one that comes to an end."""
     if set(statistics.streams) != set(query.names):
-        return Price("hybrid", manner.background, 0.0, 0.0, 0.0)
+        ends = manner.background or half_window(query) < inf
+        return Price("hybrid" if ends else "moving_state", manner.background, 0.0, 0.0, 0.0)
     return choose(affordable(old, plan, Estimator(query, statistics), manner), manner.goal)
 
 
@@ -125,14 +126,15 @@ class _Way:
         self.found = found
         self.new = new = found.layout
         self.estimator = estimator
-        self.shipped = sum((SENT + INSERT) * estimator.rows(streams_of(m.target)) for m in found.moves)
+        shipped = ((SENT + INSERT) * estimator.rows(streams_of(m.target)) for m in found.moves)
+        self.shipped = sum(shipped, 0.0)
         self.shared = old.states & new.states
         self.tasks = tasks_of(old, new, self.shared)
         self.sent = old.entrances.keys() | new.entrances.keys()
         self.nodes = {node.id: node for fragment in new.fragments for node in fragment.nodes}
         # Streams that the new plan wants elsewhere come in twice as long as both plans run.
         own = (s for s in old.entrances if len(streams_of(s)) == 1 and s not in new.states)
-        self.twice = sum((SENT + INSERT) * estimator.rate(streams_of(s)) for s in own)
+        self.twice = sum(((SENT + INSERT) * estimator.rate(streams_of(s)) for s in own), 0.0)
 
     def hybrid(self, *, background: bool) -> Price:
         """Both plans on what they share; the old one makes only what the new one cannot."""
@@ -201,7 +203,7 @@ class _Way:
 
     def _old(self, bounds: Mapping[str, int], seen: Iterable[str], step: int) -> float:
         """The share of rows whose components all came before their bounds, in the middle of a step."""
-        return prod(max(0.0, 1 - (step + 0.5 - bounds[s]) * self.fading) for s in seen if s in bounds)
+        return prod(max(0.0, 1 - (step + 0.5 - bounds[s]) * self.fading) for s in sorted(seen) if s in bounds)
 
     def _piece(self, bounds: Mapping[str, int], stream: str, step: int, seen: Streams) -> float:
         """The part of a state that is computed with a step: what came of one stream in as long a time."""
@@ -226,4 +228,4 @@ class _Way:
 
     def _rate(self, seen: Streams, heads: Iterable[str], share: _Share) -> float:
         """Rows that a plan makes in a second with these streams, the newest component being a head's."""
-        return self.estimator.rate(seen) / len(seen) * sum(share(seen, newest) for newest in heads)
+        return self.estimator.rate(seen) / len(seen) * sum(share(seen, newest) for newest in sorted(heads))

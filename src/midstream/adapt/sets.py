@@ -49,6 +49,12 @@ class Sets:
             self._kept[members] = 0.0 if len(names) == 1 else cost
         return self._kept[members]
 
+    def kept_stream(self, stream: Members) -> float:
+        """What it costs to keep the rows of a stream, with what they carry."""
+        names = self.named(stream)
+        size = INDEX_BYTES * 3 + self._estimator.row_bytes(names)
+        return INSERT * self.rate(stream) + HELD * size * self._estimator.held(names)
+
     def payload(self, members: Members) -> float:
         """Bytes that the joined rows of a set carry where they enter another stage."""
         names = self.named(members)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from midstream.engine.hashing import Hashes
-from midstream.engine.sample import KeyCounts, Sampling, fractions
+from midstream.engine.sample import LEAST, KeyCounts, Sampling, fractions
 from midstream.plan.layout import key_column
 from midstream.query.query import Query
 from midstream.state.statistics import KeyStatistics, Statistics, StreamStatistics
@@ -163,7 +163,7 @@ def _trim(keys: KeyStatistics, hot: bytes) -> KeyStatistics:
     threshold = keys.threshold
     cold = np.sort(place[kept & ~is_hot])
     if len(cold) > KEYS:
-        threshold = float(cold[KEYS])
+        threshold = max(float(cold[KEYS]), LEAST)
         kept &= is_hot | (place < threshold)
     elif len(cold) < KEYS // 8:
         # Fewer keys than there is room for: more are sampled from now on. Until they have come as often as

@@ -83,6 +83,8 @@ class Program:
     """Which keys are counted, by the streams' key columns."""
     heeded: int = 0
     """The number of the last request for another plan that was heeded."""
+    asked: str = ""
+    """The plan of the request that this epoch heeds, if it heeds one."""
     run: str = ""
     began: int | None = None
     """Which run of the query this is, and its first epoch; files of other runs are not trusted unseen."""

@@ -24,6 +24,8 @@ from midstream.query.query import Query
 _LOOKED_AT = 2048
 _OFTEN = 8
 _SCALE = 1 << 32
+LEAST = 1 / _SCALE
+"""No smaller share of keys is sampled."""
 
 # Keys that a partition counts of a class in an epoch at most, frequent ones aside.
 _MOST = 1024
@@ -82,7 +84,7 @@ def _count(hashes: Hashes, sampling: Sampling) -> KeyCounts:
     threshold = sampling.threshold
     sampled, counts = np.unique(hashes[fractions(hashes) < threshold], return_counts=True)
     if len(sampled) > _MOST:
-        threshold = float(np.partition(fractions(sampled), _MOST)[_MOST])
+        threshold = max(float(np.partition(fractions(sampled), _MOST)[_MOST]), LEAST)
         few = fractions(sampled) < threshold
         sampled, counts = sampled[few], counts[few]
     hot = np.frombuffer(sampling.hot, np.uint64)

@@ -54,6 +54,8 @@ class Coordinator:
             parse_plan(manifest.plan, query.names)
             if manifest.migration is not None:
                 parse_plan(manifest.migration.plan, query.names)
+            if manifest.adaptation.last is not None:
+                parse_plan(manifest.adaptation.last.best, query.names)
         except PlanError as error:
             raise CheckpointError("a manifest must have a plan of its streams", got=error.got) from None
         if set(manifest.streams) != set(query.names):
@@ -82,11 +84,19 @@ class Coordinator:
         """The layout of the plan that a manifest names."""
         return layout_of(self.query, manifest.plan, manifest.states)
 
-    def program(self, manifest: Manifest, request: Request | None = None, pace: int | None = None) -> Program:
+    def program(
+        self,
+        manifest: Manifest,
+        request: Request | None = None,
+        pace: int | None = None,
+        *,
+        decides: bool = True,
+    ) -> Program:
         """The program of the epoch after ``manifest``; slices of which nothing is alive are not in it.
 
         A ``request`` for another plan is heeded unless a migration is under way. ``pace`` is how many epochs'
-        worth of a state may be computed in the background; None for all that is missing of it.
+        worth of a state may be computed in the background; None for all that is missing of it. Unless it
+        ``decides``, what was decided about the plan is not carried out.
         """
         watermarks = {name: mark.watermark for name, mark in manifest.streams.items()}
         purge = Purge(self.query.windows, watermarks)
@@ -98,9 +108,10 @@ class Coordinator:
             self.query,
             self.settings.routing(),
             watermarks,
-            plan_epoch(self.query, manifest, purge, self._wanted(manifest, request), pace),
+            plan_epoch(self.query, manifest, purge, self._wanted(manifest, request, decides=decides), pace),
             slices,
             samplings(self.query, manifest.statistics),
+            asked="" if request is None else str(request.plan),
         )
 
     def commit(self, manifest: Manifest, program: Program, report: Report) -> Manifest:
@@ -131,11 +142,11 @@ class Coordinator:
         )
         statistics = watch(self.query, manifest, after, course, report)
         after = replace(after, migration=after_epoch(self.query, course, after), statistics=statistics)
-        return replace(after, adaptation=self._adapt(after))
+        return replace(after, adaptation=self._adapt(after, program.asked))
 
-    def _wanted(self, manifest: Manifest, request: Request | None) -> Request | None:
+    def _wanted(self, manifest: Manifest, request: Request | None, *, decides: bool) -> Request | None:
         """The change of plan that was asked for, or else what was decided with the last epoch."""
-        decided = manifest.adaptation.wants(manifest.epoch + 1) if self.settings.adapt else None
+        decided = manifest.adaptation.wants(manifest.epoch + 1) if self.settings.adapt and decides else None
         if request is None and decided is not None:
             plan = parse_plan(decided.best, self.query.names)
             return Request(plan, decided.strategy, decided.background)
@@ -150,13 +161,15 @@ class Coordinator:
         partitions = self.settings.partitions
         return Situation(self.query, self.layout(manifest), manifest.statistics, partitions, manifest.epoch)
 
-    def _adapt(self, manifest: Manifest) -> Adaptation:
+    def _adapt(self, manifest: Manifest, asked: str) -> Adaptation:
         known, migration = manifest.adaptation, manifest.migration or manifest.ended
         if not self.settings.adapt:
             return known
+        if asked:
+            known = replace(known, asked=asked, baseline={})
         situation = self.situation(manifest)
         if migration is not None:
-            return after_migration(situation, migration, known)
+            return after_migration(situation, known)
         return decide(situation, known, self.settings.manner)
 
 

@@ -1,7 +1,7 @@
 """What a manifest says of the streams: enough to estimate any plan's cost, and to decide the same again.
 
-Everything fades: what an epoch brought counts less and less as event time goes on, with a half life that
-follows the window, so that the figures are of the rows that a join may still see.
+Everything fades: what an epoch brought counts less and less as event time goes on, with a time constant of
+half the window, so that the figures are of the rows that a join may still see.
 """
 
 from __future__ import annotations

@@ -110,7 +110,8 @@ class Ledger:
         self.course = program.course
         reach("before the step")
         with self._timed("step"):
-            report = self._run_step(shell, program)
+            program, report = self._run_step(shell, before, program, pace)
+        self.course = program.course
         reach("after the step")
         with self._timed("sink"):
             shell.prepare(program.epoch, report)
@@ -131,13 +132,20 @@ class Ledger:
         self.millis = {"total": 1000 * (time.perf_counter() - begin), **self.millis}
         return report
 
-    def _run_step(self, shell: Shell, program: Program) -> Report:
+    def _run_step(
+        self, shell: Shell, before: Manifest, program: Program, pace: int | None
+    ) -> tuple[Program, Report]:
         try:
-            return shell.run(program)
+            return program, shell.run(program)
         except MigrationError:
-            # It would fail again after every restart, and nobody could take it back.
-            self._requests.forget(program.heeded)
-            raise
+            if program.asked or not program.course.begins:
+                # It would fail again after every restart, and nobody could take it back.
+                self._requests.forget(program.heeded)
+                raise
+        # It was only the query's own idea: the epoch goes on without.
+        stays = self.coordinator.program(before, None, pace, decides=False)
+        stays = replace_field(stays, heeded=program.heeded, run=self._run, began=self._began)
+        return stays, shell.run(stays)
 
     def publish(self, shell: Shell) -> None:
         """Publish what the last epoch staged, once: readers may have moved files away since."""

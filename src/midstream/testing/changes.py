@@ -64,8 +64,12 @@ class Changes:
         asked = None if request is None or str(request.plan) == plan else request
         found = _of(manifest) if manifest.migrations > begun else None
         wanted = None if asked is None else (str(asked.plan), asked.strategy, epoch)
+        if request is None and epoch and self._under_way(epoch - 1) is None:
+            # What was decided with the epoch before is as good as a request.
+            decided = self._manifests[epoch - 1].adaptation.wants(epoch)
+            wanted = None if decided is None else (decided.best, decided.strategy, epoch)
         got = None if found is None else (found.plan, found.strategy, found.start)
-        if wanted == got and manifest.migrations - begun == (asked is not None):
+        if wanted == got and manifest.migrations - begun == (wanted is not None):
             return None
         return f"in epoch {epoch} {wanted} was to begin, but {got} did"
 
@@ -93,6 +97,8 @@ class Changes:
         for epoch, manifest in self._manifests.items():
             if manifest.migration is not None and epoch == manifest.migration.start:
                 found.add(f"{_manner(manifest.migration)} under way")
+            if manifest.adaptation.last is not None and manifest.adaptation.last.epoch == epoch:
+                found.add(f"a decision to {manifest.adaptation.last.verdict}")
             if manifest.ended is not None and manifest.ended.start < epoch:
                 found.add(f"{_manner(manifest.ended)} to the end")
             if manifest.ended is not None and manifest.ended.strategy == "moving_state":

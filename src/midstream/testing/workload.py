@@ -70,6 +70,7 @@ class Workload:
             f"{self.settings.partitions} of {self.settings.groups}",
             *([f"idle after {idle // SECOND} s"] if idle is not None else []),
             *(["late rows kept"] if self.keeps_late else []),
+            *(["adapting"] if self.settings.adapt else []),
             *(f"{_manner(r)} to {r.plan} from {epoch} on" for epoch, r in self.requests.items()),
         ]
         return f"{self.plan} over {len(self.epochs)} epochs ({', '.join(options)})"
@@ -118,6 +119,7 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     # Drawn apart from all else, so that seeds have the same rows with and without migrations.
     apart = random.Random(f"migrations {seed}")  # noqa: S311  # chance that repeats is the point
     requests, pace = _requests(apart, query, plan, epochs), apart.choice((1, 1, 2, 3, None))
+    settings = replace(settings, adapt=apart.random() < 0.5)
     return Workload(query, plan, settings, given, keeps_late, requests, pace)
 
 
