@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 from msgspec.structs import replace
 
@@ -82,8 +83,7 @@ class Situation:
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
         """The streams that have a key in common."""
-        names = self.query.names
-        pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+        pairs = list(combinations(self.query.names, 2))
         return [(a, b) for a, b in pairs if any({a, b} <= c.streams for c in self.query.classes)] or pairs
 
     def is_known(self) -> bool:

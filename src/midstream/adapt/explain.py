@@ -35,8 +35,8 @@ def explain_adaptive(situation: Situation, known: Adaptation, *, adapts: bool) -
 
 def describe_decision(decision: Decision) -> Iterator[str]:
     """A decision: what had changed, what was compared, what came of it."""
-    word = "to migrate" if decision.verdict == "migrate" else "to stay"
-    yield f"Last decision, after epoch {decision.epoch}: {word}. {_sentence(decision.reason)}"
+    verdict = f"to {decision.verdict}. {_sentence(decision.reason)}"
+    yield f"Last decision, after epoch {decision.epoch}: {verdict}"
     for change in decision.changed:
         yield f"  changed: {change}"
     plans = {decision.plan: decision.cost, **decision.compared, decision.best: decision.best_cost}

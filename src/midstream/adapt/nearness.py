@@ -7,9 +7,9 @@ from itertools import combinations
 
 import numpy as np
 
+from midstream.adapt.statistics import SECOND
 from midstream.query.query import Query
 
-_SECOND = 1_000_000
 # Points that are tried to find out which share of a region lies within several windows.
 _POINTS = 2048
 # Logarithm of the largest number of combinations.
@@ -26,7 +26,7 @@ class Nearness:
         self._bounds: dict[frozenset[str], float] = {}
         for a, b in combinations(query.names, 2):
             bound = query.windows.bound(a, b)
-            seconds = elapsed if bound is None else max(bound / _SECOND, 1e-6)
+            seconds = elapsed if bound is None else max(bound / SECOND, 1e-6)
             self._bounds[frozenset((a, b))] = seconds
         self._counted: dict[frozenset[str], float] = {}
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +40,7 @@ Weights = npt.NDArray[np.float64]
 
 def half_window(query: Query) -> float:
     """The time constant of fading, in seconds; infinite if some streams are joined without a window."""
-    names = query.names
-    bounds = [query.windows.bound(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    bounds = [query.windows.bound(a, b) for a, b in combinations(query.names, 2)]
     known = [bound for bound in bounds if bound is not None]
     return max(known) / SECOND / 2 if len(known) == len(bounds) and max(known) > 0 else math.inf
 

@@ -26,7 +26,6 @@ def _decision_events(before: Manifest, after: Manifest) -> Iterator[Event]:
     decision = after.adaptation.last
     if decision is None or decision == before.adaptation.last:
         return
-    word = "migrate" if decision.verdict == "migrate" else "stay"
     about = f"{decision.plan!r} costs {decision.cost:,.0f}, {decision.best!r} {decision.best_cost:,.0f}"
     yield {
         "type": "decision",
@@ -34,7 +33,7 @@ def _decision_events(before: Manifest, after: Manifest) -> Iterator[Event]:
         "plan": decision.plan,
         "best": decision.best,
         "changed": list(decision.changed),
-        "message": f"decided to {word}: {decision.reason} ({about} units/s)",
+        "message": f"decided to {decision.verdict}: {decision.reason} ({about} units/s)",
     }
 
 

@@ -107,7 +107,6 @@ class Ledger:
         number, request = self._requests.begin(before)
         program = self.coordinator.program(before, request, pace)
         program = replace_field(program, heeded=number, run=self._run, began=self._began)
-        self.course = program.course
         reach("before the step")
         with self._timed("step"):
             program, report = self._run_step(shell, before, program, pace)
