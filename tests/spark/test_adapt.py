@@ -51,6 +51,11 @@ def rows_of(folder):
     return sorted(zip(*(table.column(name).to_pylist() for name in "abc"), strict=True))
 
 
+def last_work(progress):
+    """Intermediate rows of the last epoch with input: Spark may report a batch without any after it."""
+    return [p["work"]["intermediateRows"] for p in progress if p["numInputRows"]][-1]
+
+
 def test_a_query_leaves_a_plan_that_is_dear_and_loses_nothing(join, runner, tmp_path):
     query = runner.run(join, plan=DEAR, partitions=2, adapt="auto")
     progress = query.recentProgress
@@ -67,8 +72,8 @@ def test_a_query_leaves_a_plan_that_is_dear_and_loses_nothing(join, runner, tmp_
     runner.out, runner.checkpoint = tmp_path / "kept", tmp_path / "kept checkpoint"
     kept = runner.run(join, plan=DEAR, partitions=2)
     assert str(kept.plan) == DEAR
-    # The same epoch, after the same ones, costs less on the new plan.
-    less, more = (p[-1]["work"]["intermediateRows"] for p in (progress, kept.recentProgress))
+    # The last rows, after the same ones, cost less on the new plan.
+    less, more = (last_work(p) for p in (progress, kept.recentProgress))
     assert less < more / 2
     assert adapted == rows_of(runner.out)
     assert adapted
