@@ -43,11 +43,12 @@ MEASURED = round(1.2 * EPOCHS_IN_WINDOW)
 CLOSE = 1.2
 """A choice is good if it costs at most this many times the best."""
 
-MANNERS: dict[str, tuple[Strategy, bool]] = {
-    "moving_state": ("moving_state", False),
-    "parallel_track": ("parallel_track", False),
-    "hybrid, background off": ("hybrid", False),
-    "hybrid, background on": ("hybrid", True),
+MANNERS: dict[str, tuple[Strategy, bool, bool]] = {
+    "moving_state": ("moving_state", False, False),
+    "parallel_track": ("parallel_track", False, True),
+    "hybrid, plans apart": ("hybrid", False, True),
+    "hybrid, background off": ("hybrid", False, False),
+    "hybrid, background on": ("hybrid", True, False),
 }
 
 
@@ -170,17 +171,17 @@ def measure(cell: Cell) -> Outcome:
         running.epoch(epoch)
     layout, statistics = running.coordinator.layout(running.manifest), running.manifest.statistics
     known = affordable(layout, after, Estimator(query, statistics), Manner())
-    by_manner = {(p.strategy, p.background): p for p in known}
+    by_manner = {(p.strategy, p.background, p.apart): p for p in known}
     names = {manner: name for name, manner in MANNERS.items()}
     chosen: dict[Goal, str] = {}
     for goal in GOALS:
         price = price_of(layout, after, statistics, query, Manner(goal=goal))
-        chosen[goal] = names[price.strategy, price.background]
+        chosen[goal] = names[price.strategy, price.background, price.apart]
     measured = {}
-    for name, (strategy, background) in MANNERS.items():
+    for name, (strategy, background, apart) in MANNERS.items():
         # Opened on a copy of the store, the query goes on where it stopped.
         forked = InlineJoin(query, settings=settings, store=MemoryStore(dict(store.files)))
-        forked.migrate(after, strategy, background=background)
+        forked.migrate(after, strategy, background=background, apart=apart)
         measured[name] = _follow(forked, cell.epochs[WARM_UP:])
     return Outcome(cell, measured, {name: by_manner[m] for name, m in MANNERS.items()}, chosen)
 

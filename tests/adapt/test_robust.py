@@ -65,7 +65,8 @@ def test_a_migration_of_its_own_that_is_impossible_is_let_be(monkeypatch):
     epochs = epochs_of(dict.fromkeys("abc", 8.0), dict.fromkeys("abc", uniform(50)), 16, 2.0)
     kept = Run("(a b) c", Settings(2, 8), query).go(epochs)
     monkeypatch.setattr("midstream.engine.step.together", small)
-    adapting = Run("(a b) c", Settings(2, 8, adapt=True), query).go(epochs)
+    moving = Settings(2, 8, adapt=True, manner=Manner("moving_state"))
+    adapting = Run("(a b) c", moving, query).go(epochs)
     decided = [m.adaptation.last for m in adapting.manifests if m.adaptation.last]
     assert any(decision.verdict == "migrate" for decision in decided)
     assert adapting.last.migrations == 0

@@ -46,13 +46,24 @@ class How:
 
     strategy: Strategy
     background: bool = True
+    apart: bool | None = None
+    """Whether plans that wait for old rows to expire are kept apart; None if the price decides."""
 
     def __str__(self) -> str:
-        alone = self.strategy == "hybrid" and not self.background
-        return "hybrid_without_background" if alone else self.strategy
+        waits = self.strategy == "hybrid" and not self.background
+        return f"hybrid_{'apart' if self.apart else 'sharing'}" if waits else self.strategy
+
+    def migrate(self, join: InlineJoin, plan: str | Plan) -> None:
+        join.migrate(plan, self.strategy, background=self.background, apart=self.apart)
 
 
-HOWS = (How("moving_state"), How("parallel_track"), How("hybrid", background=False), How("hybrid"))
+HOWS = (
+    How("moving_state"),
+    How("parallel_track"),
+    How("hybrid", background=False, apart=False),
+    How("hybrid", background=False, apart=True),
+    How("hybrid"),
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,7 @@ def check_migration(
     query, epochs, wanted = data_of(ground, seed)
     files, before = _until(ground, seed, old, start)
     join = InlineJoin(query, settings=ground.settings, store=MemoryStore(dict(files)))
-    join.migrate(new, how.strategy, background=how.background)
+    how.migrate(join, new)
     got, more = [*before], MORE
     while len(got) < ground.epochs and more:
         got.append(join.epoch(epochs[len(got)], pace=pace))

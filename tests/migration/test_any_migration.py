@@ -30,9 +30,13 @@ class Moves:
     stops: frozenset[int] = frozenset()
 
 
+def _asked(query: Query, plan: Plan, how: How) -> Request:
+    return make_request(query, str(plan), how.strategy, background=how.background, apart=how.apart)
+
+
 def _is_possible(query: Query, plan: Plan, how: How) -> bool:
     try:
-        make_request(query, str(plan), how.strategy, background=how.background)
+        _asked(query, plan, how)
     except OptionError:
         return False
     return True
@@ -48,7 +52,7 @@ def moves(draw: st.DrawFn, case: Case, *, with_stops: bool = False) -> Moves:
     for epoch in sorted(wanted):
         how = draw(st.sampled_from(possible))
         plan = draw(plans(case.query.names))
-        requests[epoch] = make_request(case.query, str(plan), how.strategy, background=how.background)
+        requests[epoch] = _asked(case.query, plan, how)
     pace = st.sampled_from([1, 2, None, 0])
     paces = tuple(draw(st.lists(pace, min_size=count, max_size=count)))
     stops = draw(st.frozensets(st.integers(1, count))) if with_stops else frozenset()
@@ -76,7 +80,9 @@ class Run:
                 join = InlineJoin(case.query, settings=case.settings, store=self.store)
             if number in self.moves.requests:
                 waiting = self.moves.requests[number]
-                join.migrate(waiting.plan, waiting.strategy, background=waiting.background)
+                join.migrate(
+                    waiting.plan, waiting.strategy, background=waiting.background, apart=waiting.apart
+                )
             # A request is heeded once none is under way: the last one that was made by then.
             if join.manifest.migration is None and waiting is not None:
                 begun += waiting.plan != goal

@@ -37,7 +37,8 @@ ENDLESS = small_query(ON, "abcd", select=["a.v as a", "b.v as b", "c.v as c", "d
 LEFT_DEEP, TURNED = "((a b) c) d", "((c d) a) b"
 BEGIN = 3
 HYBRID = How("hybrid")
-ALONE = How("hybrid", background=False)
+SHARING = How("hybrid", background=False, apart=False)
+APART = How("hybrid", background=False, apart=True)
 PARALLEL_TRACK = How("parallel_track")
 
 
@@ -65,7 +66,7 @@ class Run:
         self.join = InlineJoin(self.query, self.plan, settings=Settings(1, 1), store=self.store)
 
     def migrate(self, plan: str, how: How = HYBRID) -> None:
-        self.join.migrate(plan, how.strategy, background=how.background)
+        how.migrate(self.join, plan)
 
     def go(self, epochs: int, pace: int | None = None) -> Run:
         for _ in range(epochs):
@@ -131,7 +132,7 @@ def test_moving_state_is_over_in_the_epoch_that_it_begins_in():
 
 
 def test_hybrid_without_background_ends_after_one_window():
-    run = a_migration(ALONE)
+    run = a_migration(SHARING)
     # The last rows from before it are of time 20. Rows of 50 can meet them, and nothing from 60 on can;
     # that nothing else comes is known once 60 is there, in the epoch after.
     assert run.ends == {7: TURNED}
@@ -185,7 +186,7 @@ def test_without_any_pace_the_migration_waits():
     assert entries_of(run.manifests[-1].migration) == [Entry("c,d@1", {"c": 3, "d": 3})]
 
 
-@pytest.mark.parametrize("how", [ALONE, HYBRID, PARALLEL_TRACK], ids=str)
+@pytest.mark.parametrize("how", [SHARING, APART, HYBRID, PARALLEL_TRACK], ids=str)
 def test_the_work_of_the_old_plan_falls_to_nothing(how: How):
     run, theirs = a_migration(how), stayed()
     (end,) = run.ends
@@ -200,7 +201,7 @@ def test_the_work_of_the_old_plan_falls_to_nothing(how: How):
 def test_the_old_plan_drops_at_once_what_is_not_its_to_make():
     (whole,) = stayed().work[BEGIN].values()
     tracks = a_migration(PARALLEL_TRACK).work[BEGIN]["old"]
-    mine = a_migration(ALONE).work[BEGIN]["old"]
+    mine = a_migration(SHARING).work[BEGIN]["old"]
     # There are three rows of each stream, and one more of each comes. Parallel track does it all as ever.
     assert tracks.comparisons == whole.comparisons
     # Hybrid leaves new rows of c and d alone, as well as all that they would meet.
@@ -211,14 +212,14 @@ def test_the_old_plan_drops_at_once_what_is_not_its_to_make():
 def test_with_background_work_it_falls_sooner():
     old = [
         sum(work.get("old", WorkDone()).comparisons for work in a_migration(how).work)
-        for how in (HYBRID, ALONE, PARALLEL_TRACK)
+        for how in (HYBRID, SHARING, PARALLEL_TRACK)
     ]
     assert old == sorted(old)
     assert len(set(old)) == 3
 
 
 @pytest.mark.parametrize("new", [TURNED, "((b c) a) d", "(a d) (b c)", "((a b) d) c", "((d b) a) c"])
-@pytest.mark.parametrize("how", [ALONE, HYBRID, PARALLEL_TRACK], ids=str)
+@pytest.mark.parametrize("how", [SHARING, APART, HYBRID, PARALLEL_TRACK], ids=str)
 @pytest.mark.parametrize("pace", [1, 2, None])
 def test_tables_only_shrink_unless_a_state_is_complete(new: str, how: How, pace: int | None):
     run = a_migration(how, new, pace=pace)
@@ -249,7 +250,7 @@ def test_siblings_are_bound_by_when_a_state_was_completed_not_by_the_start(monke
 
 
 def test_a_part_that_both_plans_have_is_computed_once_and_its_state_stays_as_it_is():
-    run, theirs = a_migration(ALONE, "((a b) d) c"), stayed()
+    run, theirs = a_migration(SHARING, "((a b) d) c"), stayed()
     assert run.running == [3, 4, 5, 6]
     for mine, other in zip(run.manifests, theirs.manifests, strict=True):
         assert slices_of(mine, "a", "b", "a,b") == slices_of(other, "a", "b", "a,b")
@@ -262,7 +263,7 @@ def test_a_part_that_both_plans_have_is_computed_once_and_its_state_stays_as_it_
 
 
 def test_above_the_part_that_changes_nothing_changes():
-    run, theirs = a_migration(ALONE, "((b c) a) d"), stayed()
+    run, theirs = a_migration(SHARING, "((b c) a) d"), stayed()
     assert run.running == [3, 4, 5, 6]
     for mine, other in zip(run.manifests, theirs.manifests, strict=True):
         assert slices_of(mine, "d") == slices_of(other, "d")
@@ -277,16 +278,51 @@ def test_above_the_part_that_changes_nothing_changes():
 
 
 def test_states_of_the_old_plan_are_dropped_when_the_migration_ends():
-    run = a_migration(HYBRID)
+    run = Run().go(BEGIN)
+    run.migrate("((b d) a) c", SHARING)
+    run.go(6)
     (end,) = run.ends
     assert slices_of(run.manifests[end - 1], "a,b")
     states = [{s.owner.state for s in m.slices} for m in run.manifests]
-    assert all(found == {*"abcd", "c,d@1", "a,c,d@1"} for found in states[end:])
+    assert all(found == {*"abcd", "b,d@1", "a,b,d@1"} for found in states[end:])
+
+
+def test_states_that_no_row_to_come_has_a_use_for_are_dropped_at_once():
+    run = a_migration(HYBRID)
+    assert slices_of(run.manifests[BEGIN - 1], "a,b")
+    # They wait for rows of c and d, and the old plan has nothing to do with new ones of these.
+    assert not slices_of(run.manifests[BEGIN], "a,b")
+    assert not slices_of(run.manifests[BEGIN], "a,b,c")
+    assert any(work.get("old", WorkDone()).probes for work in run.work[BEGIN:])
+
+
+def test_a_state_keeps_only_rows_that_may_become_results_of_the_old_plan():
+    run, theirs = a_migration(SHARING, "((b d) a) c"), stayed()
+    before, mine, whole = (
+        sum(s.rows for s in slices_of(manifest, "a,b"))
+        for manifest in (run.manifests[BEGIN - 1], run.manifests[BEGIN], theirs.manifests[BEGIN])
+    )
+    assert (before, whole) == (BEGIN**2, (BEGIN + 1) ** 2)
+    # The old plan makes what has an old b; of the new rows it keeps the new a with each old b.
+    assert mine == before + BEGIN
+
+
+@pytest.mark.parametrize("new", [TURNED, "((b c) a) d", "(a d) (b c)", "((a b) d) c", "a b c d"])
+def test_plans_apart_never_compare_more_or_keep_more_than_parallel_track(new: str):
+    mine, theirs = a_migration(APART, new), a_migration(PARALLEL_TRACK, new)
+    for epoch in range(12):
+        compared, tracked = (
+            sum(work.comparisons for work in run.work[epoch].values()) for run in (mine, theirs)
+        )
+        assert compared <= tracked
+        kept, held = (sum(s.rows for s in run.manifests[epoch].slices) for run in (mine, theirs))
+        assert kept <= held
+    assert_same_rows(pa.concat_tables(mine.tables), pa.concat_tables(theirs.tables))
 
 
 def test_the_next_migration_finds_the_states_of_the_last_one():
     run = a_migration(HYBRID, epochs=8)
-    run.migrate("(c d) (a b)", ALONE)
+    run.migrate("(c d) (a b)", SHARING)
     run.go(8)
     states = {s.owner.state for s in run.manifests[-1].slices}
     assert states == {*"abcd", "c,d@1", "a,b@2"}
@@ -307,7 +343,7 @@ def test_a_request_for_the_running_plan_changes_nothing():
 
 def test_a_request_waits_for_the_migration_that_is_under_way_and_the_last_one_counts():
     run = Run().go(BEGIN)
-    run.migrate(TURNED, ALONE)
+    run.migrate(TURNED, SHARING)
     run.go(1)
     run.migrate("a b c d", How("moving_state"))
     run.go(1)
@@ -324,7 +360,7 @@ def test_a_request_waits_for_the_migration_that_is_under_way_and_the_last_one_co
 
 def test_a_request_back_to_the_old_plan_waits_as_well():
     run = Run().go(BEGIN)
-    run.migrate(TURNED, ALONE)
+    run.migrate(TURNED, SHARING)
     run.go(1)
     run.migrate(LEFT_DEEP, How("moving_state"))
     run.go(8)
@@ -333,7 +369,7 @@ def test_a_request_back_to_the_old_plan_waits_as_well():
 
 def test_a_request_outlives_the_query_that_it_was_made_to():
     run = Run().go(BEGIN)
-    run.migrate(TURNED, ALONE)
+    run.migrate(TURNED, SHARING)
     run.reopen()
     run.go(1)
     assert run.running == [BEGIN]
@@ -376,7 +412,7 @@ def test_a_request_must_name_a_strategy_that_there_is():
     assert run.store.list("requests") == []
 
 
-@pytest.mark.parametrize("how", [ALONE, PARALLEL_TRACK], ids=str)
+@pytest.mark.parametrize("how", [SHARING, APART, PARALLEL_TRACK], ids=str)
 def test_what_waits_for_a_window_must_have_one_between_any_two_streams(how: How):
     run = Run(small_query(ON, "abcd", pairs={("a", "b"): 30, ("b", "c"): 30}))
     with pytest.raises(OptionError, match="no window between a and d") as caught:
@@ -412,7 +448,7 @@ def test_moving_state_begins_and_ends_in_one_breath():
 
 
 def test_waiting_completes_no_state():
-    run = a_migration(ALONE)
+    run = a_migration(SHARING)
     assert run.told() == [(3, "migration begins"), (7, "migration ends")]
 
 
@@ -446,7 +482,7 @@ def test_an_explanation_shows_both_plans_and_who_makes_what():
 
 def test_an_explanation_of_parts_says_which_rows_and_which_alternatives():
     run = Run().go(BEGIN)
-    run.migrate("((b c) a) d", ALONE)
+    run.migrate("((b c) a) d", SHARING)
     run.go(1)
     text = explain_query(QUERY, run.join.manifest, {})
     assert (

@@ -71,7 +71,7 @@ def run(epochs: Epochs, old: str, new: str | None = None, how: How = PARALLEL_TR
     found = []
     for number, epoch in enumerate(epochs):
         if number == START_EPOCH and new is not None:
-            join.migrate(new, how.strategy, background=how.background)
+            how.migrate(join, new)
         found.append(join.epoch(epoch, pace=2))
     if new is not None:
         assert (join.manifest.migrations, join.manifest.migration, join.manifest.plan) == (1, None, new)

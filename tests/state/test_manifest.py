@@ -24,6 +24,7 @@ MIGRATION = Migration(
     plan="b a",
     strategy="hybrid",
     background=True,
+    apart=False,
     start=2,
     states={"b": "b@3"},
     tables={"a,b": (Entry("b@3", {"b": 2}),)},

@@ -50,15 +50,20 @@ class How:
     query: Query
     strategy: Strategy
     background: bool
+    apart: bool | None
     epochs: int
     """How many epochs both plans run in."""
 
     def __str__(self) -> str:
         keys = "several keys" if self.query is SEVERAL_KEYS else "one key"
-        return f"{self.strategy}{'' if self.background else ' that waits'} over {keys}"
+        waits = f" that waits{' apart' if self.apart else ''}"
+        return f"{self.strategy}{'' if self.background else waits} over {keys}"
 
     def open(self, store: Store, sink: StoreSink | None = None, plan: str = OLD) -> InlineJoin:
         return InlineJoin(self.query, plan, settings=Settings(2, 8), store=store, sink=sink)
+
+    def migrate(self, query: InlineJoin, plan: str) -> None:
+        query.migrate(plan, self.strategy, background=self.background, apart=self.apart)
 
     @cache  # noqa: B019  # these few are there to the end
     def want(self) -> pa.Table:
@@ -66,12 +71,13 @@ class How:
 
 
 HOWS = [
-    How(SEVERAL_KEYS, "moving_state", True, 0),
-    How(SEVERAL_KEYS, "parallel_track", True, 3),
-    How(SEVERAL_KEYS, "hybrid", False, 2),
-    How(ONE_KEY, "hybrid", True, 4),
+    How(SEVERAL_KEYS, "moving_state", True, None, 0),
+    How(SEVERAL_KEYS, "parallel_track", True, None, 3),
+    How(SEVERAL_KEYS, "hybrid", False, False, 2),
+    How(SEVERAL_KEYS, "hybrid", False, True, 3),
+    How(ONE_KEY, "hybrid", True, None, 4),
 ]
-MOVING, TRACK, WAITING, COMPUTING = HOWS
+MOVING, TRACK, WAITING, _, COMPUTING = HOWS
 
 
 class Run:
@@ -102,7 +108,7 @@ class Run:
         while query.manifest.epoch + 1 < len(EPOCHS):
             if query.manifest.epoch + 1 == BEGINS and not self.asked:
                 # Asked once: whatever happens from here on, the request must not be forgotten.
-                query.migrate(NEW, self.how.strategy, background=self.how.background)
+                self.how.migrate(query, NEW)
                 self.asked = True
             query.epoch(EPOCHS[query.manifest.epoch + 1], pace=1)
             if query.manifest.migration is not None:
@@ -195,7 +201,7 @@ def test_a_request_that_is_made_while_a_migration_is_under_way_survives_it_and_a
     query = MOVING.open(store)
     for epoch in EPOCHS[:3]:
         query.epoch(epoch)
-    query.migrate(NEW, "hybrid", background=False)
+    WAITING.migrate(query, NEW)
     query.epoch(EPOCHS[3])
     query.migrate("a b c d", "moving_state")
     query.epoch(EPOCHS[4])
@@ -218,10 +224,10 @@ def _run_again_after_damage(
     for epoch in EPOCHS[:BEGINS]:
         query.epoch(epoch)
     if asked_before:
-        query.migrate(new, how.strategy, background=how.background)
+        how.migrate(query, new)
     query.epoch(EPOCHS[BEGINS])
     if not asked_before:
-        query.migrate(new, how.strategy, background=how.background)
+        how.migrate(query, new)
     name = f"manifests/{BEGINS:012d}.json"
     store.inner.put(name, store.inner.files[name].to_pybytes()[:-10])
     query = how.open(store, StoreSink(store), old)

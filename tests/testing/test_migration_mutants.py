@@ -68,7 +68,9 @@ def test_an_old_plan_that_makes_what_the_new_one_makes_is_seen(monkeypatch, stra
 @pytest.mark.parametrize("strategy", ["parallel_track", "hybrid"])
 def test_an_old_plan_that_stops_before_its_rows_have_expired_is_seen(monkeypatch, strategy):
     monkeypatch.setattr(table, "_is_dead", lambda *_: True)
-    assert broken_promise(seeds_with(strategy, background=strategy == "parallel_track")) == "prefix"
+    # Results are missing, or else rows of a state that the new plan goes on with.
+    seeds = seeds_with(strategy, background=strategy == "parallel_track")
+    assert broken_promise(seeds) in ("prefix", "conservation")
 
 
 @pytest.mark.parametrize("strategy", ["parallel_track", "hybrid"])

@@ -6,9 +6,10 @@ estimates can be held against what came of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from midstream.adapt.estimate import Estimator
+from midstream.adapt.estimate import Estimator, Streams
 from midstream.engine.node import WorkDone
 from midstream.plan.layout import Fragment, Layout, Node, StateId, streams_of
 
@@ -76,20 +77,28 @@ def cost_of(layout: Layout, estimator: Estimator, partitions: int) -> Cost:
 
 def node_cost(node: Node, estimator: Estimator) -> Cost:
     """What the probes of a node cost."""
-    probes = matches = rows = 0.0
+    total = Cost()
+    for mine, seen, other in probings(node):
+        # Of the rows that are made, the head has the newest component in its share.
+        going, found = (estimator.rate(s) * len(mine) / len(s) for s in (seen, seen | other))
+        total += probing_cost(going, found, other, estimator)
+    return total
+
+
+def probings(node: Node) -> Iterator[tuple[Streams, Streams, Streams]]:
+    """All steps of a node: the streams of new rows, of what they have become, and of what they probe next."""
     for head, order in zip(node.inputs, node.probes, strict=True):
-        seen = frozenset(streams_of(head))
-        mine, going = len(seen), estimator.rate(seen)
+        mine = seen = frozenset(streams_of(head))
         for probe in order:
             other = frozenset(streams_of(probe.input))
+            yield mine, seen, other
             seen |= other
-            probes += PROBE * going * estimator.runs(other)
-            # Of the rows that are made, the head has the newest component in its share.
-            going = estimator.rate(seen) * mine / len(seen)
-            # A joined row is dead once its oldest component is, but is found until its newest one is.
-            matches += MATCH * DEAD * going * len(other)
-            rows += ROW * going
-    return Cost(probes, matches, rows)
+
+
+def probing_cost(going: float, found: float, other: Streams, estimator: Estimator) -> Cost:
+    """What it costs if rows search a state, and so many are made of them."""
+    # A joined row is dead once its oldest component is, but is found until its newest one is.
+    return Cost(PROBE * going * estimator.runs(other), MATCH * DEAD * found * len(other), ROW * found)
 
 
 def _state_cost(fragment: Fragment, state: StateId, arrangements: int, estimator: Estimator) -> Cost:

@@ -160,6 +160,7 @@ def _compare(situation: Situation, changed: tuple[str, ...], horizon: float, man
         best_cost=best.cost,
         strategy=price.strategy,
         background=price.background,
+        apart=price.apart,
         price=max(0.0, float(price.work)),
         horizon=horizon,
         compared={str(plan): total_cost(query, plan, estimator, partitions) for plan in others},

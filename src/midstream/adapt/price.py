@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import inf, prod
+from types import MappingProxyType
 from typing import Literal
 
-from midstream.adapt.cost import INSERT, MATCH, PROBE, ROW, SENT
+from midstream.adapt.cost import INSERT, SENT, probing_cost, probings
 from midstream.adapt.estimate import Estimator, Streams
 from midstream.adapt.statistics import half_window
 from midstream.migration.match import Match, match
@@ -59,6 +60,8 @@ class Price:
     """How long it lasts, in event time."""
     worst: float
     """Its work in the epoch in which it is most."""
+    apart: bool = False
+    """Whether the new plan begins without any rows, and leaves all that has an old one to the old plan."""
     delays: bool = False
     """Whether results wait for its end."""
 
@@ -71,7 +74,8 @@ def prices(old: Layout, plan: Plan, estimator: Estimator) -> list[Price]:
     if not way.expires:
         # Nothing old ever goes, and only background work brings a migration to its end.
         return [way.hybrid(background=True), moving]
-    return [way.hybrid(background=False), way.hybrid(background=True), moving, way.tracks()]
+    sharing = [way.hybrid(background=False), way.hybrid(background=True)]
+    return [*sharing, way.apart("hybrid"), moving, way.apart("parallel_track")]
 
 
 def affordable(old: Layout, plan: Plan, estimator: Estimator, manner: Manner) -> list[Price]:
@@ -90,7 +94,9 @@ def price_of(old: Layout, plan: Plan, statistics: Statistics, query: Query, mann
     """The best way to a plan; as long as nothing is known of the streams, one that comes to an end."""
     if set(statistics.streams) != set(query.names):
         ends = manner.background or half_window(query) < inf
-        return Price("hybrid" if ends else "moving_state", manner.background, 0.0, 0.0, 0.0)
+        known: Strategy = "hybrid" if ends else "moving_state"
+        wanted = known if manner.strategy == "auto" else manner.strategy
+        return Price(wanted, manner.background, 0.0, 0.0, 0.0)
     return choose(affordable(old, plan, Estimator(query, statistics), manner), manner.goal)
 
 
@@ -159,38 +165,47 @@ class _Way:
             step += 1
         return Price("hybrid", background, work, self.window * step / self.steps, worst)
 
-    def tracks(self) -> Price:
-        """Both plans in full, with nothing in common but what comes in."""
+    def apart(self, strategy: Strategy) -> Price:
+        """The old plan makes all that has an old row; the plans have nothing in common but what comes in."""
+        delays = strategy == "parallel_track"
         copies = copies_of(self.tasks, self.shared, 0)
         empty = self.found.empty | set(copies.values()) | {move.target for move in self.found.moves}
         tables = first_tables(self.tasks, empty, copies, 0)
         kept = sum(INSERT * self.estimator.rate(streams_of(s)) for s in copies) * self.window / self.steps
-        each = [kept + self._both(tables, step, early=False) for step in range(self.steps)]
+        each = [kept + self._both(tables, step, early=not delays) for step in range(self.steps)]
         most = max(each) / self.epochs_in_step
-        return Price("parallel_track", False, sum(each), self.window, most, delays=True)
+        return Price(strategy, False, sum(each), self.window, most, apart=True, delays=delays)
 
     def whole(self, state: StateId, part: Callable[[Streams], float]) -> float:
         """What it costs to compute a state, or a part of it: its share of the rows with some streams."""
-        node = self.nodes[state]
-        seen = frozenset(streams_of(node.inputs[0]))
-        cost, going = 0.0, self.estimator.rows(seen) * part(seen)
-        for probe in node.probes[0]:
-            seen |= frozenset(streams_of(probe.input))
-            cost += PROBE * going
-            going = self.estimator.rows(seen) * part(seen)
-            cost += (MATCH + ROW) * going
-        return cost + INSERT * going
+        node, cost = self.nodes[state], 0.0
+        for mine, seen, other in probings(node):
+            if mine != frozenset(streams_of(node.inputs[0])):
+                break
+            going, found = (self.estimator.rows(streams) * part(streams) for streams in (seen, seen | other))
+            cost += probing_cost(going, found, other, self.estimator).total
+        whole = frozenset(streams_of(state))
+        return cost + INSERT * self.estimator.rows(whole) * part(whole)
 
     def _both(self, tables: Tables, step: int, *, early: bool) -> float:
         """What both plans cost in a step, beyond the new one alone."""
         cost = self.twice
         for task in (task for task in self.tasks if tables[task.root]):
             entries = tables[task.root]
-            theirs = partial(self._within, entries, step) if early else _everything
-            cost += self._nodes(task, task.old, theirs)
+            cost += self._old_nodes(task, entries, step, early=early)
             cost += self._nodes(task, task.new, partial(self._makes, entries, step))
             cost -= self._nodes(task, task.new, _everything)
         return cost * self.window / self.steps
+
+    def _old_nodes(self, task: Task, entries: Iterable[Entry], step: int, *, early: bool) -> float:
+        """What the old plan costs in a second; ``early`` if it drops at once what is not its to make."""
+        if not early:
+            return self._nodes(task, task.old, _everything)
+        keeps = {}
+        for parent, state in ((node, state) for node in task.old for state in node.inputs):
+            lasting = [entry for entry in entries if parent.awaits(state, entry.bounds)]
+            keeps[state] = partial(self._within, lasting, step)
+        return self._nodes(task, task.old, partial(self._within, entries, step), keeps)
 
     def _within(self, entries: Iterable[Entry], step: int, seen: Streams, newest: str) -> float:
         """Of such rows, the share that may become something that is the old plan's to make."""
@@ -209,21 +224,27 @@ class _Way:
         """The part of a state that is computed with a step: what came of one stream in as long a time."""
         return self._old(bounds, seen - {stream}, step) / (self.steps if stream in seen else 1)
 
-    def _nodes(self, task: Task, nodes: Iterable[Node], share: _Share) -> float:
-        """What nodes cost in a second, and the states that they make for their own plan alone."""
+    def _nodes(
+        self,
+        task: Task,
+        nodes: Iterable[Node],
+        share: _Share,
+        keeps: Mapping[StateId, _Share] = MappingProxyType({}),
+    ) -> float:
+        """What nodes cost in a second, and the states that they make for their own plan alone.
+
+        ``keeps`` are the shares of their rows that states keep, where these are other than are made.
+        """
         cost = 0.0
         for node in nodes:
-            for head, order in zip(node.inputs, node.probes, strict=True):
-                mine = seen = frozenset(streams_of(head))
-                going = self._rate(seen, mine, share)
-                for probe in order:
-                    seen |= frozenset(streams_of(probe.input))
-                    cost += PROBE * going
-                    going = self._rate(seen, mine, share)
-                    cost += (MATCH + ROW) * going
+            for mine, seen, other in probings(node):
+                going, found = (self._rate(streams, mine, share) for streams in (seen, seen | other))
+                cost += probing_cost(going, found, other, self.estimator).total
             if node.id != task.root:
-                made = self._rate(frozenset(streams_of(node.id)), streams_of(node.id), share)
-                cost += (INSERT + (SENT if node.id in self.sent else 0.0)) * made
+                streams = streams_of(node.id)
+                cost += INSERT * self._rate(frozenset(streams), streams, keeps.get(node.id, share))
+                if node.id in self.sent:
+                    cost += SENT * self._rate(frozenset(streams), streams, share)
         return cost
 
     def _rate(self, seen: Streams, heads: Iterable[str], share: _Share) -> float:

@@ -19,6 +19,7 @@ from midstream.engine.node import Joiner, WorkDone
 from midstream.engine.ordering import stable_order
 from midstream.engine.payload import Payload
 from midstream.engine.program import InputCount, NewSlice, Program, Rebuild, StepOutput
+from midstream.engine.restrict import limit
 from midstream.engine.rows import Rows, merge_rows
 from midstream.engine.sample import KeyCounts, count_keys
 from midstream.engine.sending import STATE, WAITING, send
@@ -143,9 +144,10 @@ class _Step:
         """All that is new."""
         for state, keys in self.fragment.arrangements.items():
             entrance = self.fragment.by_id.get(state)
-            if state in self.deltas and (entrance is None or entrance.owned):
+            rows = limit(self.deltas.get(state), self.program.layout.lasting.get(state), self.joiner.epochs)
+            if rows is not None and (entrance is None or entrance.owned):
                 for key in keys:
-                    arranged = self.joiner.arrange(self.deltas[state], key)
+                    arranged = self.joiner.arrange(rows, key)
                     self.joiner.did(WorkDone(inserted=len(arranged)), self._keeper(state))
                     self.new.append(self._slice("index", state, key, arranged, arranged.to_table()))
         layout = self.program.layout

@@ -80,9 +80,16 @@ class InlineJoin:
         """What is committed."""
         return self._ledger.manifest
 
-    def migrate(self, plan: str | Plan, strategy: Wanted = "hybrid", *, background: bool = True) -> None:
+    def migrate(
+        self,
+        plan: str | Plan,
+        strategy: Wanted = "hybrid",
+        *,
+        background: bool = True,
+        apart: bool | None = None,
+    ) -> None:
         """Move the query onto another plan, from the next epoch on, or once a migration has ended."""
-        self._ledger.ask(make_request(self.query, plan, strategy, background=background))
+        self._ledger.ask(make_request(self.query, plan, strategy, background=background, apart=apart))
 
     def epoch(self, arrivals: Mapping[str, pa.Table], *, pace: int | None = None) -> pa.Table:
         """Run one epoch over new rows by stream, commit it, and return its results.

@@ -62,9 +62,10 @@ def _begin(query: Query, manifest: Manifest, request: Request, purge: Purge) -> 
     old = layout_of(query, manifest.plan, manifest.states)
     found = match(old, lay_out(query, request.plan), number)
     moved_from, moves = (old, found.moves) if found.moves else (None, ())
-    both = _Both(old, found.layout, request.strategy, number)
+    apart = request.strategy == "parallel_track" or bool(request.apart)
+    both = _Both(old, found.layout, request.strategy, number, apart=apart)
     empty = found.empty
-    if request.strategy == "parallel_track":
+    if apart:
         empty |= {move.target for move in moves} | set(both.copies.values())
         moved_from, moves = None, ()
     migration = Migration(
@@ -73,6 +74,7 @@ def _begin(query: Query, manifest: Manifest, request: Request, purge: Purge) -> 
         plan=str(request.plan),
         strategy=request.strategy,
         background=request.background and request.strategy == "hybrid",
+        apart=apart,
         start=epoch,
         states=dict(found.names),
         tables=first_tables(both.tasks, empty, both.copies, epoch),
@@ -91,7 +93,8 @@ def _begin(query: Query, manifest: Manifest, request: Request, purge: Purge) -> 
 def _go_on(query: Query, manifest: Manifest, migration: Migration, purge: Purge, pace: int | None) -> Course:
     old = layout_of(query, manifest.plan, manifest.states)
     new = layout_of(query, migration.plan, migration.states)
-    course = _Both(old, new, migration.strategy, migration.number).course(manifest, migration, purge)
+    both = _Both(old, new, migration.strategy, migration.number, apart=migration.apart)
+    course = both.course(manifest, migration, purge)
     if course.migration is None or not migration.background or pace == 0:
         return course
     return _with_background(course, course.migration, new, manifest, pace)
@@ -100,13 +103,13 @@ def _go_on(query: Query, manifest: Manifest, migration: Migration, purge: Purge,
 class _Both:
     """Two plans that run side by side."""
 
-    def __init__(self, old: Layout, new: Layout, strategy: Strategy, number: int) -> None:
+    def __init__(self, old: Layout, new: Layout, strategy: Strategy, number: int, *, apart: bool) -> None:
         shared = old.states & new.states
         self.new = new
         self.old = old
         self.tasks = tasks_of(old, new, shared)
         self.tracks = strategy == "parallel_track"
-        self.copies = copies_of(self.tasks, shared, number) if self.tracks else {}
+        self.copies = copies_of(self.tasks, shared, number) if apart else {}
 
     def course(self, manifest: Manifest, migration: Migration, purge: Purge) -> Course:
         """One epoch: both plans, or the new one alone if nothing is left for the old one to make."""
@@ -167,7 +170,7 @@ def check_migration(query: Query, manifest: Manifest) -> None:
     if migration is not None and not wrong:
         old = layout_of(query, manifest.plan, manifest.states)
         new = layout_of(query, migration.plan, migration.states)
-        both = _Both(old, new, migration.strategy, migration.number)
+        both = _Both(old, new, migration.strategy, migration.number, apart=migration.apart)
         known = new.states | set(both.copies.values())
         if set(migration.tables) != {task.root for task in both.tasks}:
             wrong.append(f"tables of {', '.join(migration.tables) or 'nothing'}")

@@ -57,7 +57,7 @@ def _shares(query: Query, manifest: Manifest, migration: Migration) -> Iterator[
         waits = "; these wait for the end" if tracks else ""
         yield f"and the new plan all others{waits}."
     common = sorted(f"{{{plain(state)}}}" for state in shared)
-    if migration.strategy == "parallel_track":
+    if migration.apart:
         yield "The new plan has states of its own; when it is alone, it goes on with these of the old one:"
     yield f"Shared states: {', '.join(common) or 'none'}"
 

@@ -19,7 +19,7 @@ from midstream.plan.layout import (
 
 
 def copies_of(tasks: Iterable[Task], shared: frozenset[StateId], number: int) -> dict[StateId, StateId]:
-    """Parallel track shares no rows: shared states that the new plan has an empty copy of."""
+    """States that both plans have: a new plan that begins without any rows has an empty copy of each."""
     return {s: begun_anew(s, number) for t in tasks for n in t.new for s in n.inputs if s in shared}
 
 

@@ -25,9 +25,20 @@ class Request:
     strategy: Wanted
     background: bool = True
     """Whether ``hybrid`` computes what the new plan lacks, instead of waiting until nobody needs it."""
+    apart: bool | None = None
+    """Whether a ``hybrid`` that waits leaves all that has an old row to the old plan, and the new one begins
+    without any; None if that is to be decided by what is known of the streams."""
+
+    @property
+    def leaves_a_choice(self) -> bool:
+        """Whether what is known of the streams decides how the migration goes."""
+        waits = self.strategy == "hybrid" and not self.background
+        return self.strategy == "auto" or (waits and self.apart is None)
 
 
-def make_request(query: Query, plan: str | Plan, strategy: str, *, background: bool) -> Request:
+def make_request(
+    query: Query, plan: str | Plan, strategy: str, *, background: bool, apart: bool | None = None
+) -> Request:
     """A request, if there is such a plan and such a strategy and the migration can come to an end."""
     wanted = parse_plan(str(plan), query.names)
     known = next((one for one in STRATEGIES if one == strategy), None)
@@ -42,7 +53,7 @@ def make_request(query: Query, plan: str | Plan, strategy: str, *, background: b
             got=f"no window between {endless[0]}",
             hint="use moving_state, or hybrid with background work",
         )
-    return Request(wanted, known, background)
+    return Request(wanted, known, background, apart)
 
 
 class _Written(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,18 +61,22 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
     plan: str
     strategy: Wanted
     background: bool
+    apart: bool | None
 
 
 def write_request(request: Request, first: int) -> bytes:
     """A request as it is kept until it is heeded, by epoch ``first`` or a later one."""
-    return msgspec.json.encode(_Written(first, str(request.plan), request.strategy, request.background))
+    written = _Written(first, str(request.plan), request.strategy, request.background, request.apart)
+    return msgspec.json.encode(written)
 
 
 def read_request(query: Query, name: str, data: bytes) -> tuple[int, Request]:
     """A request that was kept, and the first epoch that may heed it."""
     try:
         written = msgspec.json.decode(data, type=_Written)
-        request = make_request(query, written.plan, written.strategy, background=written.background)
+        request = make_request(
+            query, written.plan, written.strategy, background=written.background, apart=written.apart
+        )
     except (msgspec.MsgspecError, UnicodeDecodeError, MidstreamError) as error:
         raise CheckpointError(
             "a request for another plan must be readable", got=error, hint=f"delete {name} to go on without"

@@ -69,6 +69,20 @@ class Node:
         inputs = tuple(names.get(state, state) for state in self.inputs)
         return replace(self, id=names.get(self.id, self.id), inputs=inputs, probes=probes)
 
+    def lasting(self, state: StateId) -> tuple[Bounds, ...] | None:
+        """What rows of an input must lie within to be of use once they are kept; None if all are.
+
+        They wait for rows of the other inputs that are yet to come, with a component beyond every bound.
+        """
+        if self.restriction is None or not self.restriction.early:
+            return None
+        return tuple(bound for bound in self.restriction.bounds if self.awaits(state, dict(bound)))
+
+    def awaits(self, state: StateId, streams: Iterable[str]) -> bool:
+        """Whether kept rows of an input wait for any component but those of some streams."""
+        others = (other for other in self.inputs if other != state)
+        return any(not set(streams_of(other)) <= set(streams) for other in others)
+
     def arrangements(self, state: StateId, key: Key) -> tuple[Key, ...]:
         """The keys by which an input's state is searched; placed nodes search by their own key."""
         if key:
@@ -153,6 +167,19 @@ class Layout:
     def states(self) -> frozenset[StateId]:
         """All states."""
         return frozenset(s for f in self.fragments for s in (*f.arrangements, *f.by_id))
+
+    @cached_property
+    def lasting(self) -> dict[StateId, tuple[Bounds, ...]]:
+        """States of which only rows within some bounds are worth keeping: all their nodes are restricted."""
+        # What is copied is all there is for the new plan after the migration.
+        found: dict[StateId, tuple[Bounds, ...] | None] = {
+            original: None for fragment in self.fragments for original, _ in fragment.copies
+        }
+        for node in (node for fragment in self.fragments for node in fragment.nodes):
+            for state in node.inputs:
+                mine, others = node.lasting(state), found.get(state, ())
+                found[state] = None if mine is None or others is None else (*others, *mine)
+        return {state: bounds for state, bounds in found.items() if bounds is not None}
 
     def renamed(self, names: Mapping[StateId, StateId]) -> Layout:
         """The layout with other ids for some of its states."""

@@ -149,12 +149,13 @@ class Coordinator:
         decided = manifest.adaptation.wants(manifest.epoch + 1) if self.settings.adapt and decides else None
         if request is None and decided is not None:
             plan = parse_plan(decided.best, self.query.names)
-            return Request(plan, decided.strategy, decided.background)
-        if request is None or request.strategy != "auto":
+            return Request(plan, decided.strategy, decided.background, decided.apart)
+        if request is None or not request.leaves_a_choice:
             return request
-        manner = replace_field(self.settings.manner, strategy="auto", background=request.background)
+        manner = self.settings.manner
+        manner = replace_field(manner, strategy=request.strategy, background=request.background)
         price = price_of(self.layout(manifest), request.plan, manifest.statistics, self.query, manner)
-        return Request(request.plan, price.strategy, price.background)
+        return Request(request.plan, price.strategy, price.background, price.apart)
 
     def situation(self, manifest: Manifest) -> Situation:
         """What decisions about the plan are made from."""
@@ -202,6 +203,8 @@ def _still_used(course: Course, slices: Iterable[Slice]) -> list[Slice]:
             found.append(replace(slice_, owner=replace(owner, state=course.finishes)))
         elif owner.kind == "held":
             found += [slice_] if course.holds else []
+        elif owner.kind == "index" and course.layout.lasting.get(owner.state) == ():
+            continue  # no row that is yet to come makes anything of it
         elif owner.state in course.layout.states or owner.state in waiting:
             found.append(slice_)
     return found

@@ -21,6 +21,7 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     best_cost: float
     strategy: Strategy = "hybrid"
     background: bool = True
+    apart: bool = False
     price: float = 0.0
     """What the migration itself would cost, in the unit of costs."""
     horizon: float = 0.0

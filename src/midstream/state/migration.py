@@ -35,6 +35,8 @@ class Migration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strategy: Strategy
     background: bool
     """Whether states that the new plan lacks are computed while it runs."""
+    apart: bool
+    """Whether the new plan began without any rows; else it shares what both plans have."""
     start: int
     """The first epoch that both plans ran in."""
     states: dict[str, str]

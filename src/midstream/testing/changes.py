@@ -129,4 +129,6 @@ def _tracks(migration: Migration) -> bool:
 def _manner(migration: Migration) -> str:
     if _tracks(migration):
         return "parallel track"
-    return "hybrid with background work" if migration.background else "hybrid that waits"
+    if migration.background:
+        return "hybrid with background work"
+    return "hybrid with its plans apart" if migration.apart else "hybrid that waits"

@@ -25,6 +25,7 @@ from collections import Counter
 import pyarrow as pa
 
 from midstream.engine.rows import Rows
+from midstream.migration.course import layout_of
 from midstream.plan.layout import StateId, streams_of
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.state.manifest import Manifest
@@ -50,8 +51,12 @@ class BrokenPromiseError(AssertionError):
     """A promise that did not hold."""
 
     def __init__(self, promise: str, what: str) -> None:
-        super().__init__(f"{promise}: {what}")
+        super().__init__(promise, what)
         self.promise = promise
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.what}"
 
 
 def hold(promise: str, kept: bool, what: str) -> None:
@@ -154,9 +159,18 @@ class Promises:
             for (state, _), live in (arrangements or {(name, ()): Counter[int]()}).items():
                 accepted = self.expected.times(name, manifest.epoch, _begins(manifest, state))
                 hold("conservation", live <= accepted, f"the state of {name} has rows that never came")
+                if self._is_left_behind(manifest, state):
+                    continue
                 for time in accepted - live:
                     expired = self.expected.has_expired(name, time, manifest.epoch)
                     hold("conservation", expired, f"a row of {name} at {time} is gone before its time")
+
+    def _is_left_behind(self, manifest: Manifest, state: StateId) -> bool:
+        """Whether only the old plan of a migration has a state: it keeps no more than it can still use."""
+        migration = manifest.migration
+        if migration is None:
+            return False
+        return state not in layout_of(self.workload.query, migration.plan, migration.states).states
 
     def waiting(self, store: MemoryStore, manifest: Manifest) -> pa.Table:
         """The results that a migration keeps back."""
@@ -205,7 +219,8 @@ def _waiting(manifest: Manifest) -> list[Slice]:
 
 
 def _begins(manifest: Manifest, state: StateId) -> int:
-    """The first epoch of which a state has rows: parallel track begins with empty ones."""
+    """The first epoch of which a state has rows: a new plan that is kept apart begins without any."""
     migration = manifest.migration
-    tracks = migration is not None and migration.strategy == "parallel_track"
-    return migration.start if migration and tracks and state.endswith(f"@{migration.number}") else 0
+    if migration is None or not migration.apart or not state.endswith(f"@{migration.number}"):
+        return 0
+    return migration.start

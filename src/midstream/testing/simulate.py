@@ -232,7 +232,7 @@ class _Simulation:
 
 
 def _migrate(query: InlineJoin, request: Request) -> None:
-    query.migrate(request.plan, request.strategy, background=request.background)
+    query.migrate(request.plan, request.strategy, background=request.background, apart=request.apart)
 
 
 def _step_files(written: Written) -> Written:

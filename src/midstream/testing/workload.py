@@ -31,15 +31,17 @@ _ROWS = 6
 _RESULTS = 2_000
 """About how many results there are at most."""
 _MANNERS = (
-    ("moving_state", True),
-    ("parallel_track", True),
-    ("parallel_track", True),
-    ("hybrid", False),
-    ("hybrid", False),
-    ("hybrid", True),
-    ("hybrid", True),
+    ("moving_state", True, None),
+    ("parallel_track", True, None),
+    ("parallel_track", True, None),
+    ("hybrid", False, False),
+    ("hybrid", False, False),
+    ("hybrid", False, True),
+    ("hybrid", False, True),
+    ("hybrid", True, None),
+    ("hybrid", True, None),
 )
-"""Strategies, and whether they compute in the background."""
+"""Strategies, whether they compute in the background, and whether they keep plans apart."""
 _RESIDUALS = (
     "{x}.v < {y}.v + 5",
     "{x}.v <> {y}.v OR {x}.k2 = '0'",
@@ -169,9 +171,9 @@ def _requests(chance: random.Random, query: Query, plan: Plan, epochs: int) -> d
         # Of a few plans the one that has most to begin anew.
         drawn = [draw_plan(chance, query.names) for _ in range(3)]
         plan = max(drawn, key=lambda other: len(_inside(other) - _inside(plan)))
-        for strategy, background in chance.sample(_MANNERS, len(_MANNERS)):
+        for strategy, background, apart in chance.sample(_MANNERS, len(_MANNERS)):
             try:
-                found[epoch] = make_request(query, str(plan), strategy, background=background)
+                found[epoch] = make_request(query, str(plan), strategy, background=background, apart=apart)
                 break
             except OptionError:
                 continue

@@ -1,0 +1,100 @@
+"""What a migration would cost, and which way is chosen for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from midstream.adapt.cost import work_in_units
+from midstream.adapt.estimate import Estimator
+from midstream.adapt.price import Manner, Price, affordable, price_of, prices
+from midstream.inline import InlineJoin
+from midstream.plan.tree import parse_plan
+from midstream.protocol.settings import Settings
+from midstream.state.statistics import Statistics
+from midstream.storage.memory import MemoryStore
+from tests.adapt.worlds import clique, epochs_of, query_of, uniform
+
+NAMES = "abcd"
+QUERY = query_of(NAMES, clique(NAMES), window=20)
+RATES = dict.fromkeys(NAMES, 8.0)
+# Rows of a match seldom, so that it is good to begin with them.
+KEYS = {"a": uniform(600), **dict.fromkeys("bcd", uniform(40))}
+GOOD, DEAR = "((a b) c) d", "a (b (c d))"
+WARM, AFTER = 16, 12
+EPOCHS = epochs_of(RATES, KEYS, WARM + AFTER)
+
+
+def warm(plan: str) -> tuple[InlineJoin, MemoryStore]:
+    store = MemoryStore()
+    join = InlineJoin(QUERY, plan, settings=Settings(1, 1), store=store)
+    for epoch in EPOCHS[:WARM]:
+        join.epoch(epoch)
+    return join, store
+
+
+def chosen(old: str, new: str, manner: Manner) -> Price:
+    join, _ = warm(old)
+    layout = join.coordinator.layout(join.manifest)
+    return price_of(layout, parse_plan(new, NAMES), join.manifest.statistics, QUERY, manner)
+
+
+def test_old_rows_are_left_to_the_plan_that_is_good_at_them():
+    waiting = Manner("hybrid", background=False)
+    assert chosen(GOOD, DEAR, waiting).apart
+    assert not chosen(DEAR, GOOD, waiting).apart
+
+
+@pytest.mark.parametrize(("old", "new"), [(GOOD, DEAR), (DEAR, GOOD)])
+def test_a_request_that_leaves_it_open_goes_the_way_that_is_chosen(old: str, new: str):
+    join, _ = warm(old)
+    join.migrate(new, "hybrid", background=False)
+    join.epoch(EPOCHS[WARM])
+    migration = join.manifest.migration
+    assert migration is not None
+    assert migration.apart is (new == DEAR)
+
+
+@pytest.mark.parametrize(("old", "new"), [(GOOD, DEAR), (DEAR, GOOD)])
+def test_prices_say_what_migrations_turn_out_to_cost(old: str, new: str):
+    join, store = warm(old)
+    known = prices(
+        join.coordinator.layout(join.manifest),
+        parse_plan(new, NAMES),
+        Estimator(QUERY, join.manifest.statistics),
+    )
+    counted = {}
+    for price in known:
+        run = InlineJoin(QUERY, settings=Settings(1, 1), store=MemoryStore(dict(store.files)))
+        run.migrate(new, price.strategy, background=price.background, apart=price.apart)
+        work = 0.0
+        for epoch in EPOCHS[WARM:]:
+            run.epoch(epoch, pace=1)
+            work += work_in_units(run.report.work)
+        counted[price] = work
+    assert len(known) == 5
+    # All of them include what the new plan does anyway, so that differences are what can be compared.
+    cheapest = min(known, key=lambda price: counted[price])
+    scale = max(counted.values())
+    for price in known:
+        more, thought = counted[price] - counted[cheapest], price.work - cheapest.work
+        assert thought == pytest.approx(more, abs=0.25 * scale), price
+
+
+def test_a_strategy_that_was_asked_for_is_kept_to_even_if_nothing_is_known():
+    join = InlineJoin(QUERY, GOOD, settings=Settings(1, 1))
+    layout = join.coordinator.layout(join.manifest)
+    plan = parse_plan(DEAR, NAMES)
+    for wanted in ("hybrid", "moving_state", "parallel_track"):
+        price = price_of(layout, plan, Statistics(), QUERY, Manner(wanted, background=False))
+        assert price.strategy == wanted
+
+
+def test_without_a_window_only_ways_that_end_are_affordable():
+    endless = query_of(NAMES, clique(NAMES), window=None)
+    join = InlineJoin(endless, GOOD, settings=Settings(1, 1))
+    for epoch in EPOCHS[:4]:
+        join.epoch(epoch)
+    estimator = Estimator(endless, join.manifest.statistics)
+    layout = join.coordinator.layout(join.manifest)
+    known = affordable(layout, parse_plan(DEAR, NAMES), estimator, Manner())
+    assert [(p.strategy, p.background) for p in known] == [("hybrid", True), ("moving_state", False)]
