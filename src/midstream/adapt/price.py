@@ -15,7 +15,7 @@ from math import inf, prod
 from types import MappingProxyType
 from typing import Literal
 
-from midstream.adapt.cost import INSERT, SENT, probing_cost, probings
+from midstream.adapt.cost import INSERT, SENT, cost_of, probing_cost, probings
 from midstream.adapt.estimate import Estimator, Streams
 from midstream.adapt.statistics import half_window
 from midstream.migration.match import Match, match
@@ -37,6 +37,8 @@ _STEPS = 16
 # Background work goes on until the oldest slice is through, and slices are merged: by the rules of compaction
 # the oldest one has, on average, this part of a window of rows that have expired.
 _OVERHANG = 1 / 3
+# If epochs take up to so many times as long as ever, nobody minds.
+_UNNOTICED = 1.1
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Price:
     seconds: float
     """How long it lasts, in event time."""
     worst: float
-    """Its work in the epoch in which it is most."""
+    """How much an epoch takes where it takes most, in epochs of the plan that runs now."""
     apart: bool = False
     """Whether the new plan begins without any rows, and leaves all that has an old one to the old plan."""
     delays: bool = False
@@ -70,7 +72,7 @@ def prices(old: Layout, plan: Plan, estimator: Estimator) -> list[Price]:
     """What it would cost to go from one plan to another."""
     way = _Way(old, match(old, lay_out(estimator.query, plan), 0), estimator)
     at_once = way.shipped + sum(way.whole(state, _everything) for state in sorted(way.found.empty))
-    moving = Price("moving_state", False, at_once, 0.0, at_once)
+    moving = Price("moving_state", False, at_once, 0.0, way.felt(at_once))
     if not way.expires:
         # Nothing old ever goes, and only background work brings a migration to its end.
         return [way.hybrid(background=True), moving]
@@ -96,7 +98,7 @@ def price_of(old: Layout, plan: Plan, statistics: Statistics, query: Query, mann
         ends = manner.background or half_window(query) < inf
         known: Strategy = "hybrid" if ends else "moving_state"
         wanted = known if manner.strategy == "auto" else manner.strategy
-        return Price(wanted, manner.background, 0.0, 0.0, 0.0)
+        return Price(wanted, manner.background, 0.0, 0.0, 1.0)
     return choose(affordable(old, plan, Estimator(query, statistics), manner), manner.goal)
 
 
@@ -129,8 +131,10 @@ class _Way:
         self.steps = min(_STEPS, round(epochs))
         self.fading = 1 / self.steps if self.expires else 0.0
         self.epochs_in_step = epochs / self.steps
+        self.epoch = self.window / epochs
         self.found = found
         self.new = new = found.layout
+        self.before, self.after = (cost_of(layout, estimator, 1).total for layout in (old, new))
         self.estimator = estimator
         shipped = ((SENT + INSERT) * estimator.rows(streams_of(m.target)) for m in found.moves)
         self.shipped = sum(shipped, 0.0)
@@ -141,6 +145,10 @@ class _Way:
         # Streams that the new plan wants elsewhere come in twice as long as both plans run.
         own = (s for s in old.entrances if len(streams_of(s)) == 1 and s not in new.states)
         self.twice = sum(((SENT + INSERT) * estimator.rate(streams_of(s)) for s in own), 0.0)
+
+    def felt(self, work: float) -> float:
+        """How long an epoch takes with so much work beyond that of the new plan."""
+        return max(_UNNOTICED, (work / self.epoch + self.after) / max(self.before, 1e-9))
 
     def hybrid(self, *, background: bool) -> Price:
         """Both plans on what they share; the old one makes only what the new one cannot."""
@@ -163,7 +171,7 @@ class _Way:
             # States are shipped with the first epoch.
             worst = max(worst, here / self.epochs_in_step + (0.0 if step else self.shipped))
             step += 1
-        return Price("hybrid", background, work, self.window * step / self.steps, worst)
+        return Price("hybrid", background, work, self.window * step / self.steps, self.felt(worst))
 
     def apart(self, strategy: Strategy) -> Price:
         """The old plan makes all that has an old row; the plans have nothing in common but what comes in."""
@@ -173,8 +181,8 @@ class _Way:
         tables = first_tables(self.tasks, empty, copies, 0)
         kept = sum(INSERT * self.estimator.rate(streams_of(s)) for s in copies) * self.window / self.steps
         each = [kept + self._both(tables, step, early=not delays) for step in range(self.steps)]
-        most = max(each) / self.epochs_in_step
-        return Price(strategy, False, sum(each), self.window, most, apart=True, delays=delays)
+        worst = self.felt(max(each) / self.epochs_in_step)
+        return Price(strategy, False, sum(each), self.window, worst, apart=True, delays=delays)
 
     def whole(self, state: StateId, part: Callable[[Streams], float]) -> float:
         """What it costs to compute a state, or a part of it: its share of the rows with some streams."""
