@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -20,7 +21,7 @@ from rich.table import Table
 
 from midstream.inline import InlineJoin
 from midstream.migration import match
-from midstream.plan.layout import streams_of
+from midstream.plan.layout import Node, streams_of
 from midstream.plan.tree import Plan, join, leaf, left_deep
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
@@ -107,6 +108,13 @@ def last_two_first(names: tuple[str, ...]) -> Plan:
 
 
 @contextmanager
+def keeping_all() -> Iterator[None]:
+    """Let the old plan keep all that it makes, as in the paper, for comparison."""
+    with patch.object(Node, "lasting", lambda *_: None):
+        yield
+
+
+@contextmanager
 def sharing_only_streams() -> Iterator[None]:
     """Let the plans share no state of joined rows, for comparison."""
     alike = match._alike
@@ -118,13 +126,15 @@ def sharing_only_streams() -> Iterator[None]:
         yield
 
 
-def measure(task: Task, plan: Plan, strategy: Strategy, *, background: bool) -> Cost:
+def measure(
+    task: Task, plan: Plan, strategy: Strategy, *, background: bool = False, apart: bool | None = None
+) -> Cost:
     """Run the task and count."""
     query = InlineJoin(task.query(), left_deep(task.names), settings=Settings(1, 1))
     warm, measured = task.epochs()
     for epoch in warm:
         query.epoch(epoch)
-    query.migrate(plan, strategy, background=background)
+    query.migrate(plan, strategy, background=background, apart=apart)
     comparisons, rows, results = [], [], []
     lasted = len(measured)
     for second, epoch in enumerate(measured):
@@ -155,10 +165,12 @@ def run(console: Console) -> dict[str, Any]:
     sharing: dict[str, Cost] = {}
     for streams in (4, 5, 6):
         task = Task(streams)
-        plan = last_two_first(task.names)
-        sharing[f"{streams} streams, sharing"] = measure(task, plan, "hybrid", background=False)
+        share = partial(measure, task, last_two_first(task.names), "hybrid", apart=False)
+        sharing[f"{streams} streams, sharing"] = share()
         with sharing_only_streams():
-            sharing[f"{streams} streams, not"] = measure(task, plan, "hybrid", background=False)
+            sharing[f"{streams} streams, not"] = share()
+            with keeping_all():
+                sharing[f"{streams} streams, not, and all is kept"] = share()
     _show(console, "left-deep to the last two first, hybrid, background off", sharing)
     return {name: vars(cost) for name, cost in {**costs, **sharing}.items()}
 
@@ -167,17 +179,22 @@ def _show(console: Console, title: str, costs: dict[str, Cost]) -> None:
     table = Table(title=f"Migration, counted: {title}")
     columns = ["", "comparisons", "in the worst second", "peak rows of state", "lasted", "results"]
     track = costs.get("parallel_track")
-    for column in [*columns, "seconds above parallel track"] if track else columns:
+    above = "seconds above parallel track: comparisons, rows"
+    for column in [*columns, above] if track else columns:
         table.add_column(column, justify="right" if column else "left")
     for name, cost in costs.items():
         figures = (sum(cost.comparisons), max(cost.comparisons), max(cost.rows))
         shown = [f"{figure:,}" for figure in figures]
         shown += [f"{cost.lasted} s", f"{sum(cost.results):,}"]
         if track is not None:
-            both = list(zip(cost.comparisons, track.comparisons, strict=True))[: track.lasted]
-            shown.append(str(sum(mine > theirs for mine, theirs in both)))
+            pairs = ((cost.comparisons, track.comparisons), (cost.rows, track.rows))
+            shown.append(", ".join(str(_above(*pair, track.lasted)) for pair in pairs))
         table.add_row(name, *shown)
     console.print(table)
+
+
+def _above(mine: list[int], theirs: list[int], seconds: int) -> int:
+    return sum(a > b for a, b in list(zip(mine, theirs, strict=True))[:seconds])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,102 @@
+"""Requests for another plan: which are refused, which wait, and that none is forgotten."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from midstream.errors import OptionError, PlanError
+from midstream.testing import assert_same_rows
+from tests.helpers import small_query
+from tests.migration.noted import (
+    APART,
+    BEGIN,
+    HYBRID,
+    LEFT_DEEP,
+    ON,
+    PARALLEL_TRACK,
+    SHARING,
+    TURNED,
+    Run,
+    stayed,
+)
+from tests.migration.runs import How
+
+
+def test_a_request_for_the_running_plan_changes_nothing():
+    run = Run().go(2)
+    run.migrate(LEFT_DEEP)
+    run.go(2)
+    assert run.join.manifest.migrations == 0
+    assert run.told() == []
+    assert run.running == []
+    assert run.store.list("requests") == []
+    assert [m.slices for m in run.manifests] == [m.slices for m in stayed(4).manifests]
+
+
+def test_a_request_waits_for_the_migration_that_is_under_way_and_the_last_one_counts():
+    run = Run().go(BEGIN)
+    run.migrate(TURNED, SHARING)
+    run.go(1)
+    run.migrate("a b c d", How("moving_state"))
+    run.go(1)
+    run.migrate("(a d) (b c)", HYBRID)
+    run.go(9)
+    assert run.ends == {7: TURNED, 11: "(a d) (b c)"}
+    begun = [(e["migration"], e["from"], e["to"]) for es in run.events for e in es if "begins" in e["type"]]
+    assert begun == [(1, LEFT_DEEP, TURNED), (2, TURNED, "(a d) (b c)")]
+    assert run.manifests[8].migration is not None
+    assert run.manifests[8].migration.start == 8
+    assert run.store.list("requests") == []
+    assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(stayed(14).tables))
+
+
+def test_a_request_back_to_the_old_plan_waits_as_well():
+    run = Run().go(BEGIN)
+    run.migrate(TURNED, SHARING)
+    run.go(1)
+    run.migrate(LEFT_DEEP, How("moving_state"))
+    run.go(8)
+    assert run.ends == {7: TURNED, 8: LEFT_DEEP}
+
+
+def test_a_request_outlives_the_query_that_it_was_made_to():
+    run = Run().go(BEGIN)
+    run.migrate(TURNED, SHARING)
+    run.reopen()
+    run.go(1)
+    assert run.running == [BEGIN]
+    run.migrate("a b c d", How("moving_state"))
+    run.reopen()
+    run.go(8)
+    assert run.ends == {7: TURNED, 8: "a b c d"}
+    run.reopen()
+    run.go(1)
+    assert run.join.manifest.migrations == 2
+    assert run.join.manifest.plan == "a b c d"
+
+
+@pytest.mark.parametrize("plan", ["((a b) c) e", "(a b) c", "a a b c d", "((a b) c d", ""])
+def test_a_request_must_be_for_a_plan_of_these_streams(plan):
+    run = Run().go(1)
+    with pytest.raises(PlanError):
+        run.migrate(plan)
+    assert run.store.list("requests") == []
+
+
+def test_a_request_must_name_a_strategy_that_there_is():
+    run = Run().go(1)
+    with pytest.raises(OptionError, match=r"moving_state, parallel_track, hybrid; got 'slowly'"):
+        run.join.migrate(TURNED, "slowly")  # type: ignore[arg-type]  # it is what is tested
+    assert run.store.list("requests") == []
+
+
+@pytest.mark.parametrize("how", [SHARING, APART, PARALLEL_TRACK], ids=str)
+def test_what_waits_for_a_window_must_have_one_between_any_two_streams(how: How):
+    run = Run(small_query(ON, "abcd", pairs={("a", "b"): 30, ("b", "c"): 30}))
+    with pytest.raises(OptionError, match="no window between a and d") as caught:
+        run.migrate(TURNED, how)
+    assert "moving_state" in str(caught.value)
+    assert run.store.list("requests") == []
+    run.migrate(TURNED, HYBRID)
+    run.migrate(TURNED, How("moving_state"))
