@@ -55,8 +55,8 @@ def write_input(folder: Path, matches: float = MATCHES, after: int = MEASURED) -
     (folder / "done").touch()
 
 
-def start(data: Path, out: Path, *, adapt: str) -> Any:
-    """Start the query on Spark, from its default plan."""
+def start(data: Path, out: Path, *, adapt: str, plan: str = "") -> Any:
+    """Start the query on Spark, from a plan or the default one."""
     from midstream import Join
 
     spark = make_session(MIDSTREAM)
@@ -67,6 +67,8 @@ def start(data: Path, out: Path, *, adapt: str) -> Any:
     join = join.on(*(f"{a}.k = {b}.k" for a, b in pairwise(NAMES)))
     writer = join.within(f"{WINDOW} seconds").writeStream.format("parquet").option("path", out / "results")
     writer = writer.option("adapt", adapt).option("checkpointLocation", out / "state")
+    if plan:
+        writer = writer.option("plan", plan)
     return writer.trigger(availableNow=True).start()
 
 
