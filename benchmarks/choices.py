@@ -45,7 +45,7 @@ CLOSE = 1.2
 
 MANNERS: dict[str, tuple[Strategy, bool, bool]] = {
     "moving_state": ("moving_state", False, False),
-    "parallel_track": ("parallel_track", False, True),
+    "parallel_track": ("parallel_track", False, False),
     "hybrid, plans apart": ("hybrid", False, True),
     "hybrid, background off": ("hybrid", False, False),
     "hybrid, background on": ("hybrid", True, False),

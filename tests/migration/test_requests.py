@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from midstream.errors import OptionError, PlanError
+from midstream.migration.request import make_request
 from midstream.testing import assert_same_rows
 from tests.helpers import small_query
 from tests.migration.noted import (
@@ -15,6 +16,7 @@ from tests.migration.noted import (
     LEFT_DEEP,
     ON,
     PARALLEL_TRACK,
+    QUERY,
     SHARING,
     TURNED,
     Run,
@@ -82,6 +84,22 @@ def test_a_request_must_be_for_a_plan_of_these_streams(plan):
     with pytest.raises(PlanError):
         run.migrate(plan)
     assert run.store.list("requests") == []
+
+
+@pytest.mark.parametrize("strategy", ["hybrid", "moving_state", "parallel_track", "auto"])
+def test_plans_are_kept_apart_only_while_nothing_is_computed(strategy: str):
+    with pytest.raises(OptionError, match="only by hybrid without background work"):
+        make_request(QUERY, TURNED, strategy, background=True, apart=True)
+
+
+def test_without_time_between_streams_a_hybrid_that_waits_is_one():
+    query = small_query(ON, "abcd", everywhere=0, select=["a.v as a"])
+    run = Run(query).go(2)
+    run.join.migrate(TURNED, "hybrid", background=False)
+    run.go(1)
+    found = run.manifests[-1].migration or run.manifests[-1].ended
+    assert found is not None
+    assert found.strategy == "hybrid"
 
 
 def test_a_request_must_name_a_strategy_that_there_is():

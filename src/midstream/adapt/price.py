@@ -63,7 +63,7 @@ class Price:
     worst: float
     """How much an epoch takes where it takes most, in epochs of the plan that runs now."""
     apart: bool = False
-    """Whether the new plan begins without any rows, and leaves all that has an old one to the old plan."""
+    """Whether a hybrid begins without any rows, and leaves all that has an old one to the old plan."""
     delays: bool = False
     """Whether results wait for its end."""
 
@@ -98,7 +98,7 @@ def price_of(old: Layout, plan: Plan, statistics: Statistics, query: Query, mann
         ends = manner.background or half_window(query) < inf
         known: Strategy = "hybrid" if ends else "moving_state"
         wanted = known if manner.strategy == "auto" else manner.strategy
-        return Price(wanted, manner.background, 0.0, 0.0, 1.0)
+        return Price(wanted, manner.background, 0.0, 0.0, _UNNOTICED)
     return choose(affordable(old, plan, Estimator(query, statistics), manner), manner.goal)
 
 
@@ -182,7 +182,7 @@ class _Way:
         kept = sum(INSERT * self.estimator.rate(streams_of(s)) for s in copies) * self.window / self.steps
         each = [kept + self._both(tables, step, early=not delays) for step in range(self.steps)]
         worst = self.felt(max(each) / self.epochs_in_step)
-        return Price(strategy, False, sum(each), self.window, worst, apart=True, delays=delays)
+        return Price(strategy, False, sum(each), self.window, worst, apart=not delays, delays=delays)
 
     def whole(self, state: StateId, part: Callable[[Streams], float]) -> float:
         """What it costs to compute a state, or a part of it: its share of the rows with some streams."""

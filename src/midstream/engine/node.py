@@ -20,7 +20,7 @@ from midstream.engine.evaluate import filter_residual
 from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.payload import Payload
 from midstream.engine.probe import Positions, matches
-from midstream.engine.restrict import Piece, limit, narrow
+from midstream.engine.restrict import Piece, limit
 from midstream.engine.rows import Integers, Rows, epoch_of, merge_rows, sort_rows
 from midstream.plan.layout import (
     Bounds,
@@ -83,16 +83,15 @@ class Joiner:
         found: list[Rows] = []
         for i, head in enumerate(node.inputs):
             earlier = frozenset(node.inputs[:i])
-            # New rows are beyond some bounds, and then it does not matter what else lies within these.
-            rows, bounds = narrow(deltas.get(head), early, self.epochs)
+            rows = limit(deltas.get(head), early, self.epochs)
             for probe in node.probes[i]:
                 if rows is None:
                     break
-                runs = self._stored(state, probe.input, probe.key, bounds)
+                runs = self._stored(state, probe.input, probe.key, early)
                 if probe.input in earlier:
-                    fresh = limit(deltas.get(probe.input), bounds, self.epochs)
+                    fresh = limit(deltas.get(probe.input), early, self.epochs)
                     runs += [] if fresh is None else [self.arrange(fresh, probe.key)]
-                rows, bounds = narrow(self._extend(rows, probe, runs), bounds, self.epochs)
+                rows = limit(self._extend(rows, probe, runs), early, self.epochs)
             if rows is not None:
                 found.append(rows)
         if not found:

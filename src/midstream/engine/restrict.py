@@ -25,18 +25,10 @@ def limit(
     rows: Rows | None, bounds: tuple[Bounds, ...] | None, epochs_of: EpochsOf, piece: Piece | None = None
 ) -> Rows | None:
     """The rows that may become something within one of the bounds; None if there are none."""
-    return narrow(rows, bounds, epochs_of, piece)[0]
-
-
-def narrow(
-    rows: Rows | None, bounds: tuple[Bounds, ...] | None, epochs_of: EpochsOf, piece: Piece | None = None
-) -> tuple[Rows | None, tuple[Bounds, ...] | None]:
-    """The rows that may become something within one of the bounds, and the bounds that any of them may."""
     if rows is None or bounds is None:
-        return rows, bounds
+        return rows
     epochs: dict[str, Integers] = {}
     within = np.zeros(len(rows), np.bool_)
-    open_bounds = []
     for bound in bounds:
         here = np.ones(len(rows), np.bool_)
         for stream, before in bound:
@@ -44,12 +36,10 @@ def narrow(
                 if stream not in epochs:
                     epochs[stream] = epochs_of(rows, stream)
                 here &= epochs[stream] < before
-        if here.any():
-            open_bounds.append(bound)
-            within |= here
+        within |= here
     if piece is not None and piece[0] in rows.times:
         arrived = epochs_of(rows, piece[0])
         within &= (arrived >= piece[1]) & (arrived < piece[2])
     if not within.any():
-        return None, ()
-    return rows if within.all() else rows.take(within), tuple(open_bounds)
+        return None
+    return rows if within.all() else rows.take(within)

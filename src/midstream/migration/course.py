@@ -172,6 +172,8 @@ def check_migration(query: Query, manifest: Manifest) -> None:
         new = layout_of(query, migration.plan, migration.states)
         both = _Both(old, new, migration.strategy, migration.number, apart=migration.apart)
         known = new.states | set(both.copies.values())
+        if migration.apart and migration.background:
+            wrong.append("plans that are kept apart, and background work")
         if set(migration.tables) != {task.root for task in both.tasks}:
             wrong.append(f"tables of {', '.join(migration.tables) or 'nothing'}")
         for entry in (entry for entries in migration.tables.values() for entry in entries):

@@ -36,7 +36,8 @@ def explain_query(query: Query, manifest: Manifest, sizes: Mapping[StateId, Stat
 
 
 def _summary(migration: Migration) -> Iterator[str]:
-    yield f"Migration {migration.number}, by {migration.strategy}, since epoch {migration.start}"
+    apart = " with its plans apart" if migration.strategy == "hybrid" and migration.apart else ""
+    yield f"Migration {migration.number}, by {migration.strategy}{apart}, since epoch {migration.start}"
     yield f"  from {migration.old_plan}"
     yield f"  to   {migration.plan}"
 

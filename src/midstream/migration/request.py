@@ -53,6 +53,8 @@ def make_request(
             got=f"no window between {endless[0]}",
             hint="use moving_state, or hybrid with background work",
         )
+    if apart and (known != "hybrid" or background):
+        raise OptionError("plans must be kept apart only by hybrid without background work", got=strategy)
     return Request(wanted, known, background, apart)
 
 

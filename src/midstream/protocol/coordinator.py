@@ -155,7 +155,9 @@ class Coordinator:
         manner = self.settings.manner
         manner = replace_field(manner, strategy=request.strategy, background=request.background)
         price = price_of(self.layout(manifest), request.plan, manifest.statistics, self.query, manner)
-        return Request(request.plan, price.strategy, price.background, price.apart)
+        if request.strategy == "auto":
+            return Request(request.plan, price.strategy, price.background, price.apart)
+        return replace_field(request, apart=price.apart)
 
     def situation(self, manifest: Manifest) -> Situation:
         """What decisions about the plan are made from."""
