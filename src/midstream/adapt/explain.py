@@ -45,9 +45,10 @@ def describe_decision(decision: Decision) -> Iterator[str]:
         marks = [m for m, p in (("running", decision.plan), ("best", decision.best)) if p == plan]
         yield f"  {plan:<{width}}  {_units(cost)}  {', '.join(marks)}".rstrip()
     if decision.best != decision.plan:
-        how = f"{decision.strategy}{' with background work' if decision.background else ''}"
+        with_what = " with background work" if decision.background else ""
+        with_what = " with its plans apart" if decision.apart else with_what
         saved = (decision.cost - decision.best_cost) * decision.horizon
-        yield f"  A migration by {how} costs {decision.price:,.0f} units;"
+        yield f"  A migration by {decision.strategy}{with_what} costs {decision.price:,.0f} units;"
         yield f"  in {decision.horizon:,.0f} s the best plan saves {saved:,.0f}."
 
 
