@@ -1,4 +1,4 @@
-"""Settings that last: they shape the state, so a checkpoint remembers them and a restart must agree."""
+"""How a query runs. What shapes its state lasts: a checkpoint remembers it, and a restart must agree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_GROUPS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a query runs, apart from what it asks."""
+    """How a query runs, apart from what it asks; only partitions and groups last."""
 
     partitions: int
     groups: int
