@@ -69,9 +69,8 @@ def test_an_old_plan_that_makes_what_the_new_one_makes_is_seen(monkeypatch, stra
 def test_an_old_plan_that_stops_before_its_rows_have_expired_is_seen(monkeypatch, strategy):
     monkeypatch.setattr(table, "_is_dead", lambda *_: True)
     seeds = seeds_with(strategy, background=strategy == "parallel_track")
-    # Results are missing, or, under plans apart, rows of a state that the new plan goes on with.
-    wanted = ("prefix",) if strategy == "parallel_track" else ("prefix", "conservation")
-    assert broken_promise(seeds) in wanted
+    # Results are missing, or rows of a state that the new plan goes on with: a seed may have other requests.
+    assert broken_promise(seeds) in ("prefix", "conservation")
 
 
 @pytest.mark.parametrize("strategy", ["parallel_track", "hybrid"])
