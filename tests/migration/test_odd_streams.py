@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from midstream.errors import CheckpointError, MigrationError
 from midstream.inline import InlineJoin
+from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
+from midstream.state.manifest import Manifest
 from midstream.storage.fsck import check
 from midstream.storage.memory import MemoryStore
 from midstream.testing import assert_same_rows
@@ -138,20 +141,16 @@ def test_a_state_that_is_too_large_to_be_moved_ends_the_query_once(monkeypatch):
         {"tables": {"a,b,c": ({"scope": "b,c@1", "bounds": {"b": 3}},)}},
         {"states": {"b,c": "a,c@1"}},
         {"computed": {"b,c@1": {"stream": "a", "begin": 2}}},
+        {"apart": True, "background": True},
     ],
     ids=str,
 )
 def test_a_manifest_whose_migration_could_not_have_come_about_is_refused(change):
-    import msgspec
-
-    from midstream.protocol.coordinator import Coordinator
-    from midstream.state.manifest import Manifest
-
     query = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=1000)
     join = InlineJoin(query, "(a b) c", settings=Settings(1, 1))
     for epoch in range(3):
         join.epoch(same("abc")(epoch))
-    join.migrate("a (b c)", background=False)
+    join.migrate("a (b c)", background=False, apart=False)
     join.epoch(same("abc")(3))
     body = msgspec.json.decode(msgspec.json.encode(join.manifest))
     body["migration"] |= change
