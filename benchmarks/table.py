@@ -33,12 +33,12 @@ def show(name: str, runs: Runs, console: Console) -> bool:
         table.add_column(column, justify="right")
     ours = statistics.median(map(rate, runs["midstream"])) if "midstream" in runs else None
     for contestant, each in runs.items():
-        rates = sorted(map(rate, each))
-        middle = statistics.median(rates)
+        middle = statistics.median(map(rate, each))
+        rates = [epoch["rows"] / epoch["ms"] * 1000 for run in each for epoch in steady(run)]
         table.add_row(
             contestant,
             f"{middle:,.0f}",
-            f"{rates[0] / middle:.2f}-{rates[-1] / middle:.2f}",
+            f"{min(rates) / middle:.2f}-{max(rates) / middle:.2f}",
             f"{statistics.median(epoch['ms'] for epoch in steady(each[-1])):,.0f}",
             _ratio(ours, middle) if contestant != "midstream" else "",
             f"{each[0]['rows']:,}",
