@@ -22,7 +22,8 @@ from rich.table import Table
 from benchmarks.migration import SCHEMA, SECOND, last_two_first, right_deep
 from midstream.adapt.cost import work_in_units
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.price import GOALS, Goal, Manner, Price, affordable, price_of
+from midstream.adapt.manner import GOALS, Goal, Manner, affordable, price_of
+from midstream.adapt.price import Price
 from midstream.inline import InlineJoin
 from midstream.plan.tree import Plan, join, leaf, left_deep
 from midstream.protocol.settings import Settings

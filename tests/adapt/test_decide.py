@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from midstream.adapt.decide import Situation, decide
-from midstream.adapt.price import GOALS, Goal, Manner
+from midstream.adapt.manner import GOALS, Goal, Manner
 from midstream.migration.request import STRATEGIES, Wanted
 from midstream.plan.default import default_plan
 from midstream.plan.placing import lay_out

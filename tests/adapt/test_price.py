@@ -6,7 +6,8 @@ import pytest
 
 from midstream.adapt.cost import work_in_units
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.price import Goal, Manner, Price, affordable, choose, price_of, prices
+from midstream.adapt.manner import Goal, Manner, affordable, choose, price_of
+from midstream.adapt.price import Price, prices
 from midstream.inline import InlineJoin
 from midstream.plan.tree import parse_plan
 from midstream.protocol.settings import Settings

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from midstream.adapt.price import Manner
+from midstream.adapt.manner import Manner
 from midstream.adapt.statistics import SECOND
 from midstream.engine import intake
 from midstream.inline import InlineJoin

@@ -18,8 +18,8 @@ from itertools import combinations
 from msgspec.structs import replace
 
 from midstream.adapt.estimate import Estimator
+from midstream.adapt.manner import Manner, affordable, choose
 from midstream.adapt.optimizer import best_plan, total_cost
-from midstream.adapt.price import Manner, affordable, choose
 from midstream.adapt.statistics import half_window
 from midstream.plan.default import default_plan
 from midstream.plan.layout import Layout, streams_of

@@ -13,24 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf, prod
 from types import MappingProxyType
-from typing import Literal
 
 from midstream.adapt.cost import INSERT, SENT, cost_of, probing_cost, probings
 from midstream.adapt.estimate import Estimator, Streams
 from midstream.adapt.statistics import half_window
 from midstream.migration.match import Match, match
 from midstream.migration.merge import copies_of
-from midstream.migration.request import Wanted
 from midstream.migration.table import Tables, Task, complete, first_tables, tasks_of
 from midstream.plan.layout import Layout, Node, StateId, streams_of
 from midstream.plan.placing import lay_out
 from midstream.plan.tree import Plan
-from midstream.query.query import Query
 from midstream.state.migration import Entry, Strategy
-from midstream.state.statistics import Statistics
-
-Goal = Literal["steady", "cheap", "quick"]
-GOALS: tuple[Goal, ...] = ("steady", "cheap", "quick")
 
 # A window is gone through in so many steps at most; epoch by epoch if it has fewer.
 _STEPS = 16
@@ -38,16 +31,7 @@ _STEPS = 16
 # the oldest one has, on average, this part of a window of rows that have expired.
 _OVERHANG = 1 / 3
 # If epochs take up to so many times as long as ever, nobody minds.
-_UNNOTICED = 1.1
-
-
-@dataclass(frozen=True)
-class Manner:
-    """How a query migrates if nobody says otherwise."""
-
-    strategy: Wanted = "auto"
-    background: bool = True
-    goal: Goal = "steady"
+UNNOTICED = 1.1
 
 
 @dataclass(frozen=True)
@@ -78,37 +62,6 @@ def prices(old: Layout, plan: Plan, estimator: Estimator) -> list[Price]:
         return [way.hybrid(background=True), moving]
     sharing = [way.hybrid(background=False), way.hybrid(background=True)]
     return [*sharing, way.apart("hybrid"), moving, way.apart("parallel_track")]
-
-
-def affordable(old: Layout, plan: Plan, estimator: Estimator, manner: Manner) -> list[Price]:
-    """The prices among which there is a choice."""
-    known = prices(old, plan, estimator)
-    if not manner.background:
-        known = [p for p in known if not p.background]
-    if manner.strategy == "auto":
-        return known
-    chosen = [p for p in known if p.strategy == manner.strategy]
-    # Background work is part of hybrid unless it is off. Some ways never end without a window: then others.
-    return [p for p in chosen if p.background == manner.background] or chosen or known
-
-
-def price_of(old: Layout, plan: Plan, statistics: Statistics, query: Query, manner: Manner) -> Price:
-    """The best way to a plan; as long as nothing is known of the streams, one that comes to an end."""
-    if set(statistics.streams) != set(query.names):
-        ends = manner.background or half_window(query) < inf
-        known: Strategy = "hybrid" if ends else "moving_state"
-        wanted = known if manner.strategy == "auto" else manner.strategy
-        return Price(wanted, manner.background, 0.0, 0.0, _UNNOTICED)
-    return choose(affordable(old, plan, Estimator(query, statistics), manner), manner.goal)
-
-
-def choose(known: Iterable[Price], goal: Goal) -> Price:
-    """The strategy that serves a goal best."""
-    if goal == "quick":
-        return min(known, key=lambda p: (p.seconds, p.work))
-    if goal == "cheap":
-        return min(known, key=lambda p: p.work)
-    return min(known, key=lambda p: (p.delays, p.worst, p.work))
 
 
 _Share = Callable[[Streams, str], float]
@@ -148,7 +101,7 @@ class _Way:
 
     def felt(self, work: float) -> float:
         """How long an epoch takes with so much work beyond that of the new plan."""
-        return max(_UNNOTICED, (work / self.epoch + self.after) / max(self.before, 1e-9))
+        return max(UNNOTICED, (work / self.epoch + self.after) / max(self.before, 1e-9))
 
     def hybrid(self, *, background: bool) -> Price:
         """Both plans on what they share; the old one makes only what the new one cannot."""

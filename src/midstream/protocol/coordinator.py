@@ -13,7 +13,7 @@ from dataclasses import replace as replace_field
 from msgspec.structs import replace
 
 from midstream.adapt.decide import Situation, after_migration, decide
-from midstream.adapt.price import price_of
+from midstream.adapt.manner import price_of
 from midstream.adapt.statistics import samplings
 from midstream.engine.program import Course, Program
 from midstream.engine.sending import WAITING

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from midstream.adapt.price import Manner
+from midstream.adapt.manner import Manner
 from midstream.engine.routing import Routing, even_routing
 from midstream.engine.rows import MAX_PARTITIONS
 from midstream.errors import CheckpointError

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from midstream.adapt.price import GOALS, Manner
+from midstream.adapt.manner import GOALS, Manner
 from midstream.engine.encode import make_encoders
 from midstream.engine.rows import MAX_PARTITIONS
 from midstream.errors import CheckpointError, OptionError, QueryError

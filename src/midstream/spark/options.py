@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from midstream.adapt.price import GOALS
+from midstream.adapt.manner import GOALS
 from midstream.engine.rows import MAX_PARTITIONS
 from midstream.errors import OptionError, QueryError
 from midstream.migration.request import STRATEGIES
