@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 from sqlglot import exp
 
 from midstream.errors import QueryError
+from midstream.query import literals
 from midstream.query.arithmetic import INTERVAL, arithmetic_type, compared_type
 from midstream.query.expression import Call, Column, Constant, Expression, Operator
 from midstream.query.sql import dotted_name
 from midstream.query.stream import Stream, resolve
-from midstream.query.types import TIMESTAMP, canonical, family, show_type
-from midstream.values import duration
+from midstream.query.types import canonical, family, show_type
 
 _BOOLEAN = pa.bool_()
 _CAST = "cast the column in its DataFrame before the join"
@@ -139,52 +136,17 @@ def _logic(operator: Operator) -> Handler:
     return translate
 
 
-def _literal(to: Translator, tree: exp.Expr) -> Expression:
-    if tree.is_string:
-        return Constant(tree.this, pa.string())
-    number = Decimal(tree.this)
-    if "e" in tree.this.lower():
-        return Constant(float(number), pa.float64())
-    digits, exponent = number.as_tuple().digits, int(number.as_tuple().exponent)
-    if exponent < 0:
-        return Constant(number, pa.decimal128(max(len(digits), -exponent), -exponent))
-    if number >= 2**63:
-        raise to.refusal(tree)
-    return Constant(int(number), pa.int64())
+def _constant(read: Callable[[Translator, exp.Expr], Constant | None]) -> Handler:
+    def translate(to: Translator, tree: exp.Expr) -> Expression:
+        found = read(to, tree)
+        if found is None:
+            raise to.refusal(tree)
+        return found
+
+    return translate
 
 
-def _typed_literal(to: Translator, tree: exp.Expr) -> Expression:
-    """DATE '...', TIMESTAMP '...', TIMESTAMP_NTZ '...' and numbers with a suffix; no other cast."""
-    target = tree.args["to"]
-    if not isinstance(tree.this, exp.Literal):
-        raise to.refusal(tree)
-    if not tree.this.is_string:
-        # How a number with a suffix comes: 1L, 2S, 1.5D.
-        number = _literal(to, tree.this)
-        if pa.types.is_integer(number.type) and target.is_type("bigint", "smallint", "tinyint"):
-            return number
-        if target.is_type("double", "float"):
-            return Constant(float(tree.this.this), pa.float64())
-        raise to.refusal(tree)
-    try:
-        if target.is_type("date"):
-            return Constant(date.fromisoformat(tree.this.this), pa.date32())
-        moment = datetime.fromisoformat(tree.this.this)
-    except ValueError as error:
-        must = f"a literal must be a valid date or time: {to.text}"
-        raise QueryError(must, got=error) from None
-    if target.is_type("timestamptz", "timestamp", "timestampltz"):
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(to.zone))
-        return Constant(moment.astimezone(UTC), TIMESTAMP)
-    if target.is_type("timestampntz"):
-        return Constant(moment.replace(tzinfo=None), pa.timestamp("us"))
-    raise to.refusal(tree)
-
-
-def _interval(to: Translator, tree: exp.Expr) -> Expression:
-    text = f"{tree.this.name} {tree.text('unit')}"
-    micros = duration(text, f"an interval in {to.text}")
-    return Constant(timedelta(microseconds=micros), INTERVAL)
+_TYPED = _constant(lambda to, tree: literals.typed(tree, to.zone, to.text))
 
 
 def _negate(to: Translator, tree: exp.Expr) -> Expression:
@@ -257,12 +219,12 @@ def _case(to: Translator, tree: exp.Expr) -> Expression:
 _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.And: _logic("and"),
     exp.Or: _logic("or"),
-    exp.Literal: _literal,
+    exp.Literal: _constant(lambda _, tree: literals.plain(tree)),
     exp.Boolean: lambda _, tree: Constant(bool(tree.this), _BOOLEAN),
     exp.Null: lambda _to, _tree: Constant(None, pa.null()),
-    exp.Cast: _typed_literal,
-    exp.TryCast: _typed_literal,
-    exp.Interval: _interval,
+    exp.Cast: _TYPED,
+    exp.TryCast: _TYPED,
+    exp.Interval: lambda to, tree: literals.interval(tree, to.text),
     exp.Neg: _negate,
     exp.Abs: _absolute,
     exp.Between: _between,

@@ -1,0 +1,69 @@
+"""Constants as they are written in a predicate: numbers, text, dates, times, intervals."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+from sqlglot import exp
+
+from midstream.errors import QueryError
+from midstream.query.arithmetic import INTERVAL
+from midstream.query.expression import Constant
+from midstream.query.types import TIMESTAMP
+from midstream.values import duration
+
+
+def plain(tree: exp.Expr) -> Constant | None:
+    """A text or a number; None if there is no type for the number."""
+    if tree.is_string:
+        return Constant(tree.this, pa.string())
+    number = Decimal(tree.this)
+    if "e" in tree.this.lower():
+        return Constant(float(number), pa.float64())
+    digits, exponent = number.as_tuple().digits, int(number.as_tuple().exponent)
+    if exponent < 0:
+        return Constant(number, pa.decimal128(max(len(digits), -exponent), -exponent))
+    return Constant(int(number), pa.int64()) if number < 2**63 else None
+
+
+def typed(tree: exp.Expr, zone: str, text: str) -> Constant | None:
+    """DATE '...', TIMESTAMP '...', TIMESTAMP_NTZ '...' and numbers with a suffix; None for any other cast.
+
+    ``zone`` is that of times that name none; ``text`` is the predicate, for what errors say.
+    """
+    target = tree.args["to"]
+    if not isinstance(tree.this, exp.Literal):
+        return None
+    if not tree.this.is_string:
+        return _with_suffix(tree.this, target)
+    try:
+        if target.is_type("date"):
+            return Constant(date.fromisoformat(tree.this.this), pa.date32())
+        moment = datetime.fromisoformat(tree.this.this)
+    except ValueError as error:
+        raise QueryError(f"a literal must be a valid date or time: {text}", got=error) from None
+    if target.is_type("timestamptz", "timestamp", "timestampltz"):
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
+        return Constant(moment.astimezone(UTC), TIMESTAMP)
+    if target.is_type("timestampntz"):
+        return Constant(moment.replace(tzinfo=None), pa.timestamp("us"))
+    return None
+
+
+def interval(tree: exp.Expr, text: str) -> Constant:
+    """INTERVAL 5 SECONDS and the like."""
+    micros = duration(f"{tree.this.name} {tree.text('unit')}", f"an interval in {text}")
+    return Constant(timedelta(microseconds=micros), INTERVAL)
+
+
+def _with_suffix(number: exp.Literal, target: exp.Expr) -> Constant | None:
+    """1L, 2S, 1.5D, which come as casts of the number."""
+    found = plain(number)
+    if found and pa.types.is_integer(found.type) and target.is_type("bigint", "smallint", "tinyint"):
+        return found
+    if found and target.is_type("double", "float"):
+        return Constant(float(number.this), pa.float64())
+    return None
