@@ -12,15 +12,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from midstream.engine.arrays import as_array, as_column
 from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.routing import Routing, split
 from midstream.plan.layout import Layout, StateId, column_name, key_column, streams_of
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
+
+Truths = npt.NDArray[np.bool_]
 
 HASH = "#hash"
 ARRIVED = "#epoch"
@@ -69,24 +73,24 @@ class Encoder:
         """Split source rows by target partition; also the number of rows that a null key left behind."""
         time = table.column(time_column(self.stream))
         joins = self._can_join(table)
-        travels = pc.or_(joins, pc.is_null(time))
-        left_behind = table.num_rows - (pc.sum(travels).as_py() or 0)
+        travels = joins | as_array(time.is_null())
+        left_behind = table.num_rows - int(travels.sum())
         if left_behind:
-            table, joins = table.filter(travels), pc.filter(joins, travels)
+            table, joins = table.filter(as_column(travels)), joins[travels]
         return list(self._split(table, joins)), left_behind
 
     def again(self, table: pa.Table) -> Iterator[Part]:
         """Rows that an encoder of another plan has sent, to the entrances of this one."""
-        joins = pa.chunked_array([pa.repeat(pa.scalar(True), table.num_rows)])
+        joins = np.ones(table.num_rows, np.bool_)
         for name in {name for _, hashed in self.entrances for name in hashed}:
-            joins = pc.and_(joins, pc.is_valid(table.column(name)))
+            joins &= as_array(table.column(name).is_valid())
         return self._split(table, joins)
 
     def empty(self, table: pa.Table) -> Part:
         """What would travel of no rows; it still carries the count of those left behind."""
         return Part(0, self.entrances[0][0], self._send(table.slice(0, 0), np.zeros(0, np.uint64)))
 
-    def _split(self, table: pa.Table, joins: pa.ChunkedArray) -> Iterator[Part]:
+    def _split(self, table: pa.Table, joins: Truths) -> Iterator[Part]:
         for state, hashed in self.entrances:
             hashes = _hash(table, joins, hashed)
             for target, part in split(self._send(table, hashes), self.routing.targets(hashes)):
@@ -94,26 +98,26 @@ class Encoder:
 
     def _send(self, table: pa.Table, hashes: Hashes) -> pa.Table:
         sent = table.select([time_column(self.stream), *self.sent])
-        return sent.add_column(0, HASH, pa.array(hashes))
+        return sent.add_column(0, HASH, as_column(hashes))
 
-    def _can_join(self, table: pa.Table) -> pa.ChunkedArray:
-        can = pa.chunked_array([pa.repeat(pa.scalar(True), table.num_rows)])
+    def _can_join(self, table: pa.Table) -> Truths:
+        can = np.ones(table.num_rows, np.bool_)
         for first, *others in self.keys:
-            can = pc.and_(can, pc.is_valid(table.column(first)))
+            can &= as_array(table.column(first).is_valid())
             for other in others:
                 # Polars compares NaN and -0.0 as Spark does.
                 same = pl.from_arrow(table.column(first)) == pl.from_arrow(table.column(other))
-                can = pc.and_(can, pa.chunked_array([same.fill_null(value=False).to_arrow()]))
+                can &= pl.Series(same).fill_null(value=False).to_numpy()
         return can
 
 
-def _hash(table: pa.Table, joins: pa.ChunkedArray, columns: tuple[str, ...]) -> Hashes:
+def _hash(table: pa.Table, joins: Truths, columns: tuple[str, ...]) -> Hashes:
     """The hashes of rows; those that join nothing, and travel only to be counted, have none."""
-    if pc.all(joins).as_py() in (True, None):
+    if joins.all():
         return hash_key([table.column(name) for name in columns], table.num_rows)
     hashes = np.zeros(table.num_rows, np.uint64)
-    chosen = table.filter(joins)
-    hashes[joins.to_numpy()] = hash_key([chosen.column(name) for name in columns], chosen.num_rows)
+    chosen = table.filter(as_column(joins))
+    hashes[joins] = hash_key([chosen.column(name) for name in columns], chosen.num_rows)
     return hashes
 
 

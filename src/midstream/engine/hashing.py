@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+from midstream.engine.arrays import as_array
+
 Hashes = npt.NDArray[np.uint64]
 
 # Odd constants of the splitmix64 generator; any odd numbers with well spread bits would do.
@@ -66,16 +68,16 @@ def _mix(words: Hashes) -> Hashes:
 def _as_words(array: pa.Array) -> Hashes:
     words: Hashes
     if types.is_floating(array.type):
-        numbers = array.to_numpy(zero_copy_only=False)
+        numbers = as_array(array)
         # As Spark compares them: -0.0 equals 0.0, and every NaN equals every other.
         numbers = np.where(np.isnan(numbers), np.nan, numbers + 0.0)
         words = numbers.view(np.uint64)
         return words
     if types.is_boolean(array.type):
-        words = array.to_numpy(zero_copy_only=False).astype(np.uint64)
+        words = as_array(array).astype(np.uint64)
         return words
     bits = pa.int32() if types.is_date32(array.type) else pa.int64()
-    words = array.view(bits).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    words = as_array(array.view(bits)).astype(np.int64).view(np.uint64)
     return words
 
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from midstream.engine.arrays import as_array, as_column
 from midstream.engine.encode import ARRIVED, HASH, time_column
 from midstream.engine.payload import make_segments
 from midstream.engine.program import InputCount, Program
@@ -42,16 +44,16 @@ def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
     """Separate the rows of a stream that are late or have no time."""
     time = table.column(time_column(stream))
     watermark = program.watermarks[stream]
-    in_time = pc.is_valid(time)
     nulls = time.null_count
+    times = pl.Series(pl.from_arrow(time))
+    in_time = times.is_not_null()
     if watermark is not None:
-        earliest = pa.scalar(max(watermark, -(2**63)), pa.int64())
-        in_time = pc.and_(in_time, pc.fill_null(pc.greater_equal(time, earliest), False))
-    accepted = table if pc.all(in_time).as_py() else table.filter(in_time)
+        in_time &= (times >= max(watermark, -(2**63))).fill_null(value=False)
+    accepted = table if in_time.all() else table.filter(in_time.to_arrow())
     dropped = table.num_rows - accepted.num_rows
     latest = pc.max(accepted.column(time_column(stream))).as_py()
     count = InputCount(accepted.num_rows, dropped - nulls, nulls, 0, latest, accepted.nbytes)
-    return Admitted(accepted, count, table.filter(pc.invert(in_time)) if dropped else table.slice(0, 0))
+    return Admitted(accepted, count, table.filter((~in_time).to_arrow()) if dropped else table.slice(0, 0))
 
 
 def take_in(program: Program, partition: int, key: Key, entrance: FragmentInput, table: pa.Table) -> Taken:
@@ -64,9 +66,9 @@ def take_back(program: Program, partition: int, key: Key, entrance: FragmentInpu
     if not entrance.is_stream:
         runs = [(program.epoch - 1, table.num_rows)]
         return _take_in(partition, key, entrance, table, runs, moved=True)
-    order = np.argsort(table.column(ARRIVED).to_numpy(), kind="stable")
-    table = table.take(pa.array(order))
-    epochs, counts = np.unique(table.column(ARRIVED).to_numpy(), return_counts=True)
+    order = np.argsort(as_array(table.column(ARRIVED)), kind="stable")
+    table = table.take(as_column(order))
+    epochs, counts = np.unique(as_array(table.column(ARRIVED)), return_counts=True)
     runs = list(zip(epochs.tolist(), counts.tolist(), strict=True))
     return _take_in(partition, key, entrance, table, runs, moved=True)
 
@@ -82,9 +84,9 @@ def _take_in(
 ) -> Taken:
     """Take in rows of which so many of each epoch follow each other."""
     references = [new_references(epoch, partition, count, moved=moved) for epoch, count in runs]
-    times = {s: table.column(time_column(s)).to_numpy() for s in entrance.streams}
+    times = {s: as_array(table.column(time_column(s))) for s in entrance.streams}
     together = {entrance.id: np.concatenate(references)}
-    rows = sort_rows(key, table.column(HASH).to_numpy(), together, times)
+    rows = sort_rows(key, as_array(table.column(HASH)), together, times)
     starts = np.cumsum([0, *(count for _, count in runs)])[:-1]
     latest = [np.maximum.reduceat(times[s], starts).tolist() for s in entrance.streams]
     segments = [

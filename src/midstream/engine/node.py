@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from midstream.engine.arrays import as_array
 from midstream.engine.evaluate import filter_residual
 from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.payload import Payload
@@ -118,7 +119,7 @@ class Joiner:
         owner = self._owner(rows, stream)
         if len(streams_of(owner)) == 1:
             return epoch_of(rows.references[owner])
-        epochs: Integers = self.fetch(rows, stream, epoch_column(stream)).to_numpy()
+        epochs: Integers = as_array(self.fetch(rows, stream, epoch_column(stream)))
         return epochs
 
     def _stored(

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from midstream.engine.arrays import as_column
 from midstream.engine.rows import Integers, split_references
 from midstream.errors import InternalError
 from midstream.state.purge import Purge
@@ -103,7 +104,7 @@ def _gather(tables: Sequence[pa.Table], positions: Integers) -> pa.Table:
     order = np.argsort(owner.astype(np.uint16), kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(len(tables) + 1))
     pieces = [
-        table.take(pa.array(positions[order[first:last]] - start))
+        table.take(as_column(positions[order[first:last]] - start))
         for table, start, first, last in zip(tables, starts, bounds, bounds[1:], strict=False)
         if last > first
     ]
@@ -111,4 +112,4 @@ def _gather(tables: Sequence[pa.Table], positions: Integers) -> pa.Table:
         return pieces[0] if pieces else tables[0].slice(0, 0)
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
-    return pa.concat_tables(pieces).take(pa.array(back))
+    return pa.concat_tables(pieces).take(as_column(back))

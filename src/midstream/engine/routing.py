@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from midstream.engine.arrays import as_column
 from midstream.engine.hashing import Hashes, group_of
 
 
@@ -38,7 +39,7 @@ def split(table: pa.Table, targets: npt.NDArray[np.int64]) -> Iterator[tuple[int
     # There are few targets, and numbers this small are sorted by counting them.
     order = np.argsort(targets.astype(np.uint16), kind="stable")
     ordered = targets[order]
-    table = table.take(pa.array(order))
+    table = table.take(as_column(order))
     bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
     for start, stop in pairwise(bounds):
         yield int(ordered[start]), table.slice(start, stop - start)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from midstream.engine.arrays import as_array, as_column
 from midstream.engine.hashing import Hashes
 from midstream.engine.ordering import stable_order
 from midstream.errors import MigrationError, StreamError
@@ -97,12 +98,12 @@ class Rows:
         columns: dict[str, npt.NDArray[np.generic]] = {"hash": self.hashes}
         columns |= {f"ref {name}": column for name, column in self.references.items()}
         columns |= {f"time {name}": column for name, column in self.times.items()}
-        return pa.table({name: pa.array(column) for name, column in columns.items()})
+        return pa.table({name: as_column(column) for name, column in columns.items()})
 
     @staticmethod
     def from_table(table: pa.Table, key: Key) -> Rows:
         """An index slice as rows; nothing is copied."""
-        arrays = {name: _view(table.column(name)) for name in table.column_names}
+        arrays = {name: as_array(table.column(name)) for name in table.column_names}
         return Rows(
             key,
             arrays["hash"].view(np.uint64),
@@ -131,9 +132,3 @@ def merge_rows(parts: Sequence[Rows]) -> Rows:
     )
     # This one merges runs that are sorted already, which is faster than sorting anew.
     return together.take(np.argsort(together.hashes, kind="stable"))
-
-
-def _view(column: pa.ChunkedArray) -> Integers:
-    chunk = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    view: Integers = chunk.to_numpy()
-    return view

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from midstream.engine.arrays import as_array
 from midstream.engine.encode import HASH
 from midstream.engine.hashing import Hashes, hash_values
 from midstream.plan.layout import Key, key_column
@@ -75,7 +76,7 @@ def count_keys(
             continue
         # The hash that places the rows is that of the key if it is of this class alone.
         placing = placed_by == (key_class.id,)
-        hashes = table.column(HASH).to_numpy() if placing else hash_values(table.column(name))
+        hashes = as_array(table.column(HASH)) if placing else hash_values(table.column(name))
         found[name] = _count(hashes, sampling.get(name, Sampling()))
     return found
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from midstream.engine.arrays import as_column
 from midstream.engine.encode import ARRIVED, HASH, Part, time_column
 from midstream.engine.hashing import hash_key
 from midstream.engine.node import Joiner
@@ -25,13 +26,13 @@ def send(
     """Rows for an input of another fragment, or under another ``name`` for its state."""
     entrance = to.by_id[state]
     hashes = hash_key([joiner.key_values(rows, c) for c in to.key], len(rows))
-    columns: dict[str, object] = {HASH: pa.array(hashes)}
-    columns |= {time_column(s): pa.array(rows.times[s]) for s in entrance.streams}
+    columns: dict[str, object] = {HASH: as_column(hashes)}
+    columns |= {time_column(s): as_column(rows.times[s]) for s in entrance.streams}
     epochs = {epoch_column(stream): stream for stream in entrance.streams}
     carried = [column for column in entrance.columns if column not in epochs]
-    columns |= {c: pa.array(joiner.epochs(rows, epochs[c])) for c in entrance.columns if c in epochs}
+    columns |= {c: as_column(joiner.epochs(rows, epochs[c])) for c in entrance.columns if c in epochs}
     if name is not None and entrance.is_stream:
-        columns[ARRIVED] = pa.array(joiner.epochs(rows, entrance.streams[0]))
+        columns[ARRIVED] = as_column(joiner.epochs(rows, entrance.streams[0]))
     fetched = joiner.fetch_all(rows, [(_stream_of(column), column) for column in carried])
     columns |= dict(zip(carried, fetched, strict=True))
     for target, part in split(pa.table(columns), routing.targets(hashes)):

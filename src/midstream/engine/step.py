@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from midstream.engine.arrays import as_column
 from midstream.engine.compact import OpenSlice, compact
 from midstream.engine.encode import Part
 from midstream.engine.intake import Taken, admit, take_back, take_in, together
@@ -242,4 +243,4 @@ class _Step:
         if len(tables) == 1:
             return tables[0]
         order = stable_order(np.concatenate([rows.latest() for rows in found]))
-        return pa.concat_tables(tables).take(pa.array(order))
+        return pa.concat_tables(tables).take(as_column(order))
