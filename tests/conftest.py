@@ -35,6 +35,8 @@ def spark() -> Iterator[object]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.log.level", "ERROR")
+        # Small epochs mostly wait for Python workers otherwise.
+        .config("spark.python.unix.domain.socket.enabled", "true")
         # Short queries gain nothing from a second compiler or a parallel collector.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()

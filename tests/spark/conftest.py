@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from midstream import Join
 from midstream.query.query import Query
 from midstream.testing import accept, assert_same_rows, batch_join
 
@@ -93,6 +94,22 @@ class Runner:
 @pytest.fixture
 def runner(tmp_path: Path) -> Runner:
     return Runner(tmp_path)
+
+
+@pytest.fixture
+def stage(spark, feed, runner: Runner):
+    """A query of four streams whose plan is changed while it runs."""
+    from tests.spark.stage import Stage  # which itself needs what is here
+
+    return Stage(spark, feed, runner)
+
+
+def one_key(spark, feed, names="abc") -> Join:
+    """A join of streams that all have the same key."""
+    join = Join(spark)
+    for name in names:
+        join = join.stream(name, feed.df(name), time="t", lateness="5 seconds")
+    return join.on(*(f"a.k = {other}.k" for other in names[1:])).within("15 seconds")
 
 
 def check(query: Query, epochs: Sequence[Mapping[str, pa.Table]], got: pa.Table, **options) -> pa.Table:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from midstream import Join, MidstreamError
+from midstream import MidstreamError
 from midstream.errors import StreamError
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.testing import Shape, generate
-from tests.spark.conftest import Feed, Runner, check
+from tests.spark.conftest import Feed, Runner, check, one_key
 
 pytestmark = [
     pytest.mark.spark,
@@ -54,16 +54,9 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def _join(spark, feed: Feed) -> Join:
-    join = Join(spark)
-    for name in "ab":
-        join = join.stream(name, feed.df(name), time="t", lateness="5 seconds")
-    return join.on("a.k = b.k").within("15 seconds")
-
-
 def _stops(spark, feed: Feed, runner: Runner) -> MidstreamError:
     """Start the query, which meets the full disk; gives what its user sees."""
-    query = runner.start(_join(spark, feed))
+    query = runner.start(one_key(spark, feed, "ab"))
     with pytest.raises(StreamError) as caught:
         query.awaitTermination()
     seen = query.exception()
@@ -76,22 +69,22 @@ def _stops(spark, feed: Feed, runner: Runner) -> MidstreamError:
 def _is_as_it_was(spark, feed: Feed, runner: Runner) -> None:
     findings = fsck(LocalStore(str(runner.checkpoint)))
     assert (findings.problems, findings.epoch) == ((), len(EPOCHS) - 1)
-    check(_join(spark, feed).query(), EPOCHS, runner.results())
+    check(one_key(spark, feed, "ab").query(), EPOCHS, runner.results())
 
 
 def _goes_on(spark, feed: Feed, runner: Runner) -> None:
-    runner.run(_join(spark, feed))
+    runner.run(one_key(spark, feed, "ab"))
     findings = fsck(LocalStore(str(runner.checkpoint)))
     assert (findings.problems, findings.orphans, findings.epoch) == ((), (), len(EPOCHS))
     assert list((runner.out / "_staged").iterdir()) == []
-    check(_join(spark, feed).query(), feed.epochs, runner.results())
+    check(one_key(spark, feed, "ab").query(), feed.epochs, runner.results())
 
 
 @pytest.mark.parametrize("full", ["checkpoint", "out"])
 def test_a_query_whose_disk_is_full_says_so_and_goes_on_once_there_is_space(spark, feed, runner, disk, full):
     setattr(runner, full, disk.folder / full)
     feed.add(*EPOCHS)
-    runner.run(_join(spark, feed))
+    runner.run(one_key(spark, feed, "ab"))
     feed.add(LARGE)
     disk.fill(leave=96 << 10)
     error = _stops(spark, feed, runner)
@@ -105,11 +98,11 @@ def test_a_query_whose_disk_is_full_says_so_and_goes_on_once_there_is_space(spar
 def test_a_disk_that_is_full_before_an_epoch_begins_is_called_so_too(spark, feed, runner, disk):
     runner.checkpoint = disk.folder / "checkpoint"
     feed.add(*EPOCHS)
-    runner.run(_join(spark, feed))
+    runner.run(one_key(spark, feed, "ab"))
     feed.add(LARGE)
     disk.fill(leave=0)
     with pytest.raises(StreamError, match="the disk must have space"):
-        runner.start(_join(spark, feed))
+        runner.start(one_key(spark, feed, "ab"))
     disk.free()
     # Enough for us to start, not for what Spark notes of a batch.
     disk.fill(leave=12 << 10)

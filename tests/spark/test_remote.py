@@ -8,11 +8,11 @@ import os
 
 import pytest
 
-from midstream import Join, OptionError
+from midstream import OptionError
 from midstream.storage.fsck import check as fsck
 from midstream.storage.remote import store_at
 from midstream.testing import Shape, generate
-from tests.spark.conftest import check
+from tests.spark.conftest import check, one_key
 
 pytestmark = pytest.mark.spark
 
@@ -32,22 +32,15 @@ def mounted(spark, bucket, tmp_path, monkeypatch):
     return f"s3://{bucket}/checkpoint"
 
 
-def _join(spark, feed):
-    join = Join(spark)
-    for name in "abc":
-        join = join.stream(name, feed.df(name), time="t", lateness="5 seconds")
-    return join.on("a.k = b.k", "b.k = c.k").within("15 seconds")
-
-
 def test_a_query_stops_and_goes_on_with_its_state_in_an_object_store(spark, feed, runner, mounted):
     epochs = generate(dict.fromkeys("abc", SHAPE), epochs=4, seed=7)
     runner.checkpoint = mounted
     feed.add(*epochs[:2])
-    runner.run(_join(spark, feed))
+    runner.run(one_key(spark, feed))
     feed.add(*epochs[2:])
-    query = runner.run(_join(spark, feed))
+    query = runner.run(one_key(spark, feed))
     assert [p["batchId"] for p in query.recentProgress] == [2, 3]
-    assert check(_join(spark, feed).query(), epochs, runner.results()).num_rows > 0
+    assert check(one_key(spark, feed).query(), epochs, runner.results()).num_rows > 0
     findings = fsck(store_at(mounted, cached=False))
     assert findings.slices > 0
     assert not findings.problems
@@ -55,6 +48,6 @@ def test_a_query_stops_and_goes_on_with_its_state_in_an_object_store(spark, feed
 
 def test_other_sinks_need_a_folder(spark, feed, mounted):
     feed.add(*generate(dict.fromkeys("abc", SHAPE), epochs=1, seed=7))
-    writer = _join(spark, feed).writeStream.foreachBatch(lambda rows, epoch: None)
+    writer = one_key(spark, feed).writeStream.foreachBatch(lambda rows, epoch: None)
     with pytest.raises(OptionError, match="must go with the parquet sink"):
         writer.option("checkpointLocation", mounted).start()
