@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, settings
 
 from midstream.storage.remote import RemoteStore, store_at
 
+# Assertions in what tests share say as much as those in tests.
+pytest.register_assert_rewrite("tests.spark.arena", "tests.spark.stage")
+
 _COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("default", _COMMON, max_examples=60)
 settings.register_profile("thorough", _COMMON, max_examples=1000)

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.spark
         ("moving_state", "auto", SEVERAL_KEYS, LEFT_DEEP, RIGHT_DEEP, columns),
         ("parallel_track", "auto", SEVERAL_KEYS, LEFT_DEEP, BUSHY, rows),
         ("parallel_track", "auto", SEVERAL_KEYS, RIGHT_DEEP, FLAT, columns),
+        ("hybrid", "off", ONE_KEY, FLAT, BUSHY, columns),
         ("hybrid", "off", SEVERAL_KEYS, BUSHY, RIGHT_DEEP, columns),
         ("hybrid", "auto", SEVERAL_KEYS, RIGHT_DEEP, LEFT_DEEP, rows),
         ("hybrid", "auto", SEVERAL_KEYS, LEFT_DEEP, BUSHY, columns),

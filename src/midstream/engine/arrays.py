@@ -1,7 +1,7 @@
 """Arrow columns as NumPy arrays, and back, without a copy where there need be none.
 
 Arrow has functions for that, but whatever turns Python or NumPy values into Arrow's, or the other way, first
-looks for pandas and loads it where it is installed: 46 MB in every worker, for nothing.
+looks for pandas and loads it where it is installed: 20 MB in every worker, for nothing.
 """
 
 from __future__ import annotations

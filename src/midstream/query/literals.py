@@ -15,6 +15,8 @@ from midstream.query.expression import Constant
 from midstream.query.types import TIMESTAMP
 from midstream.values import duration
 
+_WITH_ZONE = ("timestamptz", "timestamp", "timestampltz")
+
 
 def plain(tree: exp.Expr) -> Constant | None:
     """A text or a number; None if there is no type for the number."""
@@ -39,18 +41,18 @@ def typed(tree: exp.Expr, zone: str, text: str) -> Constant | None:
         return None
     if not tree.this.is_string:
         return _with_suffix(tree.this, target)
+    if not target.is_type("date", "timestampntz", *_WITH_ZONE):
+        return None
     try:
         if target.is_type("date"):
             return Constant(date.fromisoformat(tree.this.this), pa.date32())
         moment = datetime.fromisoformat(tree.this.this)
     except ValueError as error:
         raise QueryError(f"a literal must be a valid date or time: {text}", got=error) from None
-    if target.is_type("timestamptz", "timestamp", "timestampltz"):
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
-        return Constant(moment.astimezone(UTC), TIMESTAMP)
     if target.is_type("timestampntz"):
         return Constant(moment.replace(tzinfo=None), pa.timestamp("us"))
-    return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
+    return Constant(moment.astimezone(UTC), TIMESTAMP)
 
 
 def interval(tree: exp.Expr, text: str) -> Constant:
@@ -61,9 +63,8 @@ def interval(tree: exp.Expr, text: str) -> Constant:
 
 def _with_suffix(number: exp.Literal, target: exp.Expr) -> Constant | None:
     """1L, 2S, 1.5D, which come as casts of the number."""
-    found = plain(number)
-    if found and pa.types.is_integer(found.type) and target.is_type("bigint", "smallint", "tinyint"):
-        return found
-    if found and target.is_type("double", "float"):
+    if target.is_type("double", "float"):
         return Constant(float(number.this), pa.float64())
-    return None
+    found = plain(number)
+    whole = found is not None and pa.types.is_integer(found.type)
+    return found if whole and target.is_type("bigint", "smallint", "tinyint") else None

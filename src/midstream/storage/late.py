@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from midstream.engine.encode import time_column
 from midstream.plan.layout import column_name
@@ -27,20 +26,18 @@ LATE_SCHEMA = pa.schema(
 
 def late_rows(epoch: int, stream: str, rows: pa.Table, columns: Mapping[str, str]) -> pa.Table:
     """Late rows of a stream in the columns that all streams share; the row itself as JSON."""
-    time = rows.column(time_column(stream))
+    time = pl.Series(pl.from_arrow(rows.column(time_column(stream))))
     # Not by pl.col(name): a column may be called '*', or '^.*$', which would stand for all of them.
     frame = pl.DataFrame({name: _for_json(rows.column(sent)) for sent, name in columns.items()})
     as_json = frame.to_struct().struct.json_encode()
-    return pa.table(
-        [
-            pa.repeat(stream, rows.num_rows),
-            pc.if_else(time.is_null(), "null time", "late"),
-            time.cast(TIMESTAMP),
-            pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows),
-            as_json.to_arrow(),
-        ],
-        schema=LATE_SCHEMA,
+    shared = pl.select(
+        stream=pl.repeat(stream, len(time)),
+        reason=pl.when(time.is_null()).then(pl.lit("null time")).otherwise(pl.lit("late")),
+        time=time.cast(pl.Datetime("us", "UTC")),
+        batchId=pl.repeat(epoch, len(time), dtype=pl.Int64),
+        row=as_json,
     )
+    return shared.to_arrow().cast(LATE_SCHEMA)
 
 
 def late_columns(query: Query) -> dict[str, dict[str, str]]:
