@@ -20,9 +20,14 @@ def steady(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     return epochs[len(epochs) // 2 :]
 
 
+def rates(run: Mapping[str, Any]) -> list[float]:
+    """Rows a second of each epoch in the steady state."""
+    return [epoch["rows"] / epoch["ms"] * 1000 for epoch in steady(run)]
+
+
 def rate(run: Mapping[str, Any]) -> float:
     """Rows a second in the steady state."""
-    return float(statistics.median(epoch["rows"] / epoch["ms"] * 1000 for epoch in steady(run)))
+    return statistics.median(rates(run))
 
 
 def show(name: str, runs: Runs, console: Console) -> bool:
@@ -34,11 +39,11 @@ def show(name: str, runs: Runs, console: Console) -> bool:
     ours = statistics.median(map(rate, runs["midstream"])) if "midstream" in runs else None
     for contestant, each in runs.items():
         middle = statistics.median(map(rate, each))
-        rates = [epoch["rows"] / epoch["ms"] * 1000 for run in each for epoch in steady(run)]
+        spread = [one for run in each for one in rates(run)]
         table.add_row(
             contestant,
             f"{middle:,.0f}",
-            f"{min(rates) / middle:.2f}-{max(rates) / middle:.2f}",
+            f"{min(spread) / middle:.2f}-{max(spread) / middle:.2f}",
             f"{statistics.median(epoch['ms'] for epoch in steady(each[-1])):,.0f}",
             _ratio(ours, middle) if contestant != "midstream" else "",
             f"{each[0]['rows']:,}",
