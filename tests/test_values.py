@@ -55,6 +55,25 @@ def test_a_negative_timedelta_is_refused():
         duration(timedelta(seconds=-1), "lateness")
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "36500000 days 1 microsecond",
+        "5300000 weeks",
+        f"{'9' * 400} seconds",
+        timedelta(days=36_500_000, microseconds=1),
+        timedelta.max,
+    ],
+)
+def test_what_is_longer_than_times_can_bear_is_refused_however_it_is_written(given):
+    with pytest.raises(QueryError, match="window must be at most 36500000 days; got "):
+        duration(given, "window")
+
+
+def test_the_longest_duration_is_the_same_however_it_is_written():
+    assert duration("36500000 days", "window") == duration(timedelta(days=36_500_000), "window")
+
+
 @given(st.integers(0, 10**15))
 def test_showing_and_reading_give_the_same_duration(micros):
     assert duration(show_duration(micros), "window") == micros

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from midstream.errors import (
     CheckpointError,
     FencedError,
+    FormatError,
     InternalError,
     LockedError,
     MidstreamError,
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckpointError",
     "FencedError",
+    "FormatError",
     "InternalError",
     "Join",
     "JoinStreamingQuery",

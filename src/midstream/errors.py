@@ -41,6 +41,10 @@ class CheckpointError(MidstreamError):
     """The checkpoint does not fit the query, or cannot be read."""
 
 
+class FormatError(CheckpointError):
+    """The checkpoint has a format that this version does not read."""
+
+
 class LockedError(CheckpointError):
     """Another driver works on the checkpoint."""
 
@@ -69,7 +73,7 @@ def error_fields(error: MidstreamError) -> dict[str, str | None]:
 
 def error_from(fields: dict[str, str | None]) -> MidstreamError:
     """The error that :func:`error_fields` described; one of an unknown kind is an internal one."""
-    known: list[type[MidstreamError]] = [*MidstreamError.__subclasses__(), LockedError, FencedError]
+    known: list[type[MidstreamError]] = [*MidstreamError.__subclasses__(), *CheckpointError.__subclasses__()]
     kind = next((kind for kind in known if kind.__name__ == fields["kind"]), InternalError)
     return kind(str(fields["must"]), got=fields["got"], hint=fields["hint"])
 

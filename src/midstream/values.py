@@ -50,7 +50,7 @@ def duration(text: str | timedelta, what: str) -> Micros:
         micros = text // timedelta(microseconds=1)
         if micros < 0:
             raise QueryError(f"{what} must not be negative", got=repr(text))
-        return Micros(micros)
+        return _bounded(micros, text, what)
     hint = "write a number and a unit, e.g. '10 seconds', '30 minutes', '1 hour 30 minutes'"
     if not isinstance(text, str) or not text.strip():
         raise QueryError(f"{what} must be a duration", got=repr(text), hint=hint)
@@ -62,11 +62,16 @@ def duration(text: str | timedelta, what: str) -> Micros:
         unit = _unit(part.group(2)) if part else None
         if part is None or unit is None:
             raise QueryError(f"{what} must be a duration", got=repr(text), hint=hint)
-        total += round(float(part.group(1)) * unit)
+        # Digits without end are infinity to a float, which cannot be rounded.
+        total += round(min(float(part.group(1)) * unit, 2 * _LONGEST))
         position = part.end()
-    if total > _LONGEST:
-        raise QueryError(f"{what} must be at most {show_duration(_LONGEST)}", got=repr(text))
-    return Micros(total)
+    return _bounded(total, text, what)
+
+
+def _bounded(micros: int, given: str | timedelta, what: str) -> Micros:
+    if micros > _LONGEST:
+        raise QueryError(f"{what} must be at most {show_duration(_LONGEST)}", got=repr(given))
+    return Micros(micros)
 
 
 def _unit(word: str) -> int | None:

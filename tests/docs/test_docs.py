@@ -138,6 +138,8 @@ def test_files_that_are_named_exist(page):
 _FOLDERS_OF_A_QUERY = {
     "spark/",
     "manifests/",
+    "intents/",
+    "requests/",
     "slices/",
     "results/",
     "_staged/",

@@ -3,16 +3,96 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.engine import probe
+from midstream.engine import hot, probe
+from midstream.engine.rows import Rows, in_time_order, sort_rows
+from midstream.query.window import Windows
+from midstream.values import Micros
 
-HASHES = st.lists(st.integers(0, 6), max_size=25).map(lambda v: np.array(sorted(v), np.uint64))
+EARLIEST, LATEST = -(2**63), 2**63 - 1
+NO_WINDOWS = Windows(())
+# Few values, so that there are large groups and equal times; and both ends of what there is.
+TIMES = st.one_of(st.integers(-3, 6), st.sampled_from([EARLIEST, EARLIEST + 1, LATEST - 1, LATEST]))
+BOUNDS = st.sampled_from([None, 0, 1, 3, 2**61, LATEST - 1, LATEST, LATEST + 1, 10**20])
 
 
-@given(HASHES, HASHES, st.sampled_from([1, 2, 3, 5, 1000]))
-def test_all_pairs_are_found_once_in_order_and_in_portions(needles, state, portion):
+def make_rows(streams: str, lines: list[tuple[int, ...]]) -> Rows:
+    """Sorted rows from lines of a hash and a time for each stream."""
+    columns = np.array(lines, object).reshape(len(lines), 1 + len(streams))
+    times = {name: columns[:, 1 + i].astype(np.int64) for i, name in enumerate(streams)}
+    return sort_rows((0,), columns[:, 0].astype(np.uint64), {}, times)
+
+
+def drawn_rows(streams: str) -> st.SearchStrategy[Rows]:
+    line = st.tuples(st.integers(0, 3), *[TIMES] * len(streams))
+    return st.lists(line, max_size=25).map(lambda lines: make_rows(streams, lines))
+
+
+def drawn_windows() -> st.SearchStrategy[Windows]:
+    pairs = [("a", "c"), ("a", "d"), ("b", "c"), ("b", "d")]
+    return st.tuples(*[BOUNDS] * len(pairs)).map(
+        lambda bounds: Windows(
+            tuple((*p, Micros(b)) for p, b in zip(pairs, bounds, strict=True) if b is not None)
+        )
+    )
+
+
+def pairs_of(rows: Rows, run: Rows, windows: Windows) -> list[tuple[int, int]]:
+    portions = probe.matches(rows, run, windows)
+    return [pair for left, right in portions for pair in zip(left.tolist(), right.tolist(), strict=True)]
+
+
+def is_near(rows: Rows, i: int, run: Rows, j: int, windows: Windows) -> bool:
+    """Whether a row is near enough, by the time that rows of the run are searched by."""
+    theirs = int(run.times[run.first][j])
+    bounds = [(int(times[i]), windows.bound(name, run.first)) for name, times in rows.times.items()]
+    # Wider than 63 bits is no bound here; what it still rules out is left to the check of all windows.
+    return all(bound is None or bound > LATEST or abs(mine - theirs) <= bound for mine, bound in bounds)
+
+
+@given(drawn_rows("a"), drawn_rows("c"), st.sampled_from([1, 2, 3, 5, 1000]))
+def test_all_pairs_are_found_once_in_order_and_in_portions(rows, run, portion):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probe, "CANDIDATES_AT_ONCE", portion)
-        portions = [(left.tolist(), right.tolist()) for left, right in probe.matches(needles, state)]
+        portions = [(left.tolist(), right.tolist()) for left, right in probe.matches(rows, run, NO_WINDOWS)]
     assert all(0 < len(left) == len(right) <= portion for left, right in portions)
     found = [pair for left, right in portions for pair in zip(left, right, strict=True)]
-    assert found == [(i, j) for i, x in enumerate(needles) for j, y in enumerate(state) if x == y]
+    assert found == [(i, j) for i, x in enumerate(rows.hashes) for j, y in enumerate(run.hashes) if x == y]
+
+
+@given(
+    drawn_rows("ab"),
+    st.sampled_from(["c", "cd", "dc"]).flatmap(drawn_rows),
+    drawn_windows(),
+    st.integers(1, 6),
+    st.sampled_from([1, 3, 1000]),
+)
+def test_of_many_rows_with_one_hash_only_those_are_found_that_are_near_in_time(
+    rows, run, windows, large, portion
+):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, "CANDIDATES_AT_ONCE", portion)
+        patch.setattr(hot, "HOT", large)
+        run = in_time_order(run)
+        found = pairs_of(rows, run, windows)
+    sizes = dict(zip(*(c.tolist() for c in np.unique(run.hashes, return_counts=True)), strict=True))
+    assert found == [
+        (i, j)
+        for i, x in enumerate(rows.hashes.tolist())
+        for j, y in enumerate(run.hashes.tolist())
+        if x == y and (sizes[y] < large or is_near(rows, i, run, j, windows))
+    ]
+
+
+@pytest.mark.parametrize("count", [hot.HOT - 1, hot.HOT, hot.HOT + 1, 2 * hot.HOT])
+def test_groups_are_large_from_a_certain_size_on(count):
+    run = in_time_order(make_rows("c", [(7, -time) for time in range(count)]))
+    windows = Windows((("a", "c", Micros(1)),))
+    found = pairs_of(make_rows("a", [(6, 0), (7, -5), (8, 0)]), run, windows)
+    assert len(found) == (3 if count >= hot.HOT else count)
+
+
+def test_a_row_that_nothing_can_be_near_to_finds_nothing():
+    run = in_time_order(make_rows("c", [(7, time) for time in range(100)]))
+    windows = Windows((("a", "c", Micros(1)), ("b", "c", Micros(1))))
+    rows = make_rows("ab", [(7, 10, 90), (7, 10, 11), (7, EARLIEST, LATEST)])
+    assert pairs_of(rows, run, windows) == [(1, 10), (1, 11)]

@@ -114,7 +114,7 @@ def _oracle(case: Case) -> pa.Table:
     )
 
 
-def _check(case: Case, chosen: Moves) -> None:
+def check_migrations(case: Case, chosen: Moves) -> Run:
     run = Run(case, chosen)
     join = run.all()
     held = _held(join)
@@ -122,22 +122,23 @@ def _check(case: Case, chosen: Moves) -> None:
     assert not held or (running is not None and running.strategy == "parallel_track")
     assert_same_rows(pa.concat_tables([*run.tables, *held]), _oracle(case))
     assert join.manifest.results == sum(table.num_rows for table in run.tables)
+    return run
 
 
 @given(st.data())
 def test_migrations_change_no_result_and_no_count(data):
     case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1500))
-    _check(case, data.draw(moves(case)))
+    check_migrations(case, data.draw(moves(case)))
 
 
 @given(st.data())
 def test_nor_do_they_if_the_query_is_stopped_and_reopened_in_the_middle(data):
     case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1500))
-    _check(case, data.draw(moves(case, with_stops=True)))
+    check_migrations(case, data.draw(moves(case, with_stops=True)))
 
 
 @settings(max_examples=20)
 @given(st.data())
 def test_nor_with_six_streams(data):
     case = data.draw(cases(max_epochs=5, max_results=1000).filter(lambda case: len(case.query.names) == 6))
-    _check(case, data.draw(moves(case, with_stops=True)))
+    check_migrations(case, data.draw(moves(case, with_stops=True)))

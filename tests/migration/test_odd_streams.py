@@ -128,8 +128,15 @@ def test_a_state_that_is_too_large_to_be_moved_ends_the_query_once(monkeypatch):
         join.epoch({})
     monkeypatch.undo()
     again = InlineJoin(query, settings=Settings(1, 1), store=store)
+    # It is not deleted: somebody who was paused over it must not delete what comes after.
+    again.migrate("a b c", "moving_state")
     again.epoch(same("abc")(4))
     assert (again.manifest.plan, again.manifest.migrations) == ("(a b) c", 0)
+    again.epoch(same("abc")(5))
+    assert (again.manifest.plan, again.manifest.migrations) == ("a b c", 1)
+    InlineJoin(query, settings=Settings(1, 1), store=store).epoch({})
+    assert store.list("requests") == []
+    assert len(store.list("intents")) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+from dataclasses import replace as replace_field
+
 import pytest
 from msgspec.structs import replace
 
@@ -5,14 +7,16 @@ from midstream.engine.program import InputCount
 from midstream.errors import CheckpointError
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import RETIRED_KEPT, Coordinator, expendable
+from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report, add_reports, encode_report
 from midstream.protocol.settings import Settings, must_agree
-from midstream.state.manifest import Retired, StreamMark, digest_of
+from midstream.state.manifest import Retired, StreamMark
 from midstream.state.slices import Slice, StateKey
 from tests.helpers import small_query
 
 QUERY = small_query(["a.k = b.k"], everywhere=10)
 SETTINGS = Settings(1, 4)
+NOW = 1_700_000_000_000_000
 COORDINATOR = Coordinator(QUERY, SETTINGS)
 FIRST = COORDINATOR.first_manifest("q", parse_plan("a b", QUERY.names))
 
@@ -22,14 +26,20 @@ def make_slice(name: str, epoch: int = 0, latest: int = 0) -> Slice:
 
 
 def commit(manifest, *slices, merged=(), counts=None):
-    program = COORDINATOR.program(manifest)
-    return COORDINATOR.commit(manifest, program, Report(slices, merged, counts=counts or {}, results=2))
+    intent = intend(manifest)
+    program = COORDINATOR.program(manifest, intent)
+    report = Report(slices, merged, counts=counts or {}, results=2)
+    return COORDINATOR.commit(manifest, intent, program, report)
 
 
-def test_a_commit_adds_what_is_new_and_chains_the_manifests():
+def intend(manifest, **changes):
+    return Intent(manifest.id, manifest.epoch + 1, NOW, replace_field(SETTINGS, **changes))
+
+
+def test_a_commit_adds_what_is_new():
     one = commit(FIRST, make_slice("x"), counts={"a": InputCount(accepted=1, latest=5)})
     two = commit(one, make_slice("y", 1))
-    assert (two.epoch, two.results, two.previous) == (1, 4, digest_of(one))
+    assert (two.epoch, two.results) == (1, 4)
     assert [s.name for s in two.slices] == ["x", "y"]
     assert two.streams["a"].latest == 5
     assert two.id == FIRST.id
@@ -50,7 +60,7 @@ def test_merged_slices_retire_and_are_expendable_later():
 def test_a_slice_of_which_nothing_is_alive_is_not_read_again_and_retires():
     one = commit(FIRST, make_slice("x", latest=89), make_slice("y", latest=90))
     one = replace(one, streams={**one.streams, "b": StreamMark(latest=100, watermark=100)})
-    program = COORDINATOR.program(one)
+    program = COORDINATOR.program(one, intend(one))
     assert [s.name for owned in program.slices.values() for s in owned] == ["y"]
     two = commit(one)
     assert ([s.name for s in two.slices], [r.name for r in two.retired]) == (["y"], ["x"])

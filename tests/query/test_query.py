@@ -127,6 +127,19 @@ def test_windows_close_by_the_shortest_path():
     assert everywhere.bounds == (("a", "b", 3), ("a", "c", 7), ("b", "c", 7))
 
 
+def test_the_stream_that_is_nearest_to_others_leads():
+    windows = close_windows(
+        "abcde", None, {("a", "b"): Micros(1), ("b", "c"): Micros(5), ("c", "d"): Micros(2)}
+    )
+    assert windows.leading("ab") == ("b", "a")
+    # Bounds among themselves do not count, nor does the order in which they are named.
+    assert windows.leading("abc") == ("c", "a", "b")
+    assert windows.leading("bac") == ("c", "b", "a")
+    assert windows.leading("ae") == ("a", "e")
+    assert windows.leading("e") == ("e",)
+    assert windows.leading("badc") == ("b", "a", "d", "c")
+
+
 @given(
     st.dictionaries(
         st.sampled_from([("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"), ("b", "d")]), st.integers(0, 20)

@@ -1,4 +1,4 @@
-"""Queries in processes of their own, so that they can be killed: see ``victim.py``."""
+"""Queries in processes of their own, to be killed or paused: see ``victim.py`` and ``sleeper.py``."""
 
 import json
 import os
@@ -11,17 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 
+from midstream.protocol.lease import PATIENCE
 from midstream.query.build import build_query
 from midstream.state.manifest import Manifest
 from midstream.storage.fsck import Findings
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import newest_manifest
+from midstream.storage.manifests import manifests_newest_first, newest_manifest
 from midstream.testing import Shape, generate, stream
 from midstream.testing.streams import SCHEMA
 from midstream.values import Micros
 from tests.spark.conftest import Feed, check, noted_epochs
 from tests.spark.faults import Fault, struck
+from tests.spark.sleeper import Pause
 from tests.spark.victim import Change
 
 SHAPE = Shape(rows=15, late=0.1, null_keys=0.05)
@@ -60,16 +62,24 @@ class Arena:
         changes: Sequence[Change] = (),
         master: str = "local[2]",
     ) -> subprocess.Popen[bytes]:
+        return self._run("victim", master, point, phase, json.dumps(faults), json.dumps(changes))
+
+    def start_sleeper(
+        self, pause: Pause | None = None, patience: float = PATIENCE
+    ) -> subprocess.Popen[bytes]:
+        """Start a driver that pauses itself, and that gives up others after ``patience`` seconds."""
+        return self._run("sleeper", json.dumps(pause), str(patience))
+
+    def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         environment = {
-            **{name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ},
+            **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "PYTHONPATH") if name in os.environ},
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "HOME": str(self.root),
         }
-        program = [sys.executable, "-m", "tests.spark.victim"]
         with (self.root / "log").open("ab") as log:
             return subprocess.Popen(
-                [*program, self.root, master, point, phase, json.dumps(faults), json.dumps(changes)],
+                [sys.executable, "-m", f"tests.spark.{program}", self.root, *arguments],
                 cwd=Path(__file__).parents[2],
                 env=environment,
                 stdout=log,
@@ -84,8 +94,8 @@ class Arena:
         return manifest
 
     def last_epoch(self) -> int:
-        manifests = (self.root / "checkpoint" / "manifests").glob("*.json")
-        return max((int(path.stem) for path in manifests), default=-1)
+        newest = next(manifests_newest_first(LocalStore(str(self.root / "checkpoint"))), None)
+        return -1 if newest is None else newest.epoch
 
     def stage(self) -> str:
         """Where in an epoch the query stands, by what it and Spark have written."""

@@ -49,6 +49,11 @@ def struck(marks: Path) -> set[str]:
     return {path.name for path in marks.iterdir()} if marks.is_dir() else set()
 
 
+def struck_migrations(marks: Path) -> dict[str, str]:
+    """The faults that have struck, each with the migration in the middle of which it did."""
+    return {path.name: path.read_text() for path in marks.iterdir()}
+
+
 def failing_tasks(marks: Path, faults: Sequence[Fault]) -> AbstractContextManager[object]:
     """Let faults strike the tasks of the queries of this process; ``marks`` is a folder for what struck."""
     marks.mkdir(exist_ok=True)
@@ -58,10 +63,11 @@ def failing_tasks(marks: Path, faults: Sequence[Fault]) -> AbstractContextManage
     ) -> Callable[[int, Iterable[Addressed]], Iterator[Addressed]]:
         run = stage_task(program, stage, store, writer)
         due = [fault for fault in faults if fault.epoch == program.epoch]
+        migration = migration_of(program)
 
         def reached(point: str) -> None:
             for fault in due:
-                if fault.point == point and _first(marks / fault.mark):
+                if fault.point == point and _first(marks / fault.mark, migration):
                     _STRIKE[fault.kind]()
 
         def task(partition: int, arriving: Iterable[Addressed]) -> Iterator[Addressed]:
@@ -74,9 +80,20 @@ def failing_tasks(marks: Path, faults: Sequence[Fault]) -> AbstractContextManage
     return patch.object(driver, "stage_task", stage_task_that_fails)
 
 
-def _first(mark: Path) -> bool:
+def migration_of(program: Program) -> str:
+    """The migration that an epoch is part of, if any, in words."""
+    found = program.course.migration or program.course.ended
+    if found is None:
+        return ""
+    ends = ", ends" if program.course.ended else ""
+    waits = " that waits" if found.strategy == "hybrid" and not found.background else ""
+    return f"{found.strategy}{waits}, {'begins' if program.course.begins else 'goes on'}{ends}"
+
+
+def _first(mark: Path, migration: str) -> bool:
     try:
-        mark.open("x").close()
+        with mark.open("x") as file:
+            file.write(migration)
     except FileExistsError:
         return False
     return True
@@ -87,10 +104,18 @@ def _die() -> None:
 
 
 def _kill_executor() -> None:
+    os.kill(_jvm(), signal.SIGKILL)
+
+
+def _jvm() -> int:
     """The JVM that started the daemon that started this worker."""
     daemon = os.getppid()
-    parent = Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1]
-    os.kill(int(parent), signal.SIGKILL)
+    return int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _pause_driver() -> None:
+    """The driver and its JVM, which are one process group; this worker, of another one, goes on."""
+    os.killpg(os.getpgid(_jvm()), signal.SIGSTOP)
 
 
 def _fail() -> None:
@@ -104,4 +129,10 @@ def _starve() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-_STRIKE = {"kill": _die, "executor": _kill_executor, "raise": _fail, "starve": _starve}
+_STRIKE = {
+    "kill": _die,
+    "executor": _kill_executor,
+    "raise": _fail,
+    "starve": _starve,
+    "pause": _pause_driver,
+}

@@ -8,6 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from midstream import Join, OptionError
+from midstream.storage.local import LocalStore
+from midstream.storage.manifests import newest_manifest
+from midstream.testing import assert_same_rows
+from tests.spark.conftest import check
 
 pytestmark = pytest.mark.spark
 
@@ -77,6 +81,39 @@ def test_a_query_leaves_a_plan_that_is_dear_and_loses_nothing(join, runner, tmp_
     assert less < more / 2
     assert adapted == rows_of(runner.out)
     assert adapted
+
+
+def test_what_was_decided_is_carried_out_though_the_query_no_longer_adapts(join, data, tmp_path):
+    checkpoint = tmp_path / "checkpoint"
+    seen: dict[int, list[pa.Table]] = {}
+    died: list[int] = []
+
+    def save(rows, batch):
+        seen.setdefault(batch, []).append(rows.toArrow())
+        manifest = newest_manifest(LocalStore(str(checkpoint)))
+        if not died and manifest is not None and manifest.adaptation.wants(batch):
+            died.append(batch)
+            raise RuntimeError("dies in the middle of what was decided")
+
+    def start(adapt):
+        options = {"plan": DEAR, "partitions": 2, "strategy": "parallel_track", "adapt": adapt}
+        writer = join.writeStream.foreachBatch(save).option("checkpointLocation", checkpoint)
+        return writer.options(**options).trigger(availableNow=True).start()
+
+    with pytest.raises(Exception, match="in the middle of what was decided"):
+        start("auto").awaitTermination()
+    query = start("off")
+    query.awaitTermination()
+    happened = {p["batchId"]: [event["type"] for event in p["events"]] for p in query.recentProgress}
+    assert [batch for batch, events in happened.items() if "migration begins" in events] == died
+    first, again = seen[died[0]]
+    assert first.num_rows == again.num_rows > 0
+    assert_same_rows(first, again)
+    epochs = [
+        {name: pq.read_table(data / name / f"{second:03d}.parquet") for name in "abc"}
+        for second in range(SECONDS)
+    ]
+    check(join.query(), epochs, pa.concat_tables([tables[-1] for tables in seen.values()]))
 
 
 def test_explain_knows_its_modes(join, runner):

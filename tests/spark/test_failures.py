@@ -13,6 +13,10 @@ from midstream.spark.failures import plainly
         ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1 GiB", "a task must get the memory"),
         ("pyarrow.lib.ArrowMemoryError: malloc of size 64 failed", "a task must get the memory"),
         ("E: Python worker exited unexpectedly (crashed). Consider", "the Python worker of a task must"),
+        (
+            "OSError: [Errno 5] the object store at s3://b must do what it is asked; got E. Hint: look",
+            "asked; got 'the object store at s3://b must do what it is asked; got E'. Hint: look whether",
+        ),
         ("java.io.IOException: No space left on device", "must have space"),
     ],
 )

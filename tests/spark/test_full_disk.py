@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from midstream import MidstreamError
+from midstream import Join, MidstreamError
 from midstream.errors import StreamError
+from midstream.state.manifest import Manifest
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
+from midstream.storage.manifests import newest_manifest
 from midstream.testing import Shape, generate
 from tests.spark.conftest import Feed, Runner, check, one_key
+from tests.spark.stage import LEFT_DEEP, RIGHT_DEEP
+from tests.spark.victim import Change
 
 pytestmark = [
     pytest.mark.spark,
@@ -22,7 +26,8 @@ pytestmark = [
 
 EPOCHS = generate(dict.fromkeys("ab", Shape(rows=30)), epochs=3, seed=19)
 # Far more state, and results, than the space that the tests leave.
-LARGE = generate(dict.fromkeys("ab", Shape(rows=5000, keys=2500)), epochs=4, seed=20)[3]
+LARGE_SHAPE = Shape(rows=5000, keys=2500)
+LARGE = generate(dict.fromkeys("ab", LARGE_SHAPE), epochs=4, seed=20)[3]
 
 
 class SmallDisk:
@@ -54,9 +59,9 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def _stops(spark, feed: Feed, runner: Runner) -> MidstreamError:
+def _stops(runner: Runner, join: Join) -> MidstreamError:
     """Start the query, which meets the full disk; gives what its user sees."""
-    query = runner.start(one_key(spark, feed, "ab"))
+    query = runner.start(join)
     with pytest.raises(StreamError) as caught:
         query.awaitTermination()
     seen = query.exception()
@@ -76,7 +81,7 @@ def _goes_on(spark, feed: Feed, runner: Runner) -> None:
     runner.run(one_key(spark, feed, "ab"))
     findings = fsck(LocalStore(str(runner.checkpoint)))
     assert (findings.problems, findings.orphans, findings.epoch) == ((), (), len(EPOCHS))
-    assert list((runner.out / "_staged").iterdir()) == []
+    assert list((runner.out / "_staged").glob("*-*-*")) == []
     check(one_key(spark, feed, "ab").query(), feed.epochs, runner.results())
 
 
@@ -87,12 +92,51 @@ def test_a_query_whose_disk_is_full_says_so_and_goes_on_once_there_is_space(spar
     runner.run(one_key(spark, feed, "ab"))
     feed.add(LARGE)
     disk.fill(leave=96 << 10)
-    error = _stops(spark, feed, runner)
+    error = _stops(runner, one_key(spark, feed, "ab"))
     assert "the disk must have space" in error.must
     assert error.got == f"no space left on that of {disk.folder / full}"
     _is_as_it_was(spark, feed, runner)
     disk.free()
     _goes_on(spark, feed, runner)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "background", "full"),
+    [
+        ("moving_state", "auto", "checkpoint"),
+        ("parallel_track", "auto", "checkpoint"),
+        ("hybrid", "off", "out"),
+        ("hybrid", "auto", "checkpoint"),
+    ],
+)
+def test_a_disk_that_is_full_in_the_middle_of_a_migration_only_holds_it_up(
+    stage, runner, disk, strategy, background, full
+):
+    setattr(runner, full, disk.folder / full)
+    # Asked for in the last epoch: the next one begins. Moving state is over with it, others go on after it.
+    stage.run(Change(1, RIGHT_DEEP, strategy, background), epochs=2, plan=LEFT_DEEP)
+    if strategy != "moving_state":
+        stage.run(epochs=1)
+    before = _manifest(runner)
+    assert (before.migration is None) == (strategy == "moving_state")
+    stage.feed.add(generate(dict.fromkeys("abcd", LARGE_SHAPE), epochs=before.epoch + 2, seed=20)[-1])
+    disk.fill(leave=96 << 10)
+    error = _stops(runner, stage.join())
+    assert error.got == f"no space left on that of {disk.folder / full}"
+    assert _manifest(runner) == before
+    assert fsck(LocalStore(str(runner.checkpoint))).problems == ()
+    disk.free()
+    stage.run(epochs=4)
+    after = _manifest(runner)
+    assert (after.plan, after.migration, after.migrations) == (RIGHT_DEEP, None, 1)
+    stage.check()
+
+
+def _manifest(runner: Runner) -> Manifest:
+    manifest = newest_manifest(LocalStore(str(runner.checkpoint)))
+    assert manifest is not None
+    return manifest
 
 
 def test_a_disk_that_is_full_before_an_epoch_begins_is_called_so_too(spark, feed, runner, disk):
@@ -106,7 +150,7 @@ def test_a_disk_that_is_full_before_an_epoch_begins_is_called_so_too(spark, feed
     disk.free()
     # Enough for us to start, not for what Spark notes of a batch.
     disk.fill(leave=12 << 10)
-    assert "No space left on device" in str(_stops(spark, feed, runner).got)
+    assert "No space left on device" in str(_stops(runner, one_key(spark, feed, "ab")).got)
     _is_as_it_was(spark, feed, runner)
     disk.free()
     _goes_on(spark, feed, runner)

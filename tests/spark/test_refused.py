@@ -120,3 +120,23 @@ def test_writers_that_cannot_start(pair, tmp_path):
     with pytest.raises(PlanError, match=r"b is missing"):
         pair.writeStream.format("console").option("plan", "a").start()
     assert issubclass(PlanError, MidstreamError)
+
+
+def test_folders_that_are_in_each_others_way_by_a_link(pair, tmp_path):
+    for name in ("out", "checkpoint"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "late").symlink_to("out")
+    (tmp_path / "state").symlink_to("checkpoint")
+
+    def writer(**folders):
+        given = {name: tmp_path / folder for name, folder in folders.items()}
+        return pair.writeStream.options(checkpointLocation=tmp_path / "checkpoint", **given)
+
+    with pytest.raises(OptionError, match=rf"got lateRows {tmp_path}/late and path {tmp_path}/out"):
+        writer(path="out", lateRows="late").format("parquet").start()
+    with pytest.raises(OptionError, match=rf"got path {tmp_path}/state/x and checkpointLocation"):
+        writer(path="state/x").format("parquet").start()
+    with pytest.raises(OptionError, match=r"lateRows must be neither the checkpointLocation nor inside"):
+        writer(lateRows="state/results").foreachBatch(lambda rows, epoch: None).start()
+    # Not even a lease was taken.
+    assert list((tmp_path / "checkpoint").iterdir()) == []

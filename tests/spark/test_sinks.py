@@ -1,5 +1,7 @@
 """What readers see: whole files, committed rows, no column added, and the same rows through every sink."""
 
+from pathlib import Path
+
 import duckdb
 import pyarrow as pa
 import pytest
@@ -20,6 +22,11 @@ def join(spark, feed):
     return pair.on("a.k = b.k").within("10 seconds").select("a.id", "b.v AS value")
 
 
+def _staged(folder: Path) -> list[str]:
+    """The files that are staged; beside them is the id of their folder."""
+    return sorted(path.name for path in (folder / "_staged").iterdir() if path.name != "folder-id")
+
+
 def test_plain_readers_see_the_results_and_nothing_else(spark, feed, join, runner):
     runner.run(join)
     by_spark = spark.read.parquet(str(runner.out))
@@ -28,7 +35,7 @@ def test_plain_readers_see_the_results_and_nothing_else(spark, feed, join, runne
     check(join.query(), feed.epochs, by_spark.toArrow())
     assert_same_rows(by_duckdb, by_spark.toArrow())
     assert [p.name for p in runner.out.iterdir() if not p.name.endswith(".parquet")] == ["_staged"]
-    assert not list((runner.out / "_staged").iterdir())
+    assert _staged(runner.out) == []
 
 
 def test_a_query_without_results_leaves_a_readable_table(spark, feed, join, runner):
@@ -41,12 +48,11 @@ def test_staged_files_are_invisible_to_readers(spark, join, runner, monkeypatch)
 
     seen: list[list[object]] = []
 
-    def look_then_publish(self, outputs):
-        outputs = list(outputs)
+    def look_then_publish(self, outputs, **named):
         if outputs and not seen:
-            assert len(list((runner.out / "_staged").iterdir())) == len(outputs)
+            assert _staged(runner.out) == sorted(output.staged for output in outputs)
             seen.append(list(runner.out.rglob("*.parquet")))
-        publish(self, outputs)
+        publish(self, outputs, **named)
 
     publish = OutputTable.publish
     monkeypatch.setattr(OutputTable, "publish", look_then_publish)
@@ -92,6 +98,28 @@ def test_memory_is_a_view_of_all_results(spark, feed, join):
     assert spark.table("pairs").columns == ["a_id", "value"]
     query.awaitTermination()
     check(join.query(), feed.epochs, spark.table("pairs").toArrow())
+
+
+def test_results_in_memory_survive_a_switch_of_sink(spark, feed, join, tmp_path, monkeypatch):
+    monkeypatch.setattr("midstream.spark.sinks.EPOCHS_KEPT", 1)
+
+    def writer():
+        options = {"checkpointLocation": tmp_path / "checkpoint"}
+        return join.writeStream.options(**options).trigger(availableNow=True)
+
+    writer().format("memory").queryName("pairs").start().awaitTermination()
+    before = spark.table("pairs").toArrow()
+    feed.add(*generate(dict.fromkeys("ab", Shape(rows=30)), epochs=6, seed=1)[3:])
+    batches: dict[int, pa.Table] = {}
+    save = writer().foreachBatch(lambda df, batch: batches.update({batch: df.toArrow()}))
+    save.start().awaitTermination()
+    assert sorted(batches) == [3, 4, 5]
+    # What it has staged itself goes when it is old enough.
+    staged = _staged(tmp_path / "checkpoint" / "results")
+    assert {name.split("-")[2] for name in staged} == {"0000000004", "0000000005"}
+    writer().format("memory").queryName("pairs").start().awaitTermination()
+    assert_same_rows(spark.table("pairs").toArrow(), before)
+    check(join.query(), feed.epochs, pa.concat_tables([before, *batches.values()]))
 
 
 def test_console_prints_each_batch(join, capfd):

@@ -21,6 +21,7 @@ from midstream.spark.driver import Driver
 from midstream.spark.query import JoinStreamingQuery
 from midstream.state.migration import Strategy
 from midstream.storage.crash import crash_hook
+from midstream.storage.intents import kept_intent
 from tests.spark.faults import Fault, failing_tasks
 
 
@@ -35,9 +36,9 @@ class Change(NamedTuple):
 
 def phases_of(driver: Driver) -> set[str]:
     """How a migration stands after the last manifest, and what the next epoch does about it."""
-    migration = driver.manifest.migration
-    _, request = driver.ledger._requests.due(driver.manifest)
-    course = driver.coordinator.program(driver.manifest, request, 1).course
+    migration, ledger = driver.manifest.migration, driver.ledger
+    intent = kept_intent(ledger.store, driver.manifest.epoch + 1) or ledger.intend(0, 1)
+    course = driver.coordinator.program(driver.manifest, intent).course
     found = {
         "begins": course.begins and course.ended is None,
         "ends": course.ended is not None,
@@ -94,18 +95,27 @@ class Events:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(root: Path, master: str, events: Events, faults: list[Fault]) -> None:
-    spark = (
+def session(master: str) -> SparkSession:
+    """A session of this process's own."""
+    return (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
+        # What each epoch had of the input is read from Spark's notes, of which it keeps 100 otherwise.
+        .config("spark.sql.streaming.minBatchesToRetain", "100000")
         .config("spark.log.level", "OFF")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.executor.memory", "1g")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
+
+
+def main(root: Path, master: str, events: Events, faults: list[Fault]) -> None:
+    spark = session(master)
     with crash_hook(events), failing_tasks(root / "struck", faults) if faults else nullcontext():
         events.query = start(spark, root)
         events.started.set()

@@ -59,7 +59,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def test_a_manifest_survives_being_bytes():
-    assert decode_manifest(encode_manifest(MANIFEST), "m") == MANIFEST
+    assert decode_manifest(encode_manifest(MANIFEST), "m") == (MANIFEST, digest_of(MANIFEST))
     assert encode_manifest(MANIFEST) == sealed(msgspec.json.encode(MANIFEST))
     assert json.loads(encode_manifest(MANIFEST))["sha256"] == digest_of(MANIFEST)
 
@@ -87,8 +87,8 @@ def test_no_end_can_be_missing():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": FORMAT + 1}, "must have format 3; got 4. Hint: upgrade Midstream"),
-        ({"format": 0}, "must have format 3; got 0. Hint: restore the file"),
+        ({"format": FORMAT + 1}, "must have a format from 3 to 4; got 5. Hint: upgrade Midstream"),
+        ({"format": 0}, "must have a format from 3 to 4; got 0. Hint: restore the file"),
         ({"surprise": 1}, "must be readable; got .*unknown field `surprise`"),
         ({"epoch": "3"}, "must be readable; got Expected `int`"),
         ({"slices": [{"name": "../x"}]}, "must be readable"),
@@ -105,3 +105,14 @@ def test_a_missing_field_is_refused():
     del body["plan"]
     with pytest.raises(CheckpointError, match="missing required field `plan`"):
         decode_manifest(sealed(json.dumps(body).encode()), "m")
+
+
+@pytest.mark.parametrize(
+    "deep", [b"[" * 200_000 + b"]" * 200_000, b'{"a":' * 200_000 + b"1" + b"}" * 200_000]
+)
+def test_a_manifest_that_is_nested_without_end_is_refused(deep):
+    for data in (deep, sealed(deep), sealed(b'{"format":4,"query":{"x":%s}}' % deep)):
+        with pytest.raises(CheckpointError, match="manifest m must be"):
+            decode_manifest(data, "m")
+    with pytest.raises(CheckpointError, match="got JSON that is nested too deeply"):
+        decode_manifest(sealed(b'{"format":4,"query":{"x":%s}}' % deep), "m")

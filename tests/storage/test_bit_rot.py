@@ -23,7 +23,7 @@ from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import manifest_names, read_manifest, restore_manifest
+from midstream.storage.manifests import manifest_files, manifest_name, read_manifest, restore_manifest
 from midstream.storage.memory import MemoryStore
 from midstream.storage.slices import SliceFiles
 from midstream.storage.store import Store
@@ -54,7 +54,7 @@ class Checkpoint:
     def needs(self, name: str) -> bool:
         """Whether a query cannot go on from the newest manifest without a file."""
         slices = {f"slices/{slice_.name}" for slice_ in self.newest.slices}
-        return name in slices | {f"manifests/{self.newest.epoch:012d}.json"}
+        return name in slices | {manifest_name(self.newest.lease, self.newest.epoch)}
 
 
 def make(names: str, count: int) -> Checkpoint:
@@ -68,7 +68,7 @@ def make(names: str, count: int) -> Checkpoint:
     files = dict(store.files)
     results.append(join.epoch(epochs[-1]))
     there = MemoryStore(files)
-    before, newest = (read_manifest(there, name) for name in manifest_names(there)[-2:])
+    before, newest = (read_manifest(there, name).manifest for name in manifest_files(there)[-2:])
     named = {s.name for s in (*before.slices, *newest.slices)}
     slices = {name: there.read(f"slices/{name}") for name in named}
     return Checkpoint(query, epochs, results, files, before, newest, slices)
@@ -119,9 +119,9 @@ def damage(chance: random.Random, how: str, checkpoint: Checkpoint) -> tuple[Fil
 def outcome(checkpoint: Checkpoint, store: Store) -> str:
     """What becomes of a query that is started again and reads every slice that it goes on from."""
     try:
-        manifest = restore_manifest(store)
+        stored = restore_manifest(store, 2)
         files = SliceFiles(store)
-        for slice_ in manifest.slices if manifest else ():
+        for slice_ in stored.manifest.slices if stored else ():
             read = files.open(slice_)
             written = pa.ipc.open_file(checkpoint.slices[slice_.name]).read_all()
             if not read.equals(written, check_metadata=True):
@@ -129,9 +129,9 @@ def outcome(checkpoint: Checkpoint, store: Store) -> str:
     except CheckpointError:
         return "refused"
     known = {checkpoint.newest.epoch: checkpoint.newest, checkpoint.before.epoch: checkpoint.before}
-    if manifest is None or manifest != known.get(manifest.epoch):
+    if stored is None or stored.manifest != known.get(stored.manifest.epoch):
         return "wrong manifest"
-    return "goes on" if manifest == checkpoint.newest else "goes back"
+    return "goes on" if stored.manifest == checkpoint.newest else "goes back"
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from midstream.state.migration import Strategy
 from midstream.storage.crash import POINTS, crash_hook
 from midstream.storage.fsck import check
 from midstream.storage.ledger import Ledger
-from midstream.storage.manifests import manifest_names, newest_manifest
+from midstream.storage.manifests import manifest_name, newest_manifest
 from midstream.storage.memory import MemoryStore
 from midstream.storage.requests import REQUESTS
 from midstream.storage.store import Store
@@ -148,7 +148,8 @@ def test_dying_at_each_point_in_every_epoch_of_a_migration_changes_nothing(how, 
         if here != point or not run.asked:
             return
         # The last one that is committed; the epoch that runs is this one or the next.
-        epoch = int(manifest_names(run.store.inner)[-1][-17:-5])
+        manifest = newest_manifest(run.store.inner)
+        epoch = -1 if manifest is None else manifest.epoch
         if epoch not in died:
             died.add(epoch)
             if power == "machine":
@@ -228,7 +229,7 @@ def _run_again_after_damage(
     query.epoch(EPOCHS[BEGINS])
     if not asked_before:
         how.migrate(query, new)
-    name = f"manifests/{BEGINS:012d}.json"
+    name = manifest_name(query.manifest.lease, BEGINS)
     store.inner.put(name, store.inner.files[name].to_pybytes()[:-10])
     query = how.open(store, StoreSink(store), old)
     assert query.manifest.epoch == BEGINS - 1

@@ -55,10 +55,10 @@ def test_each_damaged_slice_is_named(checkpoint, damage):
 def test_a_damaged_newest_manifest_is_named_and_done_without(checkpoint):
     _flip(_newest(checkpoint))
     store = LocalStore(str(checkpoint))
-    assert [p.file for p in check(store).problems] == ["manifests/000000000004.json"]
-    restored = restore_manifest(store)
+    assert [p.file for p in check(store).problems] == ["manifests/000000000001-000000000004.json"]
+    restored = restore_manifest(store, 2)
     assert restored is not None
-    assert restored.epoch == 3
+    assert restored.manifest.epoch == 3
     assert check(store).problems == ()
     again = InlineJoin(QUERY, settings=SETTINGS, store=store)
     again.epoch(EPOCHS[4])

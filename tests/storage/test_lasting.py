@@ -10,9 +10,15 @@ from midstream.inline import InlineJoin
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.storage.crash import crash_hook
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import manifest_names, newest_manifest, restore_manifest
+from midstream.storage.manifests import (
+    manifest_files,
+    manifests_newest_first,
+    newest_manifest,
+    restore_manifest,
+)
 from midstream.storage.memory import MemoryStore
 from midstream.storage.output import OutputTable
+from midstream.storage.published import published_epochs
 from midstream.testing.faults import FaultStore
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
 
@@ -57,24 +63,31 @@ def test_when_an_epoch_is_committed_all_that_it_needs_is_on_the_disk(tmp_path, s
         )
         for epoch in EPOCHS[:3]:
             query.epoch(epoch)
-    # A note that results were published may be lost: they are then published again.
-    unneeded = {checkpoint / "temporary", checkpoint / "published"}
+    # Of these only additions must last, and they are synced; a file that was deleted may come back.
+    unneeded = {checkpoint / name for name in ("temporary", "published", "intents", "leases")}
     assert set(lacking) <= unneeded
+
+
+def test_a_note_that_results_were_published_outlasts_the_machine():
+    store = FaultStore(random.Random(1))
+    InlineJoin(QUERY, settings=SETTINGS, store=store).epoch(EPOCHS[0])
+    store.lose_power()
+    assert list(published_epochs(store)) == [0]
 
 
 def test_a_manifest_that_is_gone_on_from_outlasts_the_machine():
     for seed in range(20):
         store = FaultStore(random.Random(seed))
         InlineJoin(QUERY, settings=SETTINGS, store=store).epoch(EPOCHS[0])
-        name = manifest_names(store)[0]
+        name = manifest_files(store)[0].file
         data = store.read(name)
         store.delete(name)
         store.budget, store.error_rate = 1, 1.0
         with pytest.raises(OSError, match="simulated"):
             store.put_if_absent(name, data)
-        restored = restore_manifest(store)
+        restored = restore_manifest(store, 2)
         store.lose_power()
-        assert restored is None or newest_manifest(store) == restored
+        assert restored is None or newest_manifest(store) == restored.manifest
 
 
 def test_manifests_that_a_driver_did_not_come_to_delete_are_deleted_by_the_next():
@@ -82,6 +95,7 @@ def test_manifests_that_a_driver_did_not_come_to_delete_are_deleted_by_the_next(
     query = InlineJoin(QUERY, settings=SETTINGS, store=store)
     for _ in range(EPOCHS_KEPT + 5):
         query.epoch({})
-    store.put("manifests/000000000001.json", store.read(manifest_names(store)[0]))
+    oldest = manifest_files(store)[0].file
+    store.put("manifests/000000000001.json", store.read(oldest))
     InlineJoin(QUERY, settings=SETTINGS, store=store).epoch({})
-    assert len(manifest_names(store)) == EPOCHS_KEPT
+    assert len(list(manifests_newest_first(store))) == EPOCHS_KEPT

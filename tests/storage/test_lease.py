@@ -7,9 +7,14 @@ import time
 import pytest
 
 from midstream.errors import FencedError, LockedError, StreamError
+from midstream.inline import InlineJoin
 from midstream.storage import lease as leases
-from midstream.storage.lease import take_lease
+from midstream.storage.lease import claim_lease, take_lease
+from midstream.storage.manifests import manifest_name
 from midstream.storage.memory import MemoryStore
+from tests.helpers import small_query
+
+QUERY = small_query(["a.k = b.k"], everywhere=10)
 
 
 @pytest.fixture
@@ -22,7 +27,6 @@ def impatient(monkeypatch):
 def test_a_second_driver_is_refused_within_a_second_and_both_are_named():
     store = MemoryStore()
     first = take_lease(store, "first")
-    first.keep(lambda: True)
     begin = time.monotonic()
     with pytest.raises(LockedError, match=r"\(run second, .* held by process \d+ on .* \(run first"):
         take_lease(store, "second")
@@ -34,7 +38,7 @@ def test_a_second_driver_is_refused_within_a_second_and_both_are_named():
 def test_a_lease_is_given_back_when_the_query_ends(impatient):
     store = MemoryStore()
     running = [True]
-    take_lease(store, "first").keep(lambda: running[0])
+    take_lease(store, "first").keep_while(lambda: running[0])
     running.clear()  # asking now fails, as it does when the JVM is gone
     assert take_lease(store, "second").number == 2
 
@@ -51,7 +55,7 @@ def test_a_lease_that_cannot_be_given_back_does_not_hide_why_the_query_ended(imp
 
     lease = take_lease(store, "first")
     monkeypatch.setattr(MemoryStore, "put", fail)
-    lease.keep(lambda: False)
+    lease.keep_while(lambda: False)
     lease.release()
     assert "leases/000000000001.released" not in store.files
     full.clear()
@@ -63,7 +67,7 @@ def test_a_lease_that_cannot_be_given_back_does_not_hide_why_the_query_ended(imp
 
 def test_a_driver_that_is_gone_is_succeeded_at_once():
     store = MemoryStore()
-    take_lease(store, "first")
+    claim_lease(store, "first")
     holder = json.loads(store.read("leases/000000000001.json").to_pybytes())
     dead = os.fork()
     if dead == 0:
@@ -75,9 +79,51 @@ def test_a_driver_that_is_gone_is_succeeded_at_once():
     assert time.monotonic() - begin < 1
 
 
+def test_a_lease_is_kept_from_the_moment_it_is_taken(impatient):
+    store = MemoryStore()
+    slow = take_lease(store, "slow start")
+    time.sleep(1.0)  # twice as long as others are patient
+    with pytest.raises(LockedError, match="slow start"):
+        take_lease(store, "second")
+    slow.release()
+
+
+def test_numbers_grow_though_somebody_removed_the_leases():
+    store = MemoryStore()
+    join = InlineJoin(QUERY, store=store)
+    join.epoch({})
+    for name in store.list("leases"):
+        store.delete(name)
+    again = InlineJoin(QUERY, store=store)
+    again.epoch({})
+    assert again.manifest.lease == 2
+
+
+def test_nothing_is_committed_once_the_lease_was_given_back():
+    store = MemoryStore()
+    lease = claim_lease(store, "stopped")
+    with lease.holding():
+        pass
+    lease.release()
+    with pytest.raises(FencedError, match="which has given it back"), lease.holding():
+        pytest.fail("must not come here")
+
+
+def test_a_driver_that_died_while_it_took_over_leaves_the_rest_to_the_next():
+    store = MemoryStore()
+    paused = InlineJoin(QUERY, store=store)
+    paused.epoch({})
+    # The second driver has its lease, and dies before it has closed the log of the first.
+    store.put_if_absent("leases/000000000002.json", store.read("leases/000000000001.json"))
+    third = claim_lease(store, "third")
+    assert third.number == 3
+    for lease in (1, 2):
+        assert not store.put_if_absent(manifest_name(lease, 1), b"")
+
+
 def test_a_driver_that_was_silent_for_too_long_is_fenced(impatient):
     store = MemoryStore()
-    paused = take_lease(store, "paused")
+    paused = claim_lease(store, "paused")
     paused.check()
     successor = take_lease(store, "successor")
     successor.check()
@@ -94,3 +140,29 @@ def test_old_leases_and_strange_files_do_no_harm(impatient):
         lease.release()
     kept = {name.partition(".")[0] for name in store.list("leases")} - {"leases/notes"}
     assert kept == {"leases/000000000003", "leases/000000000004"}
+
+
+def test_a_driver_whose_commit_may_still_arrive_has_its_log_closed(impatient):
+    store = MemoryStore()
+    lease = claim_lease(store, "slow")
+
+    def commit():
+        with lease.holding():
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        commit()
+    lease.release()
+    take_lease(store, "next").release()
+    # The request that was given up arrives now.
+    assert not store.put_if_absent(manifest_name(1, 0), b"")
+
+
+def test_a_driver_that_ended_in_order_leaves_nothing_behind():
+    store = MemoryStore()
+    for _ in range(5):
+        lease = take_lease(store, "run")
+        with lease.holding():
+            pass
+        lease.release()
+    assert store.list("manifests") == []

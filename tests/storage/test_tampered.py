@@ -5,14 +5,19 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
+from midstream.protocol.coordinator import Coordinator
 from midstream.state.manifest import OutputFile
 from midstream.storage.fsck import check
 from midstream.storage.lease import take_lease
@@ -61,6 +66,26 @@ def _name(name: str) -> Change:
     return lambda m: [slice_.update(name=name) for slice_ in m["slices"]]
 
 
+def _nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+MIGRATION = {
+    "number": 1,
+    "old_plan": "a b c",
+    "plan": "a (b c)",
+    "strategy": "hybrid",
+    "background": True,
+    "apart": False,
+    "start": 1,
+    "states": {},
+    "tables": {},
+    "marks": {},
+}
+
 TAMPERED: dict[str, Change] = {
     "a slice above": _name("../../victim"),
     "a slice elsewhere": _name("/etc/passwd"),
@@ -79,6 +104,17 @@ TAMPERED: dict[str, Change] = {
     "a query that is none": lambda m: m.update(query={}),
     "columns that are none": lambda m: m["query"]["streams"]["a"].update(columns=[1]),
     "another epoch": lambda m: m.update(epoch=7),
+    "a slice of an epoch to come": lambda m: m["slices"][0].update(upper=m["epoch"] + 1),
+    "a slice of an epoch far ahead": lambda m: m["slices"][0].update(upper=10**6),
+    "a slice that ends before it begins": lambda m: m["slices"][0].update(lower=2, upper=1),
+    "a slice from before the first epoch": lambda m: m["slices"][0].update(lower=-1),
+    "a slice from long before": lambda m: m["slices"][0].update(lower=-(2**63), upper=-(2**62)),
+    "a plan of ten thousand nodes": lambda m: m.update(plan="(" * 10_000 + "a" + " b)" * 10_000 + " c"),
+    "a migration to ten thousand nodes": lambda m: m.update(
+        migration={**MIGRATION, "plan": "(" * 10_000 + "a" + " b)" * 10_000 + " c"}
+    ),
+    "ten thousand parentheses": lambda m: m.update(plan="(" * 10_000),
+    "a query that is nested deeply": lambda m: m["query"].update(on=_nested(400)),
 }
 
 
@@ -179,3 +215,250 @@ def test_a_lease_that_is_none_is_refused(data):
     store.put("leases/000000000001.json", data)
     with pytest.raises(CheckpointError, match=r"lease leases/000000000001.json must be readable"):
         take_lease(store, "mine")
+
+
+BRACKETS = b"[" * 200_000 + b"]" * 200_000
+BRACES = b'{"a":' * 200_000 + b"1" + b"}" * 200_000
+
+
+def _sealed(kind: str, body: bytes) -> bytes:
+    return b'{"sha256":"%s","%s":%s}' % (hashlib.sha256(body).hexdigest().encode(), kind.encode(), body)
+
+
+def _deep_files() -> Iterator[tuple[str, bytes]]:
+    for deep in (BRACKETS, BRACES):
+        for name in ("manifests/000000000001-000000000002.json", "manifests/000000000009-000000000002.json"):
+            yield name, deep
+            yield name, _sealed("manifest", deep)
+            yield name, _sealed("manifest", b'{"format":4,"query":%s}' % deep)
+            yield name, _sealed("manifest", b'{"format":4,"unknown":%s}' % deep)
+        yield "requests/000001", deep
+        yield "requests/000001", b'{"plan":%s}' % deep
+        yield "leases/000000000001.json", deep
+        yield "leases/000000000001.json", b'{"host":%s}' % deep
+        yield "intents/000000000003.json", deep
+        yield "intents/000000000003.json", _sealed("intent", deep)
+        yield "intents/000000000003.json", _sealed("intent", b'{"epoch":3,"first":{"query":%s}}' % deep)
+    plan = "(" * 10_000 + "a" + " b)" * 10_000 + " c"
+    request = {"plan": plan, "strategy": "hybrid", "background": True, "apart": None}
+    yield "requests/000001", json.dumps(request).encode()
+
+
+def test_no_file_is_nested_deeply_enough_to_end_the_process(checkpoint):
+    """In a process of its own: what goes wrong here may go wrong in a library that is not Python's."""
+    for number, (name, data) in enumerate(_deep_files()):
+        folder = f"deep-{name.partition('/')[0]}-{number:02d}"
+        copy = Path(shutil.copytree(checkpoint, checkpoint.parent / folder))
+        (copy / name).parent.mkdir(exist_ok=True)
+        (copy / name).write_bytes(data)
+        if name.startswith("manifests/"):
+            # Without one before it that could be gone on from.
+            for path in (copy / "manifests").iterdir():
+                if path != copy / name:
+                    path.unlink()
+    script = """
+import sys
+from pathlib import Path
+from midstream.errors import CheckpointError
+from midstream.storage.fsck import check
+from midstream.storage.lease import take_lease
+from midstream.storage.local import LocalStore
+from tests.storage.test_tampered import _go_on
+folders = sorted(Path(sys.argv[1]).glob("deep-*"))
+for folder in folders:
+    store = LocalStore(str(folder))
+    check(store)
+    try:
+        if "leases" in folder.name:
+            take_lease(store, "mine")
+        _go_on(folder)
+    except CheckpointError as error:
+        assert len(str(error)) < 100_000
+    else:
+        sys.exit(f"{folder} was gone on from")
+print(len(folders), "refused")
+"""
+    done = _in_a_process(script, checkpoint.parent)
+    assert (done.returncode, done.stdout) == (0, f"{number + 1} refused\n"), done.stderr[-2000:]
+
+
+def _in_a_process(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script, str(folder)]
+    root = Path(__file__).parents[2]
+    return subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=120, check=False)
+
+
+def _replace_slices(checkpoint: Path, kind: str, change: Callable[[bytes], bytes | None], **more: Any) -> int:
+    """Change the slices of a kind, and the newest manifest so that their names and digests fit."""
+    changed = 0
+
+    def fit(manifest: dict[str, Any]) -> None:
+        nonlocal changed
+        for slice_ in manifest["slices"]:
+            path = checkpoint / "slices" / slice_["name"]
+            if slice_["owner"]["kind"] != kind or (data := change(path.read_bytes())) is None:
+                continue
+            digest = hashlib.sha256(data).hexdigest()
+            name = f"{slice_['name'].partition('-')[0]}-{digest}.arrow"
+            path.with_name(name).write_bytes(data)
+            slice_.update(name=name, sha256=digest, bytes=len(data), **more)
+            changed += 1
+
+    _tamper(checkpoint, fit)
+    for path in sorted((checkpoint / "manifests").glob("*.json"))[:-1]:
+        path.unlink()
+    return changed
+
+
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _far_offsets(data: bytes) -> bytes | None:
+    """The offsets of a column of text, so that its first value ends far behind the file."""
+    table = pa.ipc.open_file(pa.BufferReader(data)).read_all().combine_chunks()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.type == pa.string() and len(column):
+            text = pa.array(["v" * 1237, *[""] * (len(column) - 1)])
+            good = _written(table.set_column(table.column_names.index(name), name, text))
+            offsets = np.full(len(column) + 1, 1237, "<i4")
+            offsets[0] = 0
+            assert offsets.tobytes() in good
+            far = np.where(offsets, 300_000_000, 0).astype("<i4")
+            return good.replace(offsets.tobytes(), far.tobytes())
+    return None
+
+
+@pytest.mark.parametrize("more", [{}, {"upper": 10**6}, {"upper": 3}], ids=["", "far ahead", "next epoch"])
+def test_a_slice_with_offsets_that_lead_out_of_it_is_refused_whatever_its_manifest_says(checkpoint, more):
+    assert _replace_slices(checkpoint, "rows", _far_offsets, **more)
+    script = """
+import sys
+from pathlib import Path
+from midstream.errors import CheckpointError
+from tests.storage.test_tampered import _go_on
+try:
+    _go_on(Path(sys.argv[1]))
+except CheckpointError as error:
+    print("refused")
+"""
+    done = _in_a_process(script, checkpoint)
+    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("depth", [100, 900])
+def test_a_slice_with_a_deeply_nested_type_is_refused(checkpoint, depth):
+    kind = pa.int64()
+    for _ in range(depth):
+        kind = pa.struct([("x", kind)])
+
+    def deepen(data: bytes) -> bytes:
+        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+        # Without rows: Arrow writes none that are nested like that.
+        fields = [*table.schema, pa.field("odd", kind)]
+        sink = pa.BufferOutputStream()
+        pa.ipc.new_file(sink, pa.schema(fields, table.schema.metadata)).close()
+        return bytes(sink.getvalue().to_pybytes())
+
+    for changed in ("index", "rows"):
+        assert _replace_slices(checkpoint, changed, deepen, rows=0)
+    script = """
+import sys
+from pathlib import Path
+from midstream.errors import CheckpointError
+from midstream.storage.fsck import check
+from midstream.storage.local import LocalStore
+from tests.storage.test_tampered import _go_on
+assert check(LocalStore(sys.argv[1])).problems
+try:
+    _go_on(Path(sys.argv[1]))
+except CheckpointError as error:
+    print("refused")
+"""
+    done = _in_a_process(script, checkpoint)
+    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr[-2000:]
+
+
+def test_a_slice_with_a_name_that_is_no_text_is_refused(checkpoint):
+    def spoil(data: bytes) -> bytes:
+        assert b"time " in data
+        return data.replace(b"time ", b"tim\xff ")
+
+    assert _replace_slices(checkpoint, "index", spoil)
+    with pytest.raises(CheckpointError, match="a slice must have the bytes that its manifest names"):
+        _go_on(checkpoint)
+
+
+@pytest.fixture
+def other(tmp_path, monkeypatch) -> Path:
+    """A checkpoint of the same question by another query, over other rows."""
+    first = Coordinator.first_manifest
+    monkeypatch.setattr(Coordinator, "first_manifest", lambda self, _id, plan: first(self, "other", plan))
+    folder: Path = tmp_path / "other"
+    query = InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(folder)))
+    for epoch in EPOCHS[1:6]:
+        query.epoch(epoch)
+    monkeypatch.undo()
+    return folder
+
+
+def _manifests(checkpoint: Path) -> list[Path]:
+    return sorted((checkpoint / "manifests").glob("*.json"))
+
+
+def _named(checkpoint: Path) -> set[str]:
+    return {problem.file for problem in check(LocalStore(str(checkpoint))).problems}
+
+
+def test_all_manifests_of_another_query_are_refused(checkpoint, other):
+    shutil.rmtree(checkpoint / "manifests")
+    shutil.copytree(other / "manifests", checkpoint / "manifests")
+    with pytest.raises(CheckpointError, match="must be there; got no slices/"):
+        InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(checkpoint))).epoch(EPOCHS[6])
+    assert any(name.startswith("slices/") for name in _named(checkpoint))
+
+
+@pytest.mark.parametrize("epoch", [2, 3, 4], ids=["in its place", "as the next", "further ahead"])
+@pytest.mark.parametrize("slices", [False, True], ids=["alone", "with its slices"])
+def test_the_newest_manifest_of_another_query_is_refused(checkpoint, other, epoch, slices):
+    swapped = _manifests(other)[epoch]
+    shutil.copy(swapped, checkpoint / "manifests")
+    if slices:
+        for path in (other / "slices").iterdir():
+            shutil.copy(path, checkpoint / "slices")
+    with pytest.raises(CheckpointError, match=r"must be the one that .* follows; got that of another query"):
+        _go_on(checkpoint)
+    assert f"manifests/{swapped.name}" in _named(checkpoint)
+
+
+def test_an_older_manifest_that_was_put_back_is_refused(checkpoint):
+    for path in _manifests(checkpoint)[1:]:
+        path.unlink()
+    with pytest.raises(CheckpointError, match=r"must be that of epoch 2, .*; got that of epoch 0"):
+        _go_on(checkpoint)
+    _manifests(checkpoint)[0].unlink()
+    with pytest.raises(CheckpointError, match=r"must be that of epoch 2, .*; got none"):
+        _go_on(checkpoint)
+
+
+def test_slices_of_another_query_with_names_that_fit_are_refused(checkpoint, other):
+    theirs = json.loads(_manifests(other)[2].read_text())["manifest"]["slices"]
+    for path in (other / "slices").iterdir():
+        shutil.copy(path, checkpoint / "slices")
+    _tamper(checkpoint, lambda m: m.update(slices=theirs))
+    for path in _manifests(checkpoint)[:-1]:
+        path.unlink()
+    with pytest.raises(CheckpointError, match="with rows of another query"):
+        _go_on(checkpoint)
+    assert {f"slices/{slice_['name']}" for slice_ in theirs} == _named(checkpoint)
+
+
+def test_an_intent_of_another_epoch_is_refused(checkpoint):
+    name = checkpoint / "intents" / "000000000003.json"
+    shutil.copy(checkpoint / "intents" / "000000000002.json", name)
+    with pytest.raises(CheckpointError, match="must be the intent of its epoch; got that of epoch 2"):
+        _go_on(checkpoint)
+    assert _named(checkpoint) == {"intents/000000000003.json"}

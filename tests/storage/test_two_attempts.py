@@ -23,6 +23,7 @@ from midstream.query.build import build_query
 from midstream.storage.crash import crash_hook
 from midstream.storage.fsck import check
 from midstream.storage.local import LocalStore
+from midstream.storage.manifests import manifest_name
 from midstream.storage.output import STAGED, OutputTable, ParquetWriter
 from midstream.storage.partition import Arrivals, run_partition
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
@@ -79,7 +80,8 @@ class Rivals:
         call = Call(program, stage, partition, arrivals, store, self._table)
         # In turn one that has results to stage, and one that has rows for the next stage.
         zombie = self._zombies and (stage, partition) == (program.epoch % 2, 0)
-        until = f"{store.root}/manifests/{program.epoch:012d}.json" if zombie else None
+        name = manifest_name(program.writer.lease, program.epoch)
+        until = f"{store.root}/{name}" if zombie else None
         pair = self._pool.submit(attempt, call, until), self._pool.submit(attempt, call, None)
         self.pairs.append(pair)
         first, _ = wait(pair, PATIENCE, return_when=FIRST_COMPLETED)

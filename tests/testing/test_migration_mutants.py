@@ -21,6 +21,7 @@ from midstream.testing.faults import FaultStore
 from midstream.testing.promises import BrokenPromiseError
 from midstream.testing.simulate import simulate
 from midstream.testing.workload import draw_workload
+from tests.testing.eventful import make_eventful
 
 SEEDS = 300
 TRIED = 40
@@ -147,7 +148,7 @@ def test_results_that_come_out_and_still_wait_are_seen(monkeypatch):
 def test_a_request_that_a_crash_undoes_is_seen(monkeypatch):
     def forgetful(self, request):
         self._last += 1
-        self._waiting[self._last] = (self._next_epoch, request)
+        self._waiting[self._last] = request
 
     monkeypatch.setattr(Requests, "ask", forgetful)
     # It is not there when the epoch runs again, or when the next one runs.
@@ -155,6 +156,7 @@ def test_a_request_that_a_crash_undoes_is_seen(monkeypatch):
 
 
 def test_a_request_that_a_power_cut_undoes_is_seen(monkeypatch):
+    make_eventful(monkeypatch, crash_rate=0.1, pause_rate=0.0)
     real = FaultStore.put_if_absent
 
     def put(self, name, data):

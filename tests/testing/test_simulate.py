@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from midstream.cli.main import app
 from midstream.testing import simulate as simulator
+from midstream.testing.outcome import never_reached
 from midstream.testing.promises import BrokenPromiseError
-from midstream.testing.simulate import never_reached, simulate
+from midstream.testing.simulate import simulate
 
 SEEDS = int(os.environ.get("SIMULATOR_SEEDS", "500"))
 
@@ -20,9 +21,13 @@ FAULTS = {
     "crashes": 50,
     "deaths in a call": 20,
     "errors": 15,
+    "full disks": 3,
+    "garbage collections": 25,
     "late listings": 50,
     "lost answers": 1,
+    "pauses": 80,
     "power cuts": 30,
+    "read-only disks": 3,
     "rotten files": 20,
     "torn writes": 7,
 }
@@ -35,6 +40,10 @@ FEATURES = {
     "different lateness",
     "several partitions",
     "several stages",
+    "many streams",
+    "columns of all types",
+    "a wrong time",
+    "a row from the future",
     "an idle timeout",
     "an idle stream",
     "late rows kept",
@@ -66,9 +75,10 @@ def test_every_seed_holds_every_promise():
     assert not rare, faults
     features = Counter(feature for outcome in outcomes for feature in outcome.features)
     # With nine manners of migrating, a seed seldom has one of them to its end.
-    assert {feature for feature, seeds in features.items() if seeds > SEEDS / 30} == FEATURES
+    assert {feature for feature, seeds in features.items() if seeds > SEEDS / 60} >= FEATURES
     assert sum(outcome.replays for outcome in outcomes) > SEEDS / 2
     assert sum(outcome.refused for outcome in outcomes) > SEEDS / 20
+    assert sum(outcome.fenced for outcome in outcomes) > SEEDS / 2
     assert sum(outcome.late > 0 for outcome in outcomes) > SEEDS / 2
     assert sum(outcome.results > 0 for outcome in outcomes) > SEEDS / 2
 

@@ -26,7 +26,7 @@ def fsck(checkpoint: Checkpoint, as_json: AsJson = False) -> None:
     """
     from midstream.storage.fsck import check
 
-    findings = check(_store(checkpoint))
+    findings = check(open_store(checkpoint))
     if as_json:
         typer.echo(json.dumps({"version": 1, **asdict(findings)}, indent=2))
     else:
@@ -49,32 +49,31 @@ def gc(
 ) -> None:
     """List the files of a checkpoint that nothing refers to, or delete them.
 
-    A running query does this by itself. Here it is refused while one runs.
+    A running query does this by itself. Here it is refused while one runs, and no query starts meanwhile.
     """
-    from midstream.storage.fsck import check
+    from midstream.storage.fsck import collect_garbage
     from midstream.storage.lease import take_lease
 
-    store = _store(checkpoint)
+    store = open_store(checkpoint)
     lease = take_lease(store, "gc")
     try:
-        orphans = [name for name in check(store).orphans if not name.startswith("leases/")]
+        orphans = collect_garbage(store, lease, delete=delete)
         for name in orphans:
             typer.echo(name)
-            if delete:
-                store.delete(name)
     finally:
         lease.release()
     verb = "deleted" if delete else "would be deleted; say --delete to do so"
     typer.echo(f"{len(orphans)} files {verb}", err=True)
 
 
-def _store(checkpoint: str) -> Store:
-    from midstream.storage.manifests import manifest_names
+def open_store(checkpoint: str) -> Store:
+    """The store of a checkpoint, as it is: nothing from a cache."""
+    from midstream.storage.manifests import manifest_files
     from midstream.storage.remote import is_remote, store_at
 
     location = checkpoint if is_remote(checkpoint) else str(Path(checkpoint).absolute())
     store = store_at(location, cached=False)
-    if not manifest_names(store):
+    if not manifest_files(store):
         raise OptionError(
             "a checkpoint must be a folder with manifests",
             got=checkpoint,

@@ -11,6 +11,7 @@ from midstream.cli.failures import Commands
 from midstream.cli.fsck import fsck, gc
 from midstream.cli.simulate import simulate
 from midstream.cli.version import show_version, version
+from midstream.cli.watermark import watermark
 
 app = typer.Typer(
     name="midstream",
@@ -25,6 +26,7 @@ app.command()(fsck)
 app.command()(gc)
 app.command()(simulate)
 app.command()(version)
+app.command()(watermark)
 
 
 @app.callback()

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from midstream.engine.payload import merge_payload
 from midstream.engine.program import NewSlice, Program
-from midstream.engine.rows import Rows, merge_rows
+from midstream.engine.rows import Rows, in_time_order, merge_rows
 from midstream.plan.layout import streams_of
 from midstream.state.compaction import choose_merge
 from midstream.state.purge import Purge
@@ -49,7 +49,8 @@ def _merge(owner: StateKey, chosen: Sequence[Slice], tables: Sequence[pa.Table],
     if owner.kind == "rows":
         table = merge_payload(tables, streams_of(owner.state), purge)
     else:
-        table = merge_rows([_alive(Rows.from_table(t, owner.key), purge) for t in tables]).to_table()
+        rows = merge_rows([_alive(Rows.from_table(t, owner.key), purge) for t in tables])
+        table = in_time_order(rows).to_table()
     merged = Slice(
         owner,
         min(s.lower for s in chosen),
@@ -57,6 +58,7 @@ def _merge(owner: StateKey, chosen: Sequence[Slice], tables: Sequence[pa.Table],
         sum(s.epochs for s in chosen),
         table.num_rows,
         latest,
+        by_time=owner.kind == "index",
     )
     return NewSlice(merged, table)
 

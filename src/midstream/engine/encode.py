@@ -18,7 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.engine.arrays import as_array, as_column
+from midstream.engine.guard import guard
 from midstream.engine.hashing import Hashes, hash_key
+from midstream.engine.micros import fitting_micros
 from midstream.engine.routing import Routing, split
 from midstream.plan.layout import Layout, StateId, column_name, key_column, streams_of
 from midstream.query.query import Query
@@ -71,20 +73,22 @@ class Encoder:
 
     def __call__(self, table: pa.Table) -> tuple[list[Part], int]:
         """Split source rows by target partition; also the number of rows that a null key left behind."""
-        time = table.column(time_column(self.stream))
-        joins = self._can_join(table)
-        travels = joins | as_array(time.is_null())
-        left_behind = table.num_rows - int(travels.sum())
-        if left_behind:
-            table, joins = table.filter(as_column(travels)), joins[travels]
-        return list(self._split(table, joins)), left_behind
+        with guard(streams=[self.stream]):
+            time = table.column(time_column(self.stream))
+            joins = self._can_join(table)
+            travels = joins | as_array(time.is_null())
+            left_behind = table.num_rows - int(travels.sum())
+            if left_behind:
+                table, joins = table.filter(as_column(travels)), joins[travels]
+            return list(self._split(table, joins)), left_behind
 
     def again(self, table: pa.Table) -> Iterator[Part]:
         """Rows that an encoder of another plan has sent, to the entrances of this one."""
-        joins = np.ones(table.num_rows, np.bool_)
-        for name in {name for _, hashed in self.entrances for name in hashed}:
-            joins &= as_array(table.column(name).is_valid())
-        return self._split(table, joins)
+        with guard(streams=[self.stream]):
+            joins = np.ones(table.num_rows, np.bool_)
+            for name in {name for _, hashed in self.entrances for name in hashed}:
+                joins &= as_array(table.column(name).is_valid())
+            yield from self._split(table, joins)
 
     def empty(self, table: pa.Table) -> Part:
         """What would travel of no rows; it still carries the count of those left behind."""
@@ -92,7 +96,8 @@ class Encoder:
 
     def _split(self, table: pa.Table, joins: Truths) -> Iterator[Part]:
         for state, hashed in self.entrances:
-            hashes = _hash(table, joins, hashed)
+            with guard(columns=self._shown(hashed)):
+                hashes = _hash(table, joins, hashed)
             for target, part in split(self._send(table, hashes), self.routing.targets(hashes)):
                 yield Part(target, state, part)
 
@@ -103,12 +108,17 @@ class Encoder:
     def _can_join(self, table: pa.Table) -> Truths:
         can = np.ones(table.num_rows, np.bool_)
         for first, *others in self.keys:
-            can &= as_array(table.column(first).is_valid())
-            for other in others:
-                # Polars compares NaN and -0.0 as Spark does.
-                same = pl.from_arrow(table.column(first)) == pl.from_arrow(table.column(other))
-                can &= pl.Series(same).fill_null(value=False).to_numpy()
+            with guard(columns=self._shown((first, *others))):
+                can &= as_array(table.column(first).is_valid())
+                for other in others:
+                    # Polars compares NaN and -0.0 as Spark does.
+                    same = pl.from_arrow(table.column(first)) == pl.from_arrow(table.column(other))
+                    can &= pl.Series(same).fill_null(value=False).to_numpy()
         return can
+
+    def _shown(self, names: tuple[str, ...]) -> list[ColumnRef]:
+        """Columns as the user knows them."""
+        return [column.ref for column in self.source if column.name in names]
 
 
 def _hash(table: pa.Table, joins: Truths, columns: tuple[str, ...]) -> Hashes:
@@ -122,16 +132,23 @@ def _hash(table: pa.Table, joins: Truths, columns: tuple[str, ...]) -> Hashes:
 
 
 def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArray:
-    """A column of a source as the encoder takes it, where the shell is not Spark's own projection."""
-    values = table.column(column.ref.path[0])
-    for step in column.ref.path[1:]:
-        # By number: Arrow would take a name with dots for a path.
-        values = pc.struct_field(values, [values.type.get_field_index(step)])
-    if column.name == time_column(stream):
-        return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
-    # Spark's cast to double rounds what a double cannot hold; Arrow's would refuse it.
-    rounds = column.type is not None and pa.types.is_floating(column.type)
-    return values if column.type is None else values.cast(column.type, safe=not rounds)
+    """A column of a source as the encoder takes it, where the shell is not Spark's own projection.
+
+    A time that 64 bits of microseconds do not hold is none, and a date that no timestamp holds is no key.
+    """
+    with guard(streams=[stream], columns=[column.ref]):
+        values = table.column(column.ref.path[0])
+        for step in column.ref.path[1:]:
+            # By number: Arrow would take a name with dots for a path.
+            values = pc.struct_field(values, [values.type.get_field_index(step)])
+        if column.name == time_column(stream):
+            return fitting_micros(values)
+        if column.type is None:
+            return values
+        if pa.types.is_timestamp(column.type):
+            return fitting_micros(values).cast(column.type)
+        # Spark's cast to double rounds what a double cannot hold; Arrow's would refuse it.
+        return values.cast(column.type, safe=not pa.types.is_floating(column.type))
 
 
 def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *, whole_rows: bool) -> Encoder:

@@ -2,48 +2,71 @@
 
 Where Spark's default (ANSI) mode would stop the query, at a division by zero or an overflow, a residual is
 null and the row does not pass.
+
+Dates, times and intervals are whole numbers here, of microseconds: Polars has types for them, but panics at
+values that its calendar does not have.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
 
 import polars as pl
 import pyarrow as pa
 from pyarrow import types
 
+from midstream.engine.micros import exact_micros, fitting, fitting_micros
 from midstream.plan.layout import column_name
 from midstream.query.arithmetic import compared_type
 from midstream.query.expression import Call, Column, Constant, Expression, Operator
 from midstream.query.parts import Residual
+from midstream.query.types import family
 
 _MAX_DIGITS = 38
 
 
 def filter_residual(residual: Residual, columns: dict[str, pa.ChunkedArray]) -> pl.Series:
     """Which rows pass; ``columns`` are the payload columns that the residual reads, row by row."""
-    frame = pl.DataFrame({name: pl.from_arrow(column) for name, column in columns.items()})
+    frame = pl.DataFrame({name: _values(column) for name, column in columns.items()})
     passed = frame.select(_evaluate(residual.expression).fill_null(value=False).alias("passed"))
     return passed.get_column("passed")
+
+
+def _values(column: pa.ChunkedArray) -> pl.Series:
+    """A column as expressions take it."""
+    if types.is_date32(column.type):
+        return exact_micros(column)
+    times = types.is_timestamp(column.type)
+    return pl.Series(pl.from_arrow(fitting_micros(column) if times else column))
 
 
 def _evaluate(expression: Expression) -> pl.Expr:
     if isinstance(expression, Column):
         return _cast(pl.col(column_name(expression.ref)), expression.type)
     if isinstance(expression, Constant):
-        return _cast(pl.lit(expression.value), expression.type)
+        return _constant(expression)
     if expression.operator in _COMPARISONS:
         left, right = _alike(expression.args)
         return _COMPARISONS[expression.operator](left, right)
     return _CALLS[expression.operator](expression)
 
 
+def _constant(constant: Constant) -> pl.Expr:
+    value = constant.value
+    if isinstance(value, datetime):
+        value = (value.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    elif isinstance(value, date):
+        value = (value - date(1970, 1, 1)) // timedelta(microseconds=1)
+    elif isinstance(value, timedelta):
+        value = value // timedelta(microseconds=1)
+    return _cast(pl.lit(value), constant.type)
+
+
 def _cast(value: pl.Expr, kind: pa.DataType) -> pl.Expr:
     """The value in the Polars type that stands for an Arrow type; the widest of its family, to be exact."""
-    if types.is_timestamp(kind) and kind.tz is None:
-        return value.cast(pl.Datetime("us"))
-    if types.is_integer(kind):
+    if types.is_integer(kind) or _is_temporal(kind):
         return value.cast(pl.Int128)
     if types.is_decimal(kind):
         return value.cast(pl.Decimal(_MAX_DIGITS, kind.scale))
@@ -52,12 +75,28 @@ def _cast(value: pl.Expr, kind: pa.DataType) -> pl.Expr:
     return value
 
 
+def _is_temporal(kind: pa.DataType) -> bool:
+    return family(kind) in ("time", "interval")
+
+
+def _checked(result: pl.Expr, kind: pa.DataType) -> pl.Expr:
+    """What was calculated of 64-bit numbers, which 128 bits hold in any case."""
+    return fitting(result) if types.is_integer(kind) or _is_temporal(kind) else result
+
+
+def _as(expression: Expression, kind: pa.DataType) -> pl.Expr:
+    """A value in the type in which it compares."""
+    value = _cast(_evaluate(expression), kind)
+    # Dates go on for longer than timestamps.
+    return fitting(value) if types.is_date32(expression.type) and types.is_timestamp(kind) else value
+
+
 def _alike(args: tuple[Expression, ...]) -> list[pl.Expr]:
     """The arguments in the one type in which they all compare."""
     kind = pa.null()
     for arg in args:
         kind = compared_type(kind, arg.type)
-    return [_cast(_evaluate(arg), kind) for arg in args]
+    return [_as(arg, kind) for arg in args]
 
 
 def _arithmetic(calculate: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[[Call], pl.Expr]:
@@ -66,10 +105,7 @@ def _arithmetic(calculate: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[[C
         if types.is_decimal(call.type) or types.is_floating(call.type):
             left, right = _cast(left, call.type), _cast(right, call.type)
         result = calculate(left, right)
-        if types.is_integer(call.type):
-            # Operands are bigints, so 128 bits hold the result: what no bigint holds is an overflow.
-            return pl.when(result.is_between(-(2**63), 2**63 - 1)).then(result)
-        return result
+        return _checked(result, call.type)
 
     return evaluate
 
@@ -91,10 +127,9 @@ def _negative(value: pl.Expr) -> pl.Expr:
 
 def _case(call: Call) -> pl.Expr:
     *branches, default = call.args
-    result = _cast(_evaluate(default), call.type)
+    result = _as(default, call.type)
     for condition, value in reversed(list(zip(branches[::2], branches[1::2], strict=True))):
-        then = _cast(_evaluate(value), call.type)
-        result = pl.when(_evaluate(condition)).then(then).otherwise(result)
+        result = pl.when(_evaluate(condition)).then(_as(value, call.type)).otherwise(result)
     return result
 
 
@@ -119,6 +154,11 @@ def _one(function: Callable[[pl.Expr], pl.Expr]) -> Callable[[Call], pl.Expr]:
     return lambda call: function(_evaluate(call.args[0]))
 
 
+def _sign(function: Callable[[pl.Expr], pl.Expr]) -> Callable[[Call], pl.Expr]:
+    """What changes signs: 64 bits hold one negative number more."""
+    return lambda call: _checked(function(_evaluate(call.args[0])), call.type)
+
+
 _COMPARISONS: dict[Operator, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "=": lambda a, b: a == b,
     "<>": lambda a, b: a != b,
@@ -137,8 +177,8 @@ _CALLS: dict[Operator, Callable[[Call], pl.Expr]] = {
     "*": _arithmetic(lambda a, b: a * b),
     "/": _arithmetic(_divide),
     "%": _arithmetic(_remainder),
-    "negate": _one(_negative),
-    "abs": _one(lambda a: a.abs()),
+    "negate": _sign(_negative),
+    "abs": _sign(lambda a: a.abs()),
     "is null": _one(lambda a: a.is_null()),
     "like": _like,
     "coalesce": lambda call: pl.coalesce(_alike(call.args)),

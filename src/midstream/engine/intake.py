@@ -14,11 +14,14 @@ from midstream.engine.arrays import as_array, as_column
 from midstream.engine.encode import ARRIVED, HASH, time_column
 from midstream.engine.payload import make_segments
 from midstream.engine.program import InputCount, Program
-from midstream.engine.rows import READ_LESS, Rows, new_references, segment_of, sort_rows
+from midstream.engine.rows import READ_LESS, Rows, in_time_order, new_references, segment_of, sort_rows
 from midstream.errors import MigrationError, StreamError
 from midstream.plan.layout import FragmentInput, Key, StateId
 
 _LARGEST_COLUMN = 1 << 31
+
+REASON = "#reason"
+"""The column that says why a row was set aside: late, from the future, or without a time."""
 
 
 @dataclass(frozen=True)
@@ -41,52 +44,74 @@ class Admitted:
 
 
 def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
-    """Separate the rows of a stream that are late or have no time."""
+    """Separate the rows of a stream that are late, from the future, or have no time."""
     time = table.column(time_column(stream))
-    watermark = program.watermarks[stream]
+    watermark, last = program.watermarks[stream], program.latest_accepted.get(stream)
     nulls = time.null_count
     times = pl.Series(pl.from_arrow(time))
-    in_time = times.is_not_null()
+    in_time, future = times.is_not_null(), 0
+    if last is not None:
+        ahead = (times > last).fill_null(value=False)
+        in_time &= ~ahead
+        future = int(ahead.sum())
     if watermark is not None:
         in_time &= (times >= max(watermark, -(2**63))).fill_null(value=False)
     accepted = table if in_time.all() else table.filter(in_time.to_arrow())
     dropped = table.num_rows - accepted.num_rows
     latest = pc.max(accepted.column(time_column(stream))).as_py()
-    count = InputCount(accepted.num_rows, dropped - nulls, nulls, 0, latest, accepted.nbytes)
-    return Admitted(accepted, count, table.filter((~in_time).to_arrow()) if dropped else table.slice(0, 0))
+    late = dropped - nulls - future
+    count = InputCount(accepted.num_rows, late, nulls, 0, latest, accepted.nbytes, future)
+    return Admitted(accepted, count, _with_reasons(table, times, in_time, last))
+
+
+def _with_reasons(table: pa.Table, times: pl.Series, in_time: pl.Series, last: int | None) -> pa.Table:
+    """The rows that are not in time, each with the reason why."""
+    if in_time.all():
+        return table.slice(0, 0).append_column(REASON, pl.Series([], dtype=pl.String).to_arrow())
+    aside = times.filter(~in_time)
+    reasons = pl.select(
+        pl.when(aside.is_null())
+        .then(pl.lit("null time"))
+        .when(aside > last if last is not None else pl.lit(value=False))
+        .then(pl.lit("future"))
+        .otherwise(pl.lit("late"))
+    ).to_series()
+    return table.filter((~in_time).to_arrow()).append_column(REASON, reasons.to_arrow())
 
 
 def take_in(program: Program, partition: int, key: Key, entrance: FragmentInput, table: pa.Table) -> Taken:
     """Give rows references; only these are sorted, the payload stays as it came."""
-    return _take_in(partition, key, entrance, table, [(program.epoch, table.num_rows)], moved=False)
+    return _take_in(program, partition, key, entrance, table, [(program.epoch, table.num_rows)])
 
 
 def take_back(program: Program, partition: int, key: Key, entrance: FragmentInput, table: pa.Table) -> Taken:
     """Take in rows that belong to the state already: each keeps the epoch in which it arrived."""
     if not entrance.is_stream:
         runs = [(program.epoch - 1, table.num_rows)]
-        return _take_in(partition, key, entrance, table, runs, moved=True)
+        return _take_in(program, partition, key, entrance, table, runs, moved=True)
     order = np.argsort(as_array(table.column(ARRIVED)), kind="stable")
     table = table.take(as_column(order))
     epochs, counts = np.unique(as_array(table.column(ARRIVED)), return_counts=True)
     runs = list(zip(epochs.tolist(), counts.tolist(), strict=True))
-    return _take_in(partition, key, entrance, table, runs, moved=True)
+    return _take_in(program, partition, key, entrance, table, runs, moved=True)
 
 
 def _take_in(
+    program: Program,
     partition: int,
     key: Key,
     entrance: FragmentInput,
     table: pa.Table,
     runs: Sequence[tuple[int, int]],
     *,
-    moved: bool,
+    moved: bool = False,
 ) -> Taken:
     """Take in rows of which so many of each epoch follow each other."""
     references = [new_references(epoch, partition, count, moved=moved) for epoch, count in runs]
-    times = {s: as_array(table.column(time_column(s))) for s in entrance.streams}
+    streams = program.query.windows.leading(entrance.streams)
+    times = {s: as_array(table.column(time_column(s))) for s in streams}
     together = {entrance.id: np.concatenate(references)}
-    rows = sort_rows(key, as_array(table.column(HASH)), together, times)
+    rows = in_time_order(sort_rows(key, as_array(table.column(HASH)), together, times))
     starts = np.cumsum([0, *(count for _, count in runs)])[:-1]
     latest = [np.maximum.reduceat(times[s], starts).tolist() for s in entrance.streams]
     segments = [

@@ -9,12 +9,13 @@ import pyarrow as pa
 
 from midstream.engine.compact import OpenSlice
 from midstream.engine.encode import Part
+from midstream.engine.guard import guard
 from midstream.engine.node import Joiner
 from midstream.engine.payload import Payload
 from midstream.engine.program import Move, Program
 from midstream.engine.rows import Rows, merge_rows
 from midstream.engine.sending import STATE, send
-from midstream.plan.layout import Key, Layout, StateId
+from midstream.plan.layout import Key, Layout, StateId, streams_of
 from midstream.state.slices import SliceKind, StateKey
 
 
@@ -23,7 +24,8 @@ def run_moves(program: Program, partition: int, open_slice: OpenSlice) -> Iterat
     course = program.course
     if course.moved_from is not None:
         for move in course.moves:
-            yield from _move(program, course.moved_from, move, partition, open_slice)
+            with guard(streams=streams_of(move.target)):
+                yield from _move(program, course.moved_from, move, partition, open_slice)
 
 
 def _move(

@@ -18,11 +18,13 @@ import pyarrow as pa
 
 from midstream.engine.arrays import as_array
 from midstream.engine.evaluate import filter_residual
+from midstream.engine.guard import guard
 from midstream.engine.hashing import Hashes, hash_key
+from midstream.engine.hot import Positions
 from midstream.engine.payload import Payload
-from midstream.engine.probe import Positions, matches
+from midstream.engine.probe import matches
 from midstream.engine.restrict import Piece, limit
-from midstream.engine.rows import Integers, Rows, epoch_of, merge_rows, sort_rows
+from midstream.engine.rows import Integers, Rows, epoch_of, in_time_order, merge_rows, sort_rows
 from midstream.plan.layout import (
     Bounds,
     Key,
@@ -91,7 +93,7 @@ class Joiner:
                 runs = self._stored(state, probe.input, probe.key, early)
                 if probe.input in earlier:
                     fresh = limit(deltas.get(probe.input), early, self.epochs)
-                    runs += [] if fresh is None else [self.arrange(fresh, probe.key)]
+                    runs += [] if fresh is None else [self.searchable(fresh, probe.key)]
                 rows = limit(self._extend(rows, probe, runs), early, self.epochs)
             if rows is not None:
                 found.append(rows)
@@ -150,8 +152,14 @@ class Joiner:
         """The rows, sorted by another key."""
         if rows.key == key:
             return rows
-        columns = [self.key_values(rows, c) for c in key]
-        return sort_rows(key, hash_key(columns, len(rows)), rows.references, rows.times)
+        with guard(columns=(self.query.classes[c] for c in key)):
+            columns = [self.key_values(rows, c) for c in key]
+            hashes = hash_key(columns, len(rows))
+        return sort_rows(key, hashes, rows.references, rows.times)
+
+    def searchable(self, rows: Rows, key: Key) -> Rows:
+        """The rows as others search them by a key: kept, or probed while they are new."""
+        return in_time_order(self.arrange(rows, key))
 
     def key_values(self, rows: Rows, key_class: int) -> pa.ChunkedArray:
         """The rows' values of a key class."""
@@ -180,7 +188,7 @@ class Joiner:
         found: list[Rows] = []
         for run in runs:
             candidates = 0
-            for left, right in matches(rows.hashes, run.hashes):
+            for left, right in matches(rows, run, self.query.windows):
                 candidates += len(left)
                 joined = self._check(rows, run, left, right, probe)
                 if len(joined):
@@ -207,31 +215,34 @@ class Joiner:
             if len(left):
                 same = self._same(rows.take(left), run.take(right), key_class)
                 left, right = left[same], right[same]
-        joined = _combine(rows.take(left), run.take(right))
+        joined = self._combine(rows.take(left), run.take(right))
         for index in probe.residuals:
             if len(joined):
                 joined = self._filter(joined, index)
         return joined
 
+    def _combine(self, rows: Rows, others: Rows) -> Rows:
+        """Rows side by side."""
+        times = {**rows.times, **others.times}
+        leading = {name: times[name] for name in self.query.windows.leading(times)}
+        return Rows(rows.key, rows.hashes, {**rows.references, **others.references}, leading)
+
     def _same(self, rows: Rows, others: Rows, key_class: int) -> npt.NDArray[np.bool_]:
         """Whether the values of a class are equal, by Polars, which compares NaN and -0.0 as Spark does."""
-        mine = pl.from_arrow(self.key_values(rows, key_class))
-        theirs = pl.from_arrow(self.key_values(others, key_class))
-        same: npt.NDArray[np.bool_] = pl.Series(mine == theirs).to_numpy()
+        with guard(columns=[self.query.classes[key_class]]):
+            mine = pl.from_arrow(self.key_values(rows, key_class))
+            theirs = pl.from_arrow(self.key_values(others, key_class))
+            same: npt.NDArray[np.bool_] = pl.Series(mine == theirs).to_numpy()
         return same
 
     def _filter(self, rows: Rows, index: int) -> Rows:
         residual = self.query.residuals[index]
-        columns = {column_name(r): self.fetch(rows, r.stream, column_name(r)) for r in residual.columns}
-        return rows.take(filter_residual(residual, columns).to_numpy())
+        with guard(condition=residual.text, columns=residual.columns):
+            columns = {column_name(r): self.fetch(rows, r.stream, column_name(r)) for r in residual.columns}
+            passed = filter_residual(residual, columns).to_numpy()
+        return rows.take(passed)
 
 
 def _distance(a: Integers, b: Integers) -> Hashes:
     """How far times are apart; unsigned, because times at both ends of 64 bits are further than 63 hold."""
     return np.maximum(a, b).view(np.uint64) - np.minimum(a, b).view(np.uint64)
-
-
-def _combine(rows: Rows, others: Rows) -> Rows:
-    """Rows side by side."""
-    references = {**rows.references, **others.references}
-    return Rows(rows.key, rows.hashes, references, {**rows.times, **others.times})

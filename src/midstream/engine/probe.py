@@ -2,7 +2,8 @@
 
 Both sides are sorted, so a binary search whose start moves along with the needles touches only the parts
 of the state near them: the cost follows the needles, not the state, and of a memory-mapped state only
-those pages are ever read.
+those pages are ever read. Where many rows of the state have the hash, a second search by their times leaves
+those that may be near enough (``engine/hot.py``): the cost follows what is found, not how often a key comes.
 """
 
 from __future__ import annotations
@@ -10,19 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from midstream.engine.hashing import Hashes
+from midstream.engine import hot
+from midstream.engine.hot import Positions
+from midstream.engine.rows import Rows
+from midstream.query.window import Windows
 
-Positions = npt.NDArray[np.intp]
-
-# Candidate pairs held at a time: 2**21 pairs and their gathered columns are some 100 MB. A hot key or a
-# cross join may have any number of candidates; only those that pass need memory all at once.
+# Candidate pairs held at a time: 2**21 pairs and their gathered columns are some 100 MB. A hot key with a
+# wide window may have any number of candidates; only those that pass need memory all at once.
 CANDIDATES_AT_ONCE = 1 << 21
 
 
-def matches(needles: Hashes, state: Hashes) -> Iterator[tuple[Positions, Positions]]:
-    """Pairs of positions with equal hashes, in the order of the needles, in bounded portions."""
+def matches(rows: Rows, run: Rows, windows: Windows) -> Iterator[tuple[Positions, Positions]]:
+    """Pairs of positions with equal hashes, in the order of the needles, in bounded portions.
+
+    All pairs within the windows are among them, and of hot keys few others.
+    """
+    needles, state = rows.hashes, run.hashes
     if len(state) == 0:
         return
     low = np.searchsorted(state, needles, side="left")
@@ -32,6 +37,8 @@ def matches(needles: Hashes, state: Hashes) -> Iterator[tuple[Positions, Positio
         return
     low = low[hit]
     counts = np.searchsorted(state, needles[hit], side="right") - low
+    if counts.max() >= hot.HOT:
+        hit, low, counts = _narrow(rows, run, windows, (hit, low, counts))
     ends = np.cumsum(counts)
     start = 0
     while start < len(hit):
@@ -47,12 +54,26 @@ def matches(needles: Hashes, state: Hashes) -> Iterator[tuple[Positions, Positio
         start = stop
 
 
+def _narrow(
+    rows: Rows, run: Rows, windows: Windows, found: tuple[Positions, Positions, Positions]
+) -> tuple[Positions, Positions, Positions]:
+    """Needles and what they have found, where it is much only what may be near enough."""
+    hit, low, counts = found
+    many = np.flatnonzero(counts >= hot.HOT)
+    near = hot.reach(rows.times, hit[many], run.first, windows)
+    if near is None:
+        return found
+    begin, size = low.copy(), counts.copy()
+    begin[many], size[many] = hot.narrow(run.times[run.first], low[many], counts[many], *near)
+    some = size > 0
+    return hit[some], begin[some], size[some]
+
+
 def _expand(needles: Positions, low: Positions, counts: Positions) -> tuple[Positions, Positions]:
     total = int(counts.sum())
     if total == len(counts):
         return needles, low
-    first = np.cumsum(counts) - counts
-    return np.repeat(needles, counts), np.arange(total) + np.repeat(low - first, counts)
+    return np.repeat(needles, counts), hot.spread(low, counts)
 
 
 def _walk(needle: int, low: int, count: int) -> Iterator[tuple[Positions, Positions]]:

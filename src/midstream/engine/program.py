@@ -70,6 +70,20 @@ class Course:
 
 
 @dataclass(frozen=True)
+class Writer:
+    """Who runs an epoch. It decides how files are called and which are trusted, never what is in them."""
+
+    query: str = ""
+    """The id of the query: its slices carry it."""
+    lease: int = 0
+    """The lease under which the epoch runs: names of slices begin with it."""
+    run: str = ""
+    """Names the run of the query, for what a process remembers between its epochs."""
+    written: frozenset[str] = frozenset()
+    """Slices that tasks of this run have reported; all others are verified before they are used."""
+
+
+@dataclass(frozen=True)
 class Program:
     """What every engine partition does in one epoch."""
 
@@ -81,13 +95,9 @@ class Program:
     slices: Mapping[StateKey, tuple[Slice, ...]] = field(default_factory=dict)
     sampling: Mapping[str, Sampling] = field(default_factory=dict)
     """Which keys are counted, by the streams' key columns."""
-    heeded: int = 0
-    """The number of the last request for another plan that was heeded."""
-    asked: str = ""
-    """The plan of the request that this epoch heeds, if it heeds one."""
-    run: str = ""
-    began: int | None = None
-    """Which run of the query this is, and its first epoch; files of other runs are not trusted unseen."""
+    latest_accepted: Mapping[str, int | None] = field(default_factory=dict)
+    """The latest event time that a row of each stream may have; one beyond it comes from the future."""
+    writer: Writer = Writer()
 
     @property
     def layout(self) -> Layout:
@@ -111,6 +121,8 @@ class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Largest event time among the accepted rows."""
     bytes: int = 0
     """What the accepted rows take."""
+    future: int = 0
+    """Rows whose event time lies further ahead than a stream may be."""
 
     def __add__(self, other: InputCount) -> InputCount:
         times = [time for time in (self.latest, other.latest) if time is not None]
@@ -121,12 +133,13 @@ class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.null_key + other.null_key,
             max(times, default=None),
             self.bytes + other.bytes,
+            self.future + other.future,
         )
 
     @property
     def rows(self) -> int:
         """All rows that the source gave."""
-        return self.accepted + self.late + self.null_time + self.null_key
+        return self.accepted + self.late + self.null_time + self.null_key + self.future
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from midstream.engine.arrays import as_array, as_column
 from midstream.engine.hashing import Hashes
+from midstream.engine.hot import out_of_time
 from midstream.engine.ordering import stable_order
 from midstream.errors import MigrationError, StreamError
 from midstream.plan.layout import Key, StateId
@@ -69,7 +70,10 @@ def epoch_of(references: Integers) -> Integers:
 
 @dataclass(frozen=True)
 class Rows:
-    """Joined rows of some inputs of a fragment. Whoever probes needs them sorted by the hash of ``key``."""
+    """Joined rows of some inputs of a fragment. Whoever probes needs them sorted by the hash of ``key``.
+
+    Whoever is searched needs more: :func:`in_time_order`. Some of such rows, in their order, have it as well.
+    """
 
     key: Key
     hashes: Hashes
@@ -87,6 +91,11 @@ class Rows:
             {name: column[positions] for name, column in self.references.items()},
             {name: column[positions] for name, column in self.times.items()},
         )
+
+    @property
+    def first(self) -> str:
+        """The stream whose times count where many rows have one hash."""
+        return next(iter(self.times))
 
     def latest(self) -> Integers:
         """The time of each row's latest component, which is the row's own time."""
@@ -132,3 +141,23 @@ def merge_rows(parts: Sequence[Rows]) -> Rows:
     )
     # This one merges runs that are sorted already, which is faster than sorting anew.
     return together.take(np.argsort(together.hashes, kind="stable"))
+
+
+def in_time_order(rows: Rows) -> Rows:
+    """Sorted rows to be searched: where many have one hash, they are in the order of their first time.
+
+    What only probes, or is a result, does without: a hot key may have made any number of such rows.
+    """
+    moves = out_of_time(rows.hashes, rows.times[rows.first])
+    if moves is None:
+        return rows
+    to, source = moves
+
+    def moved(columns: dict[str, Integers]) -> dict[str, Integers]:
+        # Most rows stay where they are, so a copy and the few others are less than a new order of all.
+        found = {name: column.copy() for name, column in columns.items()}
+        for name, column in columns.items():
+            found[name][to] = column[source]
+        return found
+
+    return Rows(rows.key, rows.hashes, moved(rows.references), moved(rows.times))

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from midstream.engine.arrays import as_array
 from midstream.engine.encode import HASH
+from midstream.engine.guard import guard
 from midstream.engine.hashing import Hashes, hash_values
 from midstream.plan.layout import Key, key_column
 from midstream.query.query import Query
@@ -76,7 +77,8 @@ def count_keys(
             continue
         # The hash that places the rows is that of the key if it is of this class alone.
         placing = placed_by == (key_class.id,)
-        hashes = as_array(table.column(HASH)) if placing else hash_values(table.column(name))
+        with guard(columns=key_class.of(stream)):
+            hashes = as_array(table.column(HASH)) if placing else hash_values(table.column(name))
         found[name] = _count(hashes, sampling.get(name, Sampling()))
     return found
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from midstream.engine.arrays import as_column
 from midstream.engine.encode import ARRIVED, HASH, Part, time_column
+from midstream.engine.guard import guard
 from midstream.engine.hashing import hash_key
 from midstream.engine.node import Joiner
 from midstream.engine.routing import Routing, split
@@ -25,7 +26,8 @@ def send(
 ) -> Iterator[Part]:
     """Rows for an input of another fragment, or under another ``name`` for its state."""
     entrance = to.by_id[state]
-    hashes = hash_key([joiner.key_values(rows, c) for c in to.key], len(rows))
+    with guard(columns=(joiner.query.classes[c] for c in to.key)):
+        hashes = hash_key([joiner.key_values(rows, c) for c in to.key], len(rows))
     columns: dict[str, object] = {HASH: as_column(hashes)}
     columns |= {time_column(s): as_column(rows.times[s]) for s in entrance.streams}
     epochs = {epoch_column(stream): stream for stream in entrance.streams}

@@ -15,13 +15,14 @@ import pyarrow as pa
 from midstream.engine.arrays import as_column
 from midstream.engine.compact import OpenSlice, compact
 from midstream.engine.encode import Part
+from midstream.engine.guard import guard
 from midstream.engine.intake import Taken, admit, take_back, take_in, together
 from midstream.engine.node import Joiner, WorkDone
 from midstream.engine.ordering import stable_order
 from midstream.engine.payload import Payload
 from midstream.engine.program import InputCount, NewSlice, Program, Rebuild, StepOutput
 from midstream.engine.restrict import limit
-from midstream.engine.rows import Rows, merge_rows
+from midstream.engine.rows import Rows, in_time_order, merge_rows
 from midstream.engine.sample import KeyCounts, count_keys
 from midstream.engine.sending import STATE, WAITING, send
 from midstream.plan.layout import (
@@ -45,12 +46,14 @@ def run_step(
     """Take in what arrived, join it, and say what is new."""
     step = _Step(program, fragment, partition, open_slice)
     for entrance in fragment.inputs:
-        step.enter(entrance, arrivals)
+        with guard(streams=entrance.streams):
+            step.enter(entrance, arrivals)
     step.restore()
     for rebuild in program.course.rebuilds:
         step.rebuild(rebuild)
     for node in fragment.nodes:
-        step.join(node)
+        with guard(streams=streams_of(node.id)):
+            step.join(node)
     return step.output()
 
 
@@ -139,7 +142,7 @@ class _Step:
             return
         others = self.deltas.get(node.id)
         both = [rows] if others is None else [others, self.joiner.arrange(rows, others.key)]
-        self._arrived(node.id, merge_rows(both))
+        self._arrived(node.id, in_time_order(merge_rows(both)))
 
     def output(self) -> StepOutput:
         """All that is new."""
@@ -148,7 +151,7 @@ class _Step:
             rows = limit(self.deltas.get(state), self.program.layout.lasting.get(state), self.joiner.epochs)
             if rows is not None and (entrance is None or entrance.owned):
                 for key in keys:
-                    arranged = self.joiner.arrange(rows, key)
+                    arranged = self.joiner.searchable(rows, key)
                     self.joiner.did(WorkDone(inserted=len(arranged)), self._keeper(state))
                     self.new.append(self._slice("index", state, key, arranged, arranged.to_table()))
         layout = self.program.layout
@@ -180,7 +183,7 @@ class _Step:
 
     def _restore_rows(self, state: StateId, rows: Rows, first: int, waiting: str) -> None:
         for key in self.fragment.arrangements[state]:
-            arranged = self.joiner.arrange(rows, key)
+            arranged = self.joiner.searchable(rows, key)
             self.joiner.did(WorkDone(inserted=len(arranged)), "new")
             name = f"{state}{waiting}"
             self.new.append(self._slice("index", name, key, arranged, arranged.to_table(), first))
@@ -198,12 +201,19 @@ class _Step:
         return [*self._open("rows", state, self.fragment.key), *self.fresh[state]]
 
     def _runs(self, state: StateId, key: Key) -> list[Rows]:
-        stored = [Rows.from_table(table, key) for table in self._open("index", state, key)]
+        stored = [self._run(slice_) for slice_ in self._slices("index", state, key)]
         return [*stored, *self.restored.get((state, key), ())]
 
+    def _run(self, slice_: Slice) -> Rows:
+        rows = Rows.from_table(self.open_slice(slice_), slice_.owner.key)
+        # Versions before this order wrote slices without it; once they have merged they have it too.
+        return rows if slice_.by_time else in_time_order(rows)
+
     def _open(self, kind: SliceKind, state: StateId, key: Key) -> Iterator[pa.Table]:
-        owner = StateKey(kind, state, key, self.partition)
-        return (self.open_slice(slice_) for slice_ in self.program.slices.get(owner, ()))
+        return (self.open_slice(slice_) for slice_ in self._slices(kind, state, key))
+
+    def _slices(self, kind: SliceKind, state: StateId, key: Key) -> Sequence[Slice]:
+        return self.program.slices.get(StateKey(kind, state, key, self.partition), ())
 
     def _slice(
         self,
@@ -219,7 +229,8 @@ class _Step:
         latest = tuple(int(rows.times[s].max()) for s in streams_of(state))
         owner = StateKey(kind, state, key, self.partition)
         lower = epoch if first is None else first
-        return NewSlice(Slice(owner, lower, epoch, 1, table.num_rows, latest), table)
+        made = Slice(owner, lower, epoch, 1, table.num_rows, latest, by_time=kind == "index")
+        return NewSlice(made, table)
 
     def _send(self, state: StateId, rows: Rows, name: StateId) -> Iterator[Part]:
         to = self.program.layout.entrances[state]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
@@ -9,6 +10,7 @@ from typing import Literal, Protocol
 import pyarrow as pa
 
 from midstream.engine.encode import Part, make_encoder, project
+from midstream.engine.guard import guard
 from midstream.engine.program import InputCount, Program
 from midstream.migration.request import Wanted, make_request
 from midstream.plan.default import default_plan
@@ -19,9 +21,10 @@ from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.late import late_columns, late_rows
-from midstream.storage.ledger import Ledger
-from midstream.storage.manifests import restore_manifest
+from midstream.storage.lease import claim_lease
+from midstream.storage.ledger import Holding, Ledger
 from midstream.storage.memory import MemoryStore
+from midstream.storage.opening import begin_manifest, open_manifest
 from midstream.storage.partition import move_states, run_partition
 from midstream.storage.store import Store
 
@@ -54,24 +57,28 @@ class InlineJoin:
         store: Store | None = None,
         sink: InlineSink | None = None,
         late_sink: InlineSink | None = None,
+        lease: Holding | None = None,
     ) -> None:
         """Without a ``sink`` results are only returned; with one they are also staged and published.
 
-        The same goes for late rows, which are otherwise only kept in ``late``.
+        The same goes for late rows, which are otherwise only kept in ``late``. Without a ``lease`` the one of
+        the store is taken, and whoever had it before can commit nothing any more.
         """
         self.query = query
         self.store = store if store is not None else MemoryStore()
         chosen = parse_plan(plan, query.names) if isinstance(plan, str) else plan
-        stored = restore_manifest(self.store)
+        run = uuid.uuid4().hex
+        lease = lease or claim_lease(self.store, run)
+        stored = open_manifest(self.store, lease.number)
         if stored is None:
             coordinator = Coordinator(query, settings)
+            stored = begin_manifest(coordinator.first_manifest("inline", chosen or default_plan(query)))
         else:
-            coordinator = Coordinator.resume(query, settings, stored)
-        manifest = stored or coordinator.first_manifest("inline", chosen or default_plan(query))
+            coordinator = Coordinator.resume(query, settings, stored.manifest)
         self.coordinator = coordinator
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
-        self._ledger = Ledger(self.store, coordinator, manifest, run=uuid.uuid4().hex)
+        self._ledger = Ledger(self.store, coordinator, stored, lease, run)
         self._sinks: _Sinks = {"results": sink, "late": late_sink}
         self._ledger.recover(self._shell({}))
 
@@ -91,13 +98,16 @@ class InlineJoin:
         """Move the query onto another plan, from the next epoch on, or once a migration has ended."""
         self._ledger.ask(make_request(self.query, plan, strategy, background=background, apart=apart))
 
-    def epoch(self, arrivals: Mapping[str, pa.Table], *, pace: int | None = None) -> pa.Table:
+    def epoch(
+        self, arrivals: Mapping[str, pa.Table], *, pace: int | None = None, now: int | None = None
+    ) -> pa.Table:
         """Run one epoch over new rows by stream, commit it, and return its results.
 
-        ``pace`` is how many epochs' worth of a missing state may be computed in the background.
+        ``pace`` is how many epochs' worth of a missing state may be computed in the background, ``now`` the
+        time in microseconds since 1970 if it is not that of the wall clock.
         """
         shell = self._shell(arrivals)
-        self.report = self._ledger.epoch(shell, pace)
+        self.report = self._ledger.epoch(shell, time.time_ns() // 1000 if now is None else now, pace)
         for name, table in shell.late_rows:
             self.late[name].append(table)
         return pa.concat_tables([self.query.output_schema.empty_table(), *shell.tables])
@@ -144,8 +154,8 @@ class _InlineShell:
     def prepare(self, epoch: int, report: Report) -> None:
         """Nobody takes results themselves."""
 
-    def publish(self, manifest: Manifest) -> None:
-        """Let the sinks publish."""
+    def publish(self, manifest: Manifest, *, again: bool) -> None:
+        """Let the sinks publish; whether that is for the first time makes no difference to them."""
         for table, sink in self._sinks.items():
             if sink is not None:
                 sink.publish([output for output in manifest.outputs if output.table == table])
@@ -181,8 +191,9 @@ class _InlineShell:
         report = Report()
         for stream, table in self._arrivals.items():
             encoder = make_encoder(program.query, program.layout, stream, program.routing, whole_rows=True)
-            source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
-            parts, nulls = encoder(source)
+            with guard("encoding rows", batch=program.epoch, streams=[stream]):
+                source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
+                parts, nulls = encoder(source)
             messages += parts
             report += Report(counts={stream: InputCount(null_key=nulls)})
         return messages, report

@@ -11,6 +11,7 @@ from midstream.errors import CheckpointError, MidstreamError, OptionError
 from midstream.plan.tree import Plan, parse_plan
 from midstream.query.query import Query
 from midstream.state.migration import Strategy
+from midstream.state.sealed import UNREADABLE
 
 Wanted = Strategy | Literal["auto"]
 """What a user may ask for: a strategy, or the one that serves the goal best when the migration begins."""
@@ -58,29 +59,29 @@ def make_request(
     return Request(wanted, known, background, apart)
 
 
-class _Written(msgspec.Struct, forbid_unknown_fields=True):
-    first: int
+class WrittenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request as it is kept until it is applied."""
+
     plan: str
     strategy: Wanted
     background: bool
     apart: bool | None
 
-
-def write_request(request: Request, first: int) -> bytes:
-    """A request as it is kept until it is heeded, by epoch ``first`` or a later one."""
-    written = _Written(first, str(request.plan), request.strategy, request.background, request.apart)
-    return msgspec.json.encode(written)
+    def read(self, query: Query) -> Request:
+        """The request, if the query still has such a plan and such a strategy."""
+        return make_request(query, self.plan, self.strategy, background=self.background, apart=self.apart)
 
 
-def read_request(query: Query, name: str, data: bytes) -> tuple[int, Request]:
-    """A request that was kept, and the first epoch that may heed it."""
+def write_request(request: Request) -> WrittenRequest:
+    """A request as it is kept until it is applied."""
+    return WrittenRequest(str(request.plan), request.strategy, request.background, request.apart)
+
+
+def decode_request(query: Query, name: str, data: bytes) -> Request:
+    """A request that was kept."""
     try:
-        written = msgspec.json.decode(data, type=_Written)
-        request = make_request(
-            query, written.plan, written.strategy, background=written.background, apart=written.apart
-        )
-    except (msgspec.MsgspecError, UnicodeDecodeError, MidstreamError) as error:
+        return msgspec.json.decode(data, type=WrittenRequest).read(query)
+    except (*UNREADABLE, MidstreamError) as error:
         raise CheckpointError(
             "a request for another plan must be readable", got=error, hint=f"delete {name} to go on without"
         ) from None
-    return written.first, request

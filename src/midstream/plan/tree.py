@@ -7,6 +7,7 @@ bushy, ``a b c d`` one 4-way node. Parentheses around the whole are optional.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,6 +75,7 @@ def left_deep(streams: Sequence[str]) -> Plan:
 
 def parse_plan(text: str, streams: Sequence[str]) -> Plan:
     """Read the text form and check that it is a plan of exactly these streams."""
+    names: list[str] = []
     stack: list[list[Plan]] = [[]]
     position = 0
     text = text.rstrip()
@@ -91,26 +93,32 @@ def parse_plan(text: str, streams: Sequence[str]) -> Plan:
                 raise PlanError("parentheses must match", got=repr(text), hint=_HINT)
             stack[-1].append(_node(inner, text))
         else:
+            names.append(name)
             stack[-1].append(leaf(name))
     if len(stack) != 1:
         raise PlanError("parentheses must match", got=repr(text), hint=_HINT)
     plan = _node(stack[0], text)
-    check_plan(plan, streams)
+    # Before anybody walks the tree: if a stream is there thousands of times, it may be too deep for that.
+    _check_names(names, text.strip(), streams)
     return plan
 
 
 def check_plan(plan: Plan, streams: Sequence[str]) -> None:
     """Refuse a plan that does not have every stream exactly once."""
-    found = list(plan.leaves())
+    _check_names(list(plan.leaves()), str(plan), streams)
+
+
+def _check_names(found: Sequence[str], text: str, streams: Sequence[str]) -> None:
+    counts = Counter(found)
     wrong = [
-        *(f"{name} is not a stream" for name in dict.fromkeys(found) if name not in streams),
-        *(f"{name} is missing" for name in streams if name not in found),
-        *(f"{name} is there twice" for name in dict.fromkeys(found) if found.count(name) > 1),
+        *(f"{name} is not a stream" for name in counts if name not in streams),
+        *(f"{name} is missing" for name in streams if name not in counts),
+        *(f"{name} is there twice" for name, count in counts.items() if count > 1),
     ]
     if wrong:
         raise PlanError(
             "a plan must have every stream exactly once",
-            got=f"{str(plan)!r}: {', '.join(wrong)}",
+            got=f"{text!r}: {', '.join(wrong)}",
             hint=f"the streams are {', '.join(streams)}",
         )
 

@@ -1,7 +1,7 @@
 """The coordinator: from a committed manifest to the program of the next epoch, and on to its manifest.
 
-It owns no state. Everything it decides follows from the manifest and the reports, so that a restarted
-driver, or the same epoch run again, decides the same.
+It owns no state. Everything it decides follows from the manifest, the intent of the epoch and the reports, so
+that a restarted driver, or the same epoch run again, decides the same.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from midstream.migration.course import after_epoch, check_migration, layout_of, 
 from midstream.migration.request import Request
 from midstream.plan.layout import Layout, streams_of
 from midstream.plan.tree import Plan, parse_plan
+from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings, describe, must_agree
 from midstream.protocol.watch import watch
-from midstream.protocol.watermark import advance_marks
+from midstream.protocol.watermark import advance_marks, latest_accepted
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation
-from midstream.state.manifest import Manifest, Retired, StreamMark, digest_of
+from midstream.state.manifest import Manifest, Retired, StreamMark
 from midstream.state.purge import Purge
 from midstream.state.slices import Slice, StateKey
 
@@ -66,6 +67,12 @@ class Coordinator:
             known = set(streams) <= set(query.names) and 0 <= owner.partition < settings.partitions
             if not known or len(slice_.latest) != len(streams):
                 raise CheckpointError("a slice must belong to a state of the query", got=owner)
+            if not 0 <= slice_.lower <= slice_.upper <= manifest.epoch:
+                raise CheckpointError(
+                    f"a slice must have rows of epochs up to {manifest.epoch}, the last that is committed",
+                    got=f"{slice_.lower} to {slice_.upper} in a slice of {owner.state}",
+                    hint="restore the manifests from a copy",
+                )
         return cls(query, settings)
 
     def first_manifest(self, query_id: str, plan: Plan) -> Manifest:
@@ -84,37 +91,30 @@ class Coordinator:
         """The layout of the plan that a manifest names."""
         return layout_of(self.query, manifest.plan, manifest.states)
 
-    def program(
-        self,
-        manifest: Manifest,
-        request: Request | None = None,
-        pace: int | None = None,
-        *,
-        decides: bool = True,
-    ) -> Program:
+    def program(self, manifest: Manifest, intent: Intent, *, decides: bool = True) -> Program:
         """The program of the epoch after ``manifest``; slices of which nothing is alive are not in it.
 
-        A ``request`` for another plan is heeded unless a migration is under way. ``pace`` is how many epochs'
-        worth of a state may be computed in the background; None for all that is missing of it. Unless it
-        ``decides``, what was decided about the plan is not carried out.
+        A request for another plan is applied unless a migration is under way. Unless it ``decides``, what was
+        decided about the plan is not carried out.
         """
         watermarks = {name: mark.watermark for name, mark in manifest.streams.items()}
         purge = Purge(self.query.windows, watermarks)
         slices: dict[StateKey, tuple[Slice, ...]] = {}
         for slice_ in _alive(manifest, purge):
             slices[slice_.owner] = (*slices.get(slice_.owner, ()), slice_)
+        wanted = self._wanted(manifest, intent, decides=decides)
         return Program(
             manifest.epoch + 1,
             self.query,
             self.settings.routing(),
             watermarks,
-            plan_epoch(self.query, manifest, purge, self._wanted(manifest, request, decides=decides), pace),
+            plan_epoch(self.query, manifest, purge, wanted, intent.background_epochs),
             slices,
             samplings(self.query, manifest.statistics),
-            asked="" if request is None else str(request.plan),
+            latest_accepted(manifest.streams, intent),
         )
 
-    def commit(self, manifest: Manifest, program: Program, report: Report) -> Manifest:
+    def commit(self, manifest: Manifest, intent: Intent, program: Program, report: Report) -> Manifest:
         """The manifest of the program's epoch, given what all its partitions report."""
         course = program.course
         before = [slice_ for owned in program.slices.values() for slice_ in owned]
@@ -131,28 +131,31 @@ class Coordinator:
             plan=course.plan,
             states=dict(course.states),
             ended=course.ended,
-            heeded=program.heeded or manifest.heeded,
+            heeded=intent.applied_requests,
             migrations=manifest.migrations + course.begins,
-            streams=advance_marks(self.query, manifest.streams, report.counts, self.settings.idle_timeout),
+            streams=advance_marks(self.query, manifest.streams, report.counts, intent.settings.idle_timeout),
             slices=tuple(sorted(slices, key=lambda s: (s.owner, s.lower))),
             retired=(*retired, *(Retired(name, program.epoch) for name in gone)),
             outputs=report.outputs,
             results=manifest.results + report.results,
-            previous=digest_of(manifest),
         )
         statistics = watch(self.query, manifest, after, course, report)
         after = replace(after, migration=after_epoch(self.query, course, after), statistics=statistics)
-        return replace(after, adaptation=self._adapt(after, program.asked))
+        return replace(after, adaptation=self._adapt(after, intent))
 
-    def _wanted(self, manifest: Manifest, request: Request | None, *, decides: bool) -> Request | None:
-        """The change of plan that was asked for, or else what was decided with the last epoch."""
-        decided = manifest.adaptation.wants(manifest.epoch + 1) if self.settings.adapt and decides else None
+    def _wanted(self, manifest: Manifest, intent: Intent, *, decides: bool) -> Request | None:
+        """The change of plan that was asked for, or else what was decided with the last epoch.
+
+        A decision is committed with its manifest. It is carried out whatever the options are by then.
+        """
+        request = None if intent.request is None else intent.request.read(self.query)
+        decided = manifest.adaptation.wants(manifest.epoch + 1) if decides else None
         if request is None and decided is not None:
             plan = parse_plan(decided.best, self.query.names)
             return Request(plan, decided.strategy, decided.background, decided.apart)
         if request is None or not request.leaves_a_choice:
             return request
-        manner = self.settings.manner
+        manner = intent.settings.manner
         manner = replace_field(manner, strategy=request.strategy, background=request.background)
         price = price_of(self.layout(manifest), request.plan, manifest.statistics, self.query, manner)
         if request.strategy == "auto":
@@ -164,16 +167,16 @@ class Coordinator:
         partitions = self.settings.partitions
         return Situation(self.query, self.layout(manifest), manifest.statistics, partitions, manifest.epoch)
 
-    def _adapt(self, manifest: Manifest, asked: str) -> Adaptation:
+    def _adapt(self, manifest: Manifest, intent: Intent) -> Adaptation:
         known, migration = manifest.adaptation, manifest.migration or manifest.ended
-        if not self.settings.adapt:
+        if not intent.settings.adapt:
             return known
-        if asked:
-            known = replace(known, asked=asked, baseline={})
+        if intent.request is not None:
+            known = replace(known, asked=intent.request.plan, baseline={})
         situation = self.situation(manifest)
         if migration is not None:
             return after_migration(situation, known)
-        return decide(situation, known, self.settings.manner)
+        return decide(situation, known, intent.settings.manner)
 
 
 def expendable(before: Manifest, after: Manifest) -> list[str]:

@@ -19,7 +19,23 @@ def events_of(query: Query, before: Manifest, after: Manifest) -> list[Event]:
         was, now = _standing(query, before, name), _standing(query, after, name)
         if was != now:
             found.append({"type": now, "stream": name, "message": _MESSAGES[now].format(name=name)})
-    return [*found, *_decision_events(before, after), *_migration_events(before, after)]
+    return [
+        *found,
+        *_future_events(query, before, after),
+        *_decision_events(before, after),
+        *_migration_events(before, after),
+    ]
+
+
+def _future_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Event]:
+    for name in query.names:
+        rows = after.streams[name].future - before.streams[name].future
+        if rows:
+            text = (
+                f"stream {name} brought {rows} rows that are further ahead than maxEventTimeAhead: they are "
+                "set aside; if their times are right, raise it, or set eventTimeClock to 'stream'"
+            )
+            yield {"type": "future rows", "stream": name, "rows": rows, "message": text}
 
 
 def _decision_events(before: Manifest, after: Manifest) -> Iterator[Event]:

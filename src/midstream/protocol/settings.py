@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -18,6 +18,9 @@ from midstream.query.window import Windows
 from midstream.values import Micros, duration, show_duration
 
 MAX_GROUPS = 1 << 20
+ONE_DAY = Micros(86_400_000_000)
+Clock = Literal["wall", "stream"]
+CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,10 @@ class Settings:
     adapt: bool = False
     """Whether the query changes its plan by itself."""
     manner: Manner = field(default_factory=Manner)
+    max_event_time_ahead: Micros | None = ONE_DAY
+    """How far ahead of the clock an event time may be; None for any time."""
+    event_time_clock: Clock = "wall"
+    """What event times are held against: the wall clock, or how far their stream has come."""
 
     def routing(self) -> Routing:
         """Which engine partition has which partition group."""
@@ -94,6 +101,11 @@ def described_windows(stored: dict[str, Any]) -> Windows:
     """The windows of a description."""
     pairs = ((pair.split(", "), bound) for pair, bound in stored["within"].items())
     return Windows(tuple((a, b, duration(bound, "a window")) for (a, b), bound in pairs))
+
+
+def described_lateness(stored: dict[str, Any], stream: str) -> Micros:
+    """The lateness of a stream of a description."""
+    return duration(stored["streams"][stream]["lateness"], "lateness")
 
 
 class _Source(msgspec.Struct, forbid_unknown_fields=True):

@@ -7,6 +7,11 @@ on by more than that while it brought nothing: its watermark then follows the sl
 streams, and what it brings later from before that is late. Everything is event time, so running an
 epoch again decides the same.
 
+One row from the future would end all that: its stream's watermark would be there, and with it, for idle
+streams, everybody's. So a row that is further ahead of the clock than ``maxEventTimeAhead`` moves nothing
+and takes part in nothing. The clock is that of the epoch's intent, so that an epoch that runs again judges by
+the same; for replays of old streams it may be the stream's own progress instead.
+
     others   ----10:00---------10:05---------10:11--->
     quiet    --x (last row)                   |
                  \______ idleTimeout 10 min __/ idle from here
@@ -19,9 +24,28 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from midstream.engine.program import InputCount
+from midstream.protocol.intent import Intent
+from midstream.protocol.settings import Clock
 from midstream.query.query import Query
 from midstream.state.manifest import StreamMark
 from midstream.values import Micros
+
+_LAST = 2**63 - 1
+"""The last moment that an event time can be."""
+
+
+def latest_accepted(marks: Mapping[str, StreamMark], intent: Intent) -> dict[str, int | None]:
+    """The latest event time that a row of each stream may have in an epoch; None for any."""
+    ahead = intent.settings.max_event_time_ahead
+    if ahead is None:
+        return dict.fromkeys(marks)
+    clocks: dict[Clock, dict[str, int | None]] = {
+        "wall": dict.fromkeys(marks, intent.now),
+        # Of a stream that has brought nothing yet, nobody knows what its times are like.
+        "stream": {name: mark.latest for name, mark in marks.items()},
+    }
+    now = clocks[intent.settings.event_time_clock]
+    return {name: None if time is None else min(time + ahead, _LAST) for name, time in now.items()}
 
 
 def advance_marks(
@@ -68,4 +92,5 @@ def _advance(mark: StreamMark, count: InputCount, lateness: Micros) -> StreamMar
         late=mark.late + count.late,
         null_time=mark.null_time + count.null_time,
         null_key=mark.null_key + count.null_key,
+        future=mark.future + count.future,
     )

@@ -8,7 +8,7 @@ changes a result; it lets state expire that no result can need any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
 
@@ -25,6 +25,16 @@ class Windows:
         """The bound of a pair, or None where the times of the pair may be any distance apart."""
         pair = (a, b) if a <= b else (b, a)
         return next((bound for x, y, bound in self.bounds if (x, y) == pair), None)
+
+    def leading(self, streams: Iterable[str]) -> tuple[str, ...]:
+        """The streams, beginning with the one that has the narrowest bound with any that is not among them.
+
+        Rows are searched by the time of the first: it is the one that rules out most.
+        """
+        names = tuple(streams)
+        crossing = (pair for pair in self.bounds if (pair[0] in names) != (pair[1] in names))
+        nearest = min(((bound, a if a in names else b) for a, b, bound in crossing), default=None)
+        return names if nearest is None else tuple(dict.fromkeys((nearest[1], *names)))
 
 
 def close_windows(

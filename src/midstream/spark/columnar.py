@@ -25,10 +25,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from midstream.engine.encode import Encoder, project, time_column
-from midstream.errors import InternalError
+from midstream.engine.guard import guard
+from midstream.errors import InternalError, StreamError
 from midstream.query.query import Query
 from midstream.query.stream import Stream
-from midstream.spark.messages import Addressed, encoded
+from midstream.spark.messages import Addressed, encoded, guarded, running_batch
 from midstream.spark.pieces import Piece, row_groups, share_out
 from midstream.spark.sources import Encoders, RowSources, Sources, query_id
 
@@ -147,23 +148,39 @@ def _read_task(
 ) -> Callable[[int, Iterable[int]], Iterator[Addressed]]:
     """The function that reads a task's share of the files and turns it into messages."""
 
-    def run(origin: int, numbers: Iterable[int]) -> Iterator[Addressed]:
+    def read(origin: int, numbers: Iterable[int]) -> Iterator[Addressed]:
         for number in numbers:
             for stream, pieces in groupby(shares[number], key=lambda piece: piece.stream):
                 encoder = encoders[stream]
-                table = pa.concat_tables(_read(pieces, schemas[stream]))
-                source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
-                yield from encoded(encoder, source, origin)
+                with guard(
+                    "reading rows",
+                    streams=[stream],
+                    columns=(f"{stream}.{name}" for name in schemas[stream].names),
+                ):
+                    table = pa.concat_tables(_read(pieces, schemas[stream]))
+                with guard(streams=[stream]):
+                    source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
+                    yield from encoded(encoder, source, origin)
 
-    return run
+    return lambda origin, numbers: guarded("encoding rows", read(origin, numbers), origin, running_batch())
 
 
 def _read(pieces: Iterable[Piece], schema: pa.Schema) -> Iterator[pa.Table]:
     for path, groups in groupby(pieces, key=lambda piece: piece.path):
         with pq.ParquetFile(path) as file:
-            numbers = [piece.group for piece in groups]
+            share = list(groups)
+            try:
+                numbers = [piece.group for piece in share]
+                table = file.read_row_groups(numbers, schema.names, use_threads=False)
+            except pa.ArrowInvalid as error:
+                # The driver has read its footer, so it is a Parquet file.
+                raise StreamError(
+                    f"a file of a stream must be whole: {path}",
+                    got=f"{type(error).__name__} (batch {running_batch()}, stream {share[0].stream})",
+                    hint="restore it and start the query again: it goes on after its last committed epoch",
+                ) from None
             # The cast only makes files alike in which columns may have nulls.
-            yield file.read_row_groups(numbers, schema.names, use_threads=False).cast(schema)
+            yield table.cast(schema)
 
 
 def _top_columns(encoder: Encoder) -> list[str]:

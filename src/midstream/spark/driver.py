@@ -7,6 +7,7 @@ same number, and the ledger knows whether that epoch was committed.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -103,15 +104,17 @@ class Driver:
         before = self.manifest
         if batch_id == before.epoch:
             # Spark had not noted that this batch was done. It was: its manifest is there.
-            self.ledger.publish(shell)
+            self.ledger.publish(shell, again=True)
             return
         if batch_id != before.epoch + 1:
+            # If somebody has taken over while this one started, Spark goes on after what that one did.
+            self.lease.check()
             raise CheckpointError(
                 f"the next batch must be {before.epoch + 1}, the one after the last manifest",
                 got=batch_id,
                 hint="the folder 'spark' of the checkpoint does not belong to its manifests; restore both",
             )
-        report = self.ledger.epoch(shell, self._pace.next())
+        report = self.ledger.epoch(shell, time.time_ns() // 1000, self._pace.next())
         if self.ledger.course is not None:
             self._pace.learn(self.ledger.course, self.ledger.millis["total"])
         events = events_of(self.coordinator.query, before, self.manifest)
@@ -165,12 +168,12 @@ class _SparkShell:
         """Let the sink take the results, if it takes them itself."""
         self.sink.prepare(self._rows().sparkSession, epoch, _results(report.outputs))
 
-    def publish(self, manifest: Manifest) -> None:
+    def publish(self, manifest: Manifest, *, again: bool) -> None:
         """Make results and late rows visible."""
-        self.sink.publish(manifest.epoch, _results(manifest.outputs))
+        self.sink.publish(manifest.epoch, _results(manifest.outputs), again=again)
         late = [output for output in manifest.outputs if output.table == "late"]
         if self.writer.late_table is not None:
-            self.writer.late_table.publish(late)
+            self.writer.late_table.publish(late, again_of=manifest.epoch if again else None)
         elif late:
             raise CheckpointError(
                 "late rows of a committed epoch must be published",

@@ -21,6 +21,11 @@ _KNOWN = (
         f"most often the system kills one for want of memory: if so, {_LESS}; {_GO_ON}",
     ),
     (
+        re.compile(r"the object store at \S+ must do what it is asked; got .*?(?=\. Hint:|$)", re.MULTILINE),
+        "the object store of the checkpoint must do what it is asked",
+        f"look whether it can be reached and what it allows, {_GO_ON}",
+    ),
+    (
         re.compile(r"No space left on device"),
         "the disks of the checkpoint, the results and Spark's own files must have space",
         f"make space, {_GO_ON}",

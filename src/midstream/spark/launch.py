@@ -10,6 +10,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from midstream.migration.request import STRATEGIES
 from midstream.plan.default import default_plan
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
-from midstream.protocol.settings import Settings, read_description
+from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings, read_description
 from midstream.query.query import Query
 from midstream.spark.columnar import sources_of
 from midstream.spark.driver import Driver
@@ -32,10 +33,12 @@ from midstream.spark.options import Options
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.sinks import ForeachBatchSink, MemorySink, ParquetSink, Sink, show_batch
 from midstream.state.manifest import Manifest
+from midstream.storage.folders import must_be_apart
 from midstream.storage.late import late_columns
-from midstream.storage.lease import take_lease
+from midstream.storage.lease import Lease, take_lease
 from midstream.storage.ledger import Ledger
-from midstream.storage.manifests import restore_manifest
+from midstream.storage.manifests import Committed
+from midstream.storage.opening import begin_manifest, open_manifest
 from midstream.storage.output import OutputTable, ParquetWriter
 from midstream.storage.remote import is_remote, store_at
 from midstream.storage.store import Store
@@ -74,23 +77,25 @@ def launch(
         )
     store = store_at(checkpoint)
     late_path = options.text("lateRows")
-    if late_path is not None and late_path == options.text("path"):
-        raise OptionError("lateRows must be another folder than path", got=late_path)
+    must_be_apart(options.text("path"), late_path, None if is_remote(checkpoint) else checkpoint)
     run = uuid.uuid4().hex[:8]
     lease = take_lease(store, run)
     try:
-        coordinator, manifest = _open(spark, query, store, options)
-        target = _sink(spark, query, sink, options, manifest, checkpoint, name)
-        late = OutputTable("late", late_path, manifest.id[:8]) if late_path else None
+        coordinator, committed = _open(spark, query, store, options, lease)
+        tables = _Tables(committed.manifest.id[:8], lease.number)
+        target = _sink(spark, query, sink, options, tables, checkpoint, name)
+        late = tables.late(late_path) if late_path else None
         writer = ParquetWriter(target.table, late, query.output_schema, late_columns(query))
-        ledger = Ledger(store, coordinator, manifest, run=run, fence=lease.check)
+        ledger = Ledger(store, coordinator, committed, lease, run)
         driver = Driver(ledger, target, writer, lease, _interval(trigger))
         driver.recover()
+        # Whoever has taken over has a Spark that does not expect another one in its half of the checkpoint.
+        lease.check()
         running = _start(spark, driver, frames, _half_of_spark(checkpoint), trigger, name)
     except BaseException:
         lease.release()
         raise
-    lease.keep(lambda: running.isActive)
+    lease.keep_while(lambda: running.isActive)
     return JoinStreamingQuery(running, driver)
 
 
@@ -123,7 +128,8 @@ def _start(
 ) -> StreamingQuery:
     """Hand Spark the sources, and the driver to call with each micro-batch of them."""
     _use_this_python(spark)
-    program = driver.coordinator.program(driver.manifest)
+    # Which rows go where may still change with the first epoch; then they are encoded once more.
+    program = driver.coordinator.program(driver.manifest, driver.ledger.intend(0, None))
     encoders = make_encoders(
         program.query, program.layout, program.routing, whole_rows=driver.keeps_late_rows
     )
@@ -150,9 +156,14 @@ def _checkpoint(sink: SinkChoice, options: Options) -> str:
     return given
 
 
-def _open(spark: SparkSession, query: Query, store: Store, options: Options) -> tuple[Coordinator, Manifest]:
+def _open(
+    spark: SparkSession, query: Query, store: Store, options: Options, lease: Lease
+) -> tuple[Coordinator, Committed]:
     """Go on from the checkpoint if there is one; what lasts must be what it was."""
-    stored = restore_manifest(store)
+    done_by_spark = _last_done_by_spark(store)
+    committed = open_manifest(store, lease.number)
+    stored = committed.manifest if committed else None
+    _must_be_as_new_as_spark(stored, done_by_spark)
     lasting = read_description(stored.query) if stored else None
     default = min(spark.sparkContext.defaultParallelism, MAX_PARTITIONS)
     partitions = options.number("partitions") or (lasting.partitions if lasting else default)
@@ -163,15 +174,25 @@ def _open(spark: SparkSession, query: Query, store: Store, options: Options) -> 
         goal=next(g for g in GOALS if g == (options.text("goal") or "steady")),
     )
     adapt = options.text("adapt") != "off"
-    settings = Settings(partitions, groups, options.duration("idleTimeout"), adapt, manner)
+    settings = Settings(
+        partitions,
+        groups,
+        options.duration("idleTimeout"),
+        adapt,
+        manner,
+        None
+        if options.text("maxEventTimeAhead") == "off"
+        else options.duration("maxEventTimeAhead") or ONE_DAY,
+        next(c for c in CLOCKS if c == (options.text("eventTimeClock") or "wall")),
+    )
     text = options.text("plan")
     plan = parse_plan(text, query.names) if text else default_plan(query)
-    if stored is None:
+    if committed is None or stored is None:
         if groups < partitions:
             got = f"{groups} and {partitions}"
             raise OptionError("groups must be at least as many as partitions", got=got)
         coordinator = Coordinator(query, settings)
-        return coordinator, coordinator.first_manifest(uuid.uuid4().hex, plan)
+        return coordinator, begin_manifest(coordinator.first_manifest(uuid.uuid4().hex, plan))
     coordinator = Coordinator.resume(query, settings, stored)
     known = {stored.plan, stored.first_plan, stored.migration.plan if stored.migration else stored.plan}
     if text and str(plan) not in known:
@@ -180,10 +201,44 @@ def _open(spark: SparkSession, query: Query, store: Store, options: Options) -> 
             got=text,
             hint="leave the option out to go on with it, and then change it with query.migrate(plan)",
         )
-    # An epoch whose manifest was damaged runs again; Spark must not think that it is done.
-    for name in (f"{stored.epoch + 1}", f".{stored.epoch + 1}.crc"):
-        store.delete(f"spark/commits/{name}")
-    return coordinator, stored
+    if done_by_spark > stored.epoch:
+        # An epoch whose manifest was damaged runs again; Spark must not think that it is done.
+        for name in (f"{done_by_spark}", f".{done_by_spark}.crc"):
+            store.delete(f"spark/commits/{name}")
+    return coordinator, committed
+
+
+def _last_done_by_spark(store: Store) -> int:
+    """The last batch that Spark has noted as done; -1 if there is none."""
+    names = (name.rpartition("/")[2] for name in store.list("spark/commits"))
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+
+def _must_be_as_new_as_spark(stored: Manifest | None, last: int) -> None:
+    """Refuse manifests that are older than Spark's half by more than one that was damaged."""
+    epoch = stored.epoch if stored is not None else -2
+    if last > epoch + 1:
+        raise CheckpointError(
+            f"the newest manifest must be that of batch {last}, which Spark has noted as done",
+            got="none" if stored is None else f"that of batch {epoch}",
+            hint="manifests were removed, or older ones put back: restore the whole checkpoint from a copy",
+        )
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """Makes the tables that a run of a query adds to."""
+
+    query: str
+    lease: int
+
+    def results(self, path: str, *, private: bool) -> OutputTable:
+        """Where results go."""
+        return OutputTable("results", path, self.query, private, self.lease).identified()
+
+    def late(self, path: str) -> OutputTable:
+        """Where late rows go."""
+        return OutputTable("late", path, self.query, lease=self.lease).identified()
 
 
 def _sink(
@@ -191,13 +246,13 @@ def _sink(
     query: Query,
     sink: SinkChoice,
     options: Options,
-    manifest: Manifest,
+    tables: _Tables,
     checkpoint: str,
     name: str | None,
 ) -> Sink:
     schema = query.output_schema
     path = options.text("path") if sink == "parquet" else None
-    table = OutputTable("results", path or f"{checkpoint}/results", manifest.id[:8], private=path is None)
+    table = tables.results(path or f"{checkpoint}/results", private=path is None)
     if sink == "parquet":
         return ParquetSink(table)
     if sink == "memory":

@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
+from pyspark import TaskContext
 
 from midstream.engine.encode import Encoder, Part
+from midstream.engine.guard import guard
+from midstream.errors import MidstreamError, error_fields
 from midstream.plan.layout import StateId
 
 REPORT = "#report"
 ERROR = "#error"
+
+_BATCH = "streaming.sql.batchId"
+"""Where Spark tells tasks the number of their micro-batch."""
 
 # A message is a record of the shuffle: large enough to cost little each, small enough to flow.
 _PIECE = 1 << 20
@@ -34,6 +41,26 @@ class Message(NamedTuple):
 
 Addressed = tuple[int, Message]
 """A message and the engine partition that it goes to."""
+
+
+def guarded(what: str, messages: Iterable[Addressed], origin: int, batch: int | None) -> Iterator[Addressed]:
+    """The messages of a task; an error is the last of them.
+
+    As a message it reaches the driver as what it is. Spark would run the task four times, and pass on a text.
+    """
+    try:
+        with guard(what, batch=batch):
+            yield from messages
+    except MidstreamError as error:
+        fields = msgspec.json.encode(error_fields(error))
+        yield 0, Message(origin, ERROR, 0, pa.py_buffer(fields))
+
+
+def running_batch() -> int | None:
+    """The micro-batch that the running task belongs to."""
+    context = TaskContext.get()
+    batch = context.getLocalProperty(_BATCH) if context is not None else None
+    return None if batch is None else int(batch)
 
 
 def encoded(encoder: Encoder, table: pa.Table, origin: int) -> Iterator[Addressed]:

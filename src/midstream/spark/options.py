@@ -14,7 +14,7 @@ from midstream.adapt.manner import GOALS
 from midstream.engine.rows import MAX_PARTITIONS
 from midstream.errors import OptionError, QueryError
 from midstream.migration.request import STRATEGIES
-from midstream.protocol.settings import MAX_GROUPS
+from midstream.protocol.settings import CLOCKS, MAX_GROUPS
 from midstream.storage.remote import PROTOCOLS, is_remote
 from midstream.values import Micros, duration
 
@@ -83,6 +83,15 @@ def _duration(name: str) -> Callable[[str], Micros]:
             return duration(text, name)
         except QueryError as error:
             raise OptionError(error.must, got=error.got, hint=error.hint) from None
+
+    return read
+
+
+def _duration_or_off(name: str) -> Callable[[str], Micros | str]:
+    read_duration = _duration(name)
+
+    def read(text: str) -> Micros | str:
+        return "off" if text.lower() == "off" else read_duration(text)
 
     return read
 
@@ -196,6 +205,22 @@ OPTIONS: tuple[Option, ...] = (
         "A stream that brings nothing while the others' event time goes on by more than this no longer "
         "holds back the expiry of state.",
         _duration("idleTimeout"),
+        "yes",
+    ),
+    Option(
+        "maxEventTimeAhead",
+        "1 day",
+        "How far ahead of the clock an event time may be. A row further ahead moves no watermark and is not "
+        "joined: it is counted and, with `lateRows`, kept with the reason `future`. `off` accepts any time.",
+        _duration_or_off("maxEventTimeAhead"),
+        "yes",
+    ),
+    Option(
+        "eventTimeClock",
+        "wall",
+        "What `maxEventTimeAhead` is measured against: `wall`, the wall clock; or `stream`, the latest event "
+        "time of the stream itself in earlier batches, for replays whose times are not those of today.",
+        _choice("eventTimeClock", *CLOCKS),
         "yes",
     ),
     Option(

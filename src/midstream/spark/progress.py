@@ -45,6 +45,7 @@ def describe_epoch(
         "numInputRows": sum(count.rows for count in counts.values()),
         "numOutputRows": report.results,
         "numLateRows": sum(count.late + count.null_time for count in counts.values()),
+        "numFutureRows": sum(count.future for count in counts.values()),
         "numNullKeyRows": sum(count.null_key for count in counts.values()),
         "durationMs": {name: round(value) for name, value in millis.items()},
         "taskMs": {name: round(value, 1) for name, value in report.millis.items()},
@@ -108,6 +109,7 @@ def _source(count: InputCount, mark: StreamMark) -> dict[str, Any]:
         "late": count.late,
         "nullTime": count.null_time,
         "nullKey": count.null_key,
+        "future": count.future,
         "idle": mark.idle,
     }
 

@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.adapt.explain import explain_adaptive
-from midstream.errors import OptionError, StreamError
+from midstream.errors import FencedError, MidstreamError, OptionError, StreamError
 from midstream.migration.explain import explain_query
 from midstream.plan.tree import Plan
 from midstream.spark.driver import Driver
@@ -130,7 +130,17 @@ class JoinStreamingQuery:
 
     def _ending(self, error: StreamingQueryException) -> Exception:
         """Our own error if there was one; else Spark's, put plainly."""
-        return self._driver.error or plainly(error)
+        if self._driver.error is not None:
+            return self._driver.error
+        try:
+            # Spark ends a driver that was given up as well, when it finds notes of the one that took over.
+            self._driver.lease.check()
+        except FencedError as fenced:
+            fenced.__cause__ = error
+            return fenced
+        except (OSError, MidstreamError):
+            pass  # what ended the query may have taken the checkpoint with it
+        return plainly(error)
 
     def __repr__(self) -> str:
         state = "active" if self.isActive else "ended"

@@ -13,10 +13,20 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from midstream.engine.encode import Encoder, SourceColumn, time_column
+from midstream.engine.guard import guard
 from midstream.errors import InternalError
 from midstream.query.query import Query
-from midstream.query.types import show_type
-from midstream.spark.messages import Addressed, Message, addressed, encoded, unpack
+from midstream.query.types import TIMESTAMP, show_type
+from midstream.spark.messages import (
+    ERROR,
+    Addressed,
+    Message,
+    addressed,
+    encoded,
+    guarded,
+    running_batch,
+    unpack,
+)
 
 Batches = Iterator[pa.RecordBatch]
 Encoders = Mapping[str, Encoder]
@@ -31,6 +41,10 @@ _ARROW = pa.schema(
         ("blob", pa.binary()),
     ]
 )
+
+
+_LAST_DAY = 2**63 // 86_400_000_000 - 1
+"""Since 1970, or before it: a timestamp in microseconds holds all of this day, in any time zone."""
 
 
 class Sources(Protocol):
@@ -71,7 +85,11 @@ class RowSources:
     def _encode(self, name: str, frame: DataFrame) -> DataFrame:
         encoder = self.encoders[name]
         # Our names have dots, which mapInArrow would take for fields: the task gives them back by position.
-        columns = [_column(frame, c, name).alias(f"c{i}") for i, c in enumerate(encoder.source)]
+        kinds = [self.query.by_name[name].type_of(column.ref) for column in encoder.source]
+        columns = [
+            _column(frame, column, kind, name).alias(f"c{i}")
+            for i, (column, kind) in enumerate(zip(encoder.source, kinds, strict=True))
+        ]
         task = _encode_task(encoder, _source_schema(self.query, encoder))
         return frame.select(*columns).mapInArrow(task, _COLUMNS)
 
@@ -83,11 +101,18 @@ def _encode_again(before: Encoders, after: Encoders) -> Callable[[Addressed], It
 
     def run(message: Addressed) -> Iterable[Addressed]:
         _, content = message
+        if content.input == ERROR:
+            return (message,)
         if content.input not in streams:
             return ()
-        encoder, table = after[streams[content.input]], unpack(content.blob)
-        parts = list(encoder.again(table)) or [encoder.empty(table)]
-        return addressed(parts, content.origin, content.null_keys)
+        stream = streams[content.input]
+        return guarded("encoding rows", encode(after[stream], content), content.origin, running_batch())
+
+    def encode(encoder: Encoder, content: Message) -> Iterator[Addressed]:
+        with guard(streams=[encoder.stream]):
+            table = unpack(content.blob)
+            parts = list(encoder.again(table)) or [encoder.empty(table)]
+            yield from addressed(parts, content.origin, content.null_keys)
 
     return run
 
@@ -99,10 +124,17 @@ def _encode_task(encoder: Encoder, schema: pa.Schema) -> Callable[[Batches], Bat
         received = [batch for batch in batches if batch.num_rows]
         if not received:
             return
-        # Spark labels timestamps with the session's zone; the values are the same instants.
-        table = pa.Table.from_batches(received).rename_columns(schema.names).cast(schema)
-        for partition, message in encoded(encoder, table, _running_partition()):
+        origin = _running_partition()
+        messages = guarded("encoding rows", encode(received, origin), origin, running_batch())
+        for partition, message in messages:
             yield _batch(partition, message)
+
+    def encode(received: list[pa.RecordBatch], origin: int) -> Iterator[Addressed]:
+        with guard(streams=[encoder.stream], columns=(column.ref for column in encoder.source)):
+            # Spark labels timestamps with the session's zone; the values are the same instants.
+            table = pa.Table.from_batches(received).rename_columns(schema.names).cast(schema)
+        with guard(streams=[encoder.stream]):
+            yield from encoded(encoder, table, origin)
 
     return run
 
@@ -127,16 +159,23 @@ def _addressed(row: Row) -> Addressed:
     return row.partition, Message(row.origin, row.input, row.null_keys, pa.py_buffer(row.blob))
 
 
-def _column(frame: DataFrame, column: SourceColumn, stream: str) -> Column:
+def _column(frame: DataFrame, column: SourceColumn, kind: pa.DataType, stream: str) -> Column:
     first, *fields = column.ref.path
     value = frame["`" + first.replace("`", "``") + "`"]
     for name in fields:
         value = value.getField(name)
     if column.name == time_column(stream):
-        value = F.unix_micros(value.cast("timestamp"))
-    elif column.type is not None:
-        value = value.cast(show_type(column.type))
-    return value
+        return F.unix_micros(_cast(value, kind, TIMESTAMP))
+    return value if column.type is None else _cast(value, kind, column.type)
+
+
+def _cast(value: Column, kind: pa.DataType, wanted: pa.DataType) -> Column:
+    """A cast that no value makes an error of; only dates and times have values that do not fit."""
+    cast = value.cast(show_type(wanted))
+    if kind == wanted or not pa.types.is_timestamp(wanted):
+        return cast
+    # Not try_cast: it lets this overflow through.
+    return F.when(F.unix_date(value.cast("date")).between(-_LAST_DAY, _LAST_DAY), cast)
 
 
 def _source_schema(query: Query, encoder: Encoder) -> pa.Schema:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-import msgspec
 import pyarrow as pa
 
 from midstream.engine.program import InputCount, Program
 from midstream.engine.sending import STATE, WAITING
-from midstream.errors import MidstreamError, error_fields
 from midstream.plan.layout import StateId, streams_of
 from midstream.protocol.report import Report, encode_report
-from midstream.spark.messages import ERROR, REPORT, Addressed, Message, addressed, unpack
+from midstream.spark.messages import REPORT, Addressed, Message, addressed, guarded, unpack
 from midstream.storage.partition import OutputWriter, move_states, run_partition
 from midstream.storage.store import Store
 
@@ -48,16 +46,12 @@ def stage_task(
                 count = InputCount(null_key=message.null_keys)
                 counts[stream] = counts.get(stream, InputCount()) + count
         received = time.perf_counter()
-        try:
-            report, outgoing = run_partition(program, stage, partition, arrivals, store, writer)
-        except MidstreamError as error:
-            yield _failure(partition, error)
-            return
+        report, outgoing = run_partition(program, stage, partition, arrivals, store, writer)
         yield from addressed(outgoing, partition)
         report += Report(counts=counts, millis={"receive": 1000 * (received - begin)})
         yield partition, Message(partition, REPORT, 0, pa.py_buffer(encode_report(report)))
 
-    return run
+    return lambda partition, arriving: guarded("a step", run(partition, arriving), partition, program.epoch)
 
 
 def move_task(program: Program, store: Store) -> Callable[[int, Iterable[int]], Iterator[Addressed]]:
@@ -65,18 +59,11 @@ def move_task(program: Program, store: Store) -> Callable[[int, Iterable[int]], 
 
     def run(partition: int, numbers: Iterable[int]) -> Iterator[Addressed]:
         for _ in numbers:
-            try:
-                yield from addressed(move_states(program, partition, store), partition)
-            except MidstreamError as error:
-                yield _failure(partition, error)
+            yield from addressed(move_states(program, partition, store), partition)
 
-    return run
-
-
-def _failure(partition: int, error: MidstreamError) -> Addressed:
-    """As a message an error reaches the driver as what it is; Spark would pass on a text, after retries."""
-    fields = msgspec.json.encode(error_fields(error))
-    return partition, Message(partition, ERROR, 0, pa.py_buffer(fields))
+    return lambda partition, numbers: guarded(
+        "moving states", run(partition, numbers), partition, program.epoch
+    )
 
 
 def _inputs(program: Program, stages: set[int]) -> set[StateId]:

@@ -6,18 +6,21 @@ guessed at. Each manifest carries a digest of itself and that of the one before 
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from midstream.errors import CheckpointError
+from midstream.errors import FormatError
 from midstream.state.adaptation import Adaptation
 from midstream.state.migration import Migration
+from midstream.state.sealed import RESTORE, UNREADABLE, digest, seal, unreadable, unseal
 from midstream.state.slices import Slice
 from midstream.state.statistics import Statistics
 
-FORMAT = 3
+FORMAT = 4
+OLDEST_FORMAT = 3
+"""Manifests from this format on are read; what they lack has a default that says what held then."""
 
 
 class StreamMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,6 +37,7 @@ class StreamMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     late: int = 0
     null_time: int = 0
     null_key: int = 0
+    future: int = 0
     """What became of its rows, since the query began."""
 
 
@@ -51,6 +55,8 @@ class OutputFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     staged: str
     published: str
     rows: int
+    folder: str = ""
+    """The id of the folder that it was staged in."""
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,40 +97,38 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rows of results since the query began."""
     previous: str = ""
     """Digest of the manifest before."""
+    lease: int = 0
+    """The number of the lease under which it was committed."""
     format: int = FORMAT
-
-
-class _Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    sha256: str
-    manifest: msgspec.Raw
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a manifest, sealed with their digest."""
-    body = msgspec.json.encode(manifest)
-    return msgspec.json.encode(_Sealed(digest_of(manifest), msgspec.Raw(body)))
+    return seal("manifest", msgspec.json.encode(manifest))
 
 
 def digest_of(manifest: Manifest) -> str:
-    """The digest by which the next manifest refers to this one."""
-    return hashlib.sha256(msgspec.json.encode(manifest)).hexdigest()
+    """The digest with which a manifest of the current format is sealed."""
+    return digest(msgspec.json.encode(manifest))
 
 
-def decode_manifest(data: bytes, name: str) -> Manifest:
-    """A manifest from its bytes; anything wrong with them is an error that names the file."""
-    hint = "restore the file, or start a new query with another checkpointLocation"
+def decode_manifest(data: bytes, name: str) -> tuple[Manifest, str]:
+    """A manifest from its bytes, and its digest; anything wrong is an error that names the file.
+
+    A manifest of an earlier format is brought up to this one. Its digest stays that of its bytes: the
+    manifest after it refers to these.
+    """
+    what = f"manifest {name}"
+    body = unseal("manifest", data, what)
     try:
-        sealed = msgspec.json.decode(data, type=_Sealed)
-        body = bytes(sealed.manifest)
-        if hashlib.sha256(body).hexdigest() != sealed.sha256:
-            raise CheckpointError(f"manifest {name} must have its digest", got="another", hint=hint)
         version = msgspec.json.decode(body, type=_Version).format
-        if version != FORMAT:
-            newer = "upgrade Midstream to open it" if version > FORMAT else hint
-            raise CheckpointError(f"manifest {name} must have format {FORMAT}", got=version, hint=newer)
-        return msgspec.json.decode(body, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"manifest {name} must be readable", got=error, hint=hint) from None
+        if not OLDEST_FORMAT <= version <= FORMAT:
+            newer = "upgrade Midstream to open it" if version > FORMAT else RESTORE
+            must = f"{what} must have a format from {OLDEST_FORMAT} to {FORMAT}"
+            raise FormatError(must, got=version, hint=newer)
+        return replace(msgspec.json.decode(body, type=Manifest), format=FORMAT), digest(body)
+    except UNREADABLE as error:
+        raise unreadable(what, error) from None
 
 
 class _Version(msgspec.Struct):

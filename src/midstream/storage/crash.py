@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from midstream.errors import InternalError
 
 POINTS = (
+    "after the intent is written",
     "before the step",
     "before a slice is written",
     "after a slice is written",

@@ -8,13 +8,15 @@ import numpy as np
 
 from midstream.engine.payload import segments_of
 from midstream.engine.routing import even_routing
-from midstream.engine.rows import Rows, split_references
+from midstream.engine.rows import Rows, in_time_order, split_references
 from midstream.errors import CheckpointError
 from midstream.protocol.settings import described_windows, read_description
-from midstream.state.manifest import Manifest, digest_of
+from midstream.state.manifest import Manifest
 from midstream.state.purge import Purge
 from midstream.state.slices import Slice
-from midstream.storage.manifests import manifest_names, read_manifest
+from midstream.storage.intents import intent_name, kept_intent, stale_intents
+from midstream.storage.ledger import Holding
+from midstream.storage.manifests import Committed, manifests_newest_first, read_manifest
 from midstream.storage.slices import FOLDER as SLICES
 from midstream.storage.slices import SliceFiles
 from midstream.storage.store import TEMPORARY, Store
@@ -48,14 +50,15 @@ def check(store: Store) -> Findings:
     problems: list[Problem] = []
     manifests = _manifests(store, problems)
     newest = manifests[-1] if manifests else None
-    files = SliceFiles(store)
+    problems += _check_intent(store, newest)
+    files = SliceFiles(store, newest.id if newest else "")
     named: dict[str, Slice] = {s.name: s for m in manifests for s in m.slices}
     retired = {r.name for m in manifests for r in m.retired}
     present = {name.removeprefix(f"{SLICES}/") for name in store.list(SLICES)}
-    for slice_ in newest.slices if newest else ():
-        problems += _check_slice(files, newest, slice_) if newest else []
-    if newest is not None and not problems:
-        problems += _check_references(files, newest)
+    if newest is not None:
+        for slice_ in newest.slices:
+            problems += _check_slice(files, newest, slice_)
+        problems += [] if problems else _check_references(files, newest)
     orphans = [f"{SLICES}/{name}" for name in sorted(present - set(named) - retired)]
     return Findings(
         newest.epoch if newest else None,
@@ -63,28 +66,67 @@ def check(store: Store) -> Findings:
         len(newest.slices) if newest else 0,
         sum(s.bytes for s in newest.slices) if newest else 0,
         tuple(problems),
-        (*orphans, *store.list(TEMPORARY)),
+        (*orphans, *stale_intents(store, newest.epoch if newest else -1), *store.list(TEMPORARY)),
     )
 
 
+def collect_garbage(store: Store, lease: Holding, *, delete: bool) -> list[str]:
+    """The files that nobody names, for the holder of the lease; they are deleted if that is asked for."""
+    # Keeping the lease makes temporary files, too: those that are there already are nobody's.
+    unfinished = store.list(TEMPORARY)
+    findings = check(store)
+    if findings.problems and delete:
+        raise CheckpointError(
+            "a checkpoint must be sound before anything in it is deleted",
+            got=f"{findings.problems[0].file}: {findings.problems[0].what}",
+            hint="what is damaged may name files that nothing else names: run midstream fsck, and restore it",
+        )
+    names = findings.orphans
+    orphans = [name for name in names if name in unfinished or not name.startswith(f"{TEMPORARY}/")]
+    for name in orphans if delete else ():
+        # It is kept all the while, unless this process was stopped for a time.
+        lease.check()
+        store.delete(name)
+    return orphans
+
+
 def _manifests(store: Store, problems: list[Problem]) -> list[Manifest]:
-    """The valid manifests, oldest first; the chain of digests must not break."""
-    found: list[Manifest] = []
-    for name in manifest_names(store):
+    """The valid manifests, oldest first; they must be of one query, and follow from each other."""
+    found: list[Committed] = []
+    for name in reversed(list(manifests_newest_first(store))):
         try:
-            manifest = read_manifest(store, name)
-            read_description(manifest.query)
+            committed = read_manifest(store, name)
+            read_description(committed.manifest.query)
         except CheckpointError as error:
             remedy = "restore it from a copy; a start goes on from the manifest before it, if that is valid"
-            problems.append(Problem(name, str(error), remedy))
+            problems.append(Problem(name.file, str(error), remedy))
             continue
-        before = found[-1] if found else None
-        follows = before is not None and before.epoch == manifest.epoch - 1
-        if before is not None and follows and manifest.previous != digest_of(before):
-            what = f"does not follow from the manifest of epoch {before.epoch}"
-            problems.append(Problem(name, what, "files of two checkpoints were mixed: restore one of them"))
-        found.append(manifest)
-    return found
+        manifest, before = committed.manifest, found[-1] if found else None
+        mixed = "files of two checkpoints were mixed: restore one of them"
+        if before is not None and before.manifest.id != manifest.id:
+            problems.append(Problem(name.file, "is of another query than the manifest before it", mixed))
+        elif before is not None and not _follows(before, manifest):
+            what = f"does not follow from the manifest of epoch {before.manifest.epoch}"
+            problems.append(Problem(name.file, what, mixed))
+        found.append(committed)
+    return [committed.manifest for committed in found]
+
+
+def _follows(before: Committed, manifest: Manifest) -> bool:
+    """Whether the digests fit; between manifests that are not neighbours nothing can be told."""
+    neighbours = manifest.epoch - before.manifest.epoch in (0, 1)
+    return not neighbours or manifest.previous == before.digest
+
+
+def _check_intent(store: Store, newest: Manifest | None) -> list[Problem]:
+    """An epoch that was begun must be able to run again."""
+    epoch = newest.epoch + 1 if newest else 0
+    try:
+        kept_intent(store, epoch)
+    except CheckpointError as error:
+        remedy = "restore it from a copy; if nobody has seen results of that epoch, it may be deleted"
+        return [Problem(intent_name(epoch), str(error), remedy)]
+    return []
 
 
 def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[Problem]:
@@ -98,6 +140,8 @@ def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[P
         rows = Rows.from_table(table, slice_.owner.key)
         if np.any(rows.hashes[1:] < rows.hashes[:-1]):
             return [Problem(name, "is not sorted by hash", remedy)]
+        if slice_.by_time and in_time_order(rows) is not rows:
+            return [Problem(name, "has many rows with one hash that are not in order of time", remedy)]
         options = read_description(manifest.query)
         targets = even_routing(options.partitions, options.groups).targets(rows.hashes)
         spread = any(s.owner.partition for s in manifest.slices if s.owner.state == slice_.owner.state)

@@ -8,10 +8,13 @@ import polars as pl
 import pyarrow as pa
 
 from midstream.engine.encode import time_column
+from midstream.engine.guard import guard
+from midstream.engine.intake import REASON
 from midstream.plan.layout import column_name
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 from midstream.query.types import TIMESTAMP
+from midstream.storage.json_text import json_objects, json_texts
 
 LATE_SCHEMA = pa.schema(
     [
@@ -26,18 +29,21 @@ LATE_SCHEMA = pa.schema(
 
 def late_rows(epoch: int, stream: str, rows: pa.Table, columns: Mapping[str, str]) -> pa.Table:
     """Late rows of a stream in the columns that all streams share; the row itself as JSON."""
-    time = pl.Series(pl.from_arrow(rows.column(time_column(stream))))
-    # Not by pl.col(name): a column may be called '*', or '^.*$', which would stand for all of them.
-    frame = pl.DataFrame({name: _for_json(rows.column(sent)) for sent, name in columns.items()})
-    as_json = frame.to_struct().struct.json_encode()
-    shared = pl.select(
-        stream=pl.repeat(stream, len(time)),
-        reason=pl.when(time.is_null()).then(pl.lit("null time")).otherwise(pl.lit("late")),
-        time=time.cast(pl.Datetime("us", "UTC")),
-        batchId=pl.repeat(epoch, len(time), dtype=pl.Int64),
-        row=as_json,
-    )
-    return shared.to_arrow().cast(LATE_SCHEMA)
+    count = rows.num_rows
+    texts: list[tuple[str, pl.Series]] = []
+    for sent, name in columns.items():
+        with guard(streams=[stream], columns=[ColumnRef(stream, (name,))]):
+            texts.append((name, json_texts(rows.column(sent))))
+    time = rows.column(time_column(stream))
+    with guard(streams=[stream], columns=["row"]):
+        shared = pl.select(
+            stream=pl.repeat(stream, count, dtype=pl.String),
+            reason=pl.lit(pl.Series(pl.from_arrow(rows.column(REASON)))),
+            batchId=pl.repeat(epoch, count, dtype=pl.Int64),
+            row=pl.lit(json_objects(texts, count)),
+        ).to_arrow()
+        # Not by way of Polars, whose calendar ends before Spark's does.
+        return shared.add_column(2, "time", time.cast(TIMESTAMP)).cast(LATE_SCHEMA)
 
 
 def late_columns(query: Query) -> dict[str, dict[str, str]]:
@@ -46,8 +52,3 @@ def late_columns(query: Query) -> dict[str, dict[str, str]]:
         s.name: {column_name(ColumnRef(s.name, (name,))): name for name in s.schema.names}
         for s in query.streams
     }
-
-
-def _for_json(column: pa.ChunkedArray) -> pl.Series:
-    values = pl.Series(pl.from_arrow(column))
-    return values.bin.encode("base64") if values.dtype == pl.Binary else values

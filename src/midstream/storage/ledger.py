@@ -1,39 +1,59 @@
 """The ledger: the order in which an epoch becomes part of the committed truth, the same in every shell.
 
-1. the lease is still ours, and the program of the epoch follows from the last manifest;
+1. what the epoch depends on is written, or read back if the epoch was begun before; the program follows from
+   it and the last manifest;
 2. the shell runs the stages; tasks write new slices and stage results, and report;
 3. the sink prepares (``foreachBatch``: the user's function);
-4. the lease is still ours, and the manifest is committed: before this nothing has happened, after it
-   everything has;
+4. the manifest is committed: before this nothing has happened, after it everything has;
 5. results are published, which is noted; files that nobody needs any more are deleted.
 
 A crash before 4 leaves files that nobody names; the epoch runs again with the same rows. A crash after 4
 leaves at most publishing to do, which the next start, or the same epoch, run again, finishes.
+
+A driver may have been given up at any point of this without knowing it. Why it can do no harm then is said in
+:mod:`midstream.protocol.lease`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace as replace_field
+from itertools import islice
 from typing import Protocol
 
 from msgspec.structs import replace
 
-from midstream.engine.program import Course, Program
+from midstream.engine.program import Course, Program, Writer
 from midstream.errors import CheckpointError, MigrationError
 from midstream.migration.request import Request
-from midstream.protocol.coordinator import Coordinator, expendable
+from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, expendable
+from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
-from midstream.state.manifest import Manifest
+from midstream.state.manifest import Manifest, digest_of
 from midstream.storage.crash import reach
-from midstream.storage.manifests import commit_manifest, forget_manifests, sweep_manifests
+from midstream.storage.intents import forget_intent, kept_intent, replace_intent, settle_intent, stale_intents
+from midstream.storage.manifests import Committed, commit_manifest, manifests_newest_first, sweep_manifests
+from midstream.storage.published import note_published, published_epochs
 from midstream.storage.requests import Requests
 from midstream.storage.slices import FOLDER as SLICES
+from midstream.storage.slices import lease_of
 from midstream.storage.store import TEMPORARY, Store
 
-PUBLISHED = "published"
+
+class Holding(Protocol):
+    """The lease, as far as the ledger needs it."""
+
+    @property
+    def number(self) -> int:
+        """Which lease it is: files that are written under it carry its number."""
+
+    def check(self) -> None:
+        """Raise if another driver has taken the lease."""
+
+    def holding(self) -> AbstractContextManager[None]:
+        """Do something that must not happen once the lease was given back."""
 
 
 class Shell(Protocol):
@@ -45,37 +65,41 @@ class Shell(Protocol):
     def prepare(self, epoch: int, report: Report) -> None:
         """Before the commit: hand results to whoever takes them themselves. May be repeated."""
 
-    def publish(self, manifest: Manifest) -> None:
-        """After the commit: make results visible. May be repeated."""
+    def publish(self, manifest: Manifest, *, again: bool) -> None:
+        """After the commit: make results visible. May be repeated.
+
+        If the epoch may have been published before, ``again``, what an earlier attempt of it published under
+        other names goes first.
+        """
 
     def sweep(self) -> None:
-        """Remove what attempts that were given up have staged; all that was committed is published."""
+        """Remove what attempts that were given up have staged; all that was committed is published.
+
+        What drivers with a later lease have staged is not touched.
+        """
 
 
 class Ledger:
     """The committed truth of one query in a store."""
 
     def __init__(
-        self,
-        store: Store,
-        coordinator: Coordinator,
-        manifest: Manifest,
-        *,
-        run: str = "",
-        fence: Callable[[], None] = lambda: None,
+        self, store: Store, coordinator: Coordinator, committed: Committed, lease: Holding, run: str
     ) -> None:
-        """``run`` names this run of the query; ``fence`` raises once another driver has taken over."""
+        """``run`` names this run of the query."""
         self.store = store
         self.coordinator = coordinator
-        self.manifest = manifest
+        self.manifest = committed.manifest
         self.millis: dict[str, float] = {}
         self.course: Course | None = None
         """What the last epoch did about plans."""
+        self._digest = committed.digest
+        self._lease = lease
         self._requests = Requests(store, coordinator.query)
-        self._run = run
-        self._began = manifest.epoch + 1
-        self._fence = fence
-        self._swept = False
+        self._writer = Writer(self.manifest.id, lease.number, run)
+        self._left_behind: list[str] | None = []
+        """Temporary files of earlier runs; None once they are deleted."""
+        self._manifest_files: dict[int, str] = {}
+        """The manifests that are kept, by epoch."""
 
     def bind(self, source: str) -> None:
         """Hold the source of the epochs to what it was: its numbers mean something only with it."""
@@ -89,99 +113,159 @@ class Ledger:
             )
 
     def recover(self, shell: Shell) -> None:
-        """On start: finish publishing the last epoch, and find a request that was not heeded yet."""
-        self.publish(shell)
-        self._requests.find(self.manifest)
+        """On start: finish publishing the last epoch, and find what the last run has left."""
+        self.publish(shell, again=True)
+        self._requests.find(self.manifest, kept_intent(self.store, self.manifest.epoch + 1))
+        # By now no driver before us can commit. Of one after us there is nothing here yet, if it turns out
+        # that we can: so what is listed now may be deleted after our first commit.
+        self._left_behind = self.store.list(TEMPORARY)
+        kept = list(islice(manifests_newest_first(self.store), EPOCHS_KEPT))
+        self._manifest_files = {name.epoch: name.file for name in reversed(kept)}
 
     def ask(self, request: Request) -> None:
         """Keep a request for another plan until no migration is under way; the newest one counts."""
-        self._fence()
+        self._lease.check()
         self._requests.ask(request)
 
-    def epoch(self, shell: Shell, pace: int | None = None) -> Report:
-        """Run the next epoch and commit it; ``pace`` limits what is computed in the background."""
+    def intend(self, now: int, background_epochs: int | None) -> Intent:
+        """What the next epoch depends on, if it was not begun before."""
+        applied, request = self._requests.due(self.manifest)
+        return Intent(
+            query=self.manifest.id,
+            epoch=self.manifest.epoch + 1,
+            now=now,
+            settings=self.coordinator.settings,
+            background_epochs=background_epochs,
+            applied_requests=applied,
+            request=request,
+            first=self.manifest if self.manifest.epoch < 0 else None,
+        )
+
+    def epoch(self, shell: Shell, now: int, background_epochs: int | None = None) -> Report:
+        """Run the next epoch and commit it.
+
+        ``now`` is the time by the wall clock, ``background_epochs`` limits what is computed in the
+        background; both count only if the epoch was not begun before.
+        """
+        try:
+            return self._epoch(shell, now, background_epochs)
+        except CheckpointError:
+            # What a driver misses that was given up is not damaged: the one that took over deleted it.
+            self._lease.check()
+            raise
+
+    def _epoch(self, shell: Shell, now: int, background_epochs: int | None) -> Report:
         begin = time.perf_counter()
         self.millis = {}
         before = self.manifest
-        self._fence()
-        number, request = self._requests.begin(before)
-        program = self.coordinator.program(before, request, pace)
-        program = replace_field(program, heeded=number, run=self._run, began=self._began)
+        self._lease.check()
+        intent, again = settle_intent(self.store, self.intend(now, background_epochs))
+        self._must_be_of_this_query(intent)
+        reach("after the intent is written")
+        program = self._program(intent)
         reach("before the step")
         with self._timed("step"):
-            program, report = self._run_step(shell, before, program, pace)
+            program, report = self._run_step(shell, intent, program)
         self.course = program.course
         reach("after the step")
+        # Whoever has taken over runs the epoch as well: nobody need hear of it twice.
+        self._lease.check()
         with self._timed("sink"):
             shell.prepare(program.epoch, report)
         reach("after the sink prepared")
-        after = self.coordinator.commit(before, program, report)
-        self._fence()
+        after = self.coordinator.commit(before, intent, program, report)
+        after = replace(after, previous=self._digest, lease=self._lease.number)
         reach("before the commit")
-        with self._timed("commit"):
-            commit_manifest(self.store, after)
-        self.manifest = after
+        with self._timed("commit"), self._lease.holding():
+            self._commit(after)
         reach("after the commit")
+        self._writer = self._remember(report)
         with self._timed("publish"):
-            self.publish(shell)
+            self.publish(shell, again=again)
         with self._timed("clean"):
-            # The manifest before this one may yet be gone back to, and what it had not heeded with it.
-            self._requests.forget(before.heeded)
-            self._clean(shell, before, after)
+            self._requests.forget(after.heeded)
+            self._clean(shell, before)
         self.millis = {"total": 1000 * (time.perf_counter() - begin), **self.millis}
         return report
 
-    def _run_step(
-        self, shell: Shell, before: Manifest, program: Program, pace: int | None
-    ) -> tuple[Program, Report]:
+    def _must_be_of_this_query(self, intent: Intent) -> None:
+        """Refuse an intent of another query, or of a query that another driver has begun meanwhile."""
+        if intent.first is not None and replace(intent.first, source="") != replace(self.manifest, source=""):
+            raise CheckpointError(
+                "a query must begin once",
+                got="a first epoch that another driver has begun meanwhile",
+                hint="start the query again: it goes on with what that driver has begun",
+            )
+        if intent.query != self.manifest.id or intent.applied_requests < self.manifest.heeded:
+            raise CheckpointError(
+                f"the intent of epoch {intent.epoch} must be one of this query, after its newest manifest",
+                got=f"one of query {intent.query}",
+                hint="files of several checkpoints were mixed: restore all of it from one copy",
+            )
+
+    def _program(self, intent: Intent, *, decides: bool = True) -> Program:
+        program = self.coordinator.program(self.manifest, intent, decides=decides)
+        return replace_field(program, writer=self._writer)
+
+    def _run_step(self, shell: Shell, intent: Intent, program: Program) -> tuple[Program, Report]:
         try:
             return program, shell.run(program)
         except MigrationError:
-            if program.asked or not program.course.begins:
-                # It would fail again after every restart, and nobody could take it back.
-                self._requests.forget(program.heeded)
+            if intent.request is not None or not program.course.begins:
+                # It would fail again after every restart, and nobody could take it back: the epoch goes
+                # on without, and counts the request as applied.
+                replace_intent(self.store, replace(intent, request=None))
                 raise
         # It was only the query's own idea: the epoch goes on without.
-        stays = self.coordinator.program(before, None, pace, decides=False)
-        stays = replace_field(stays, heeded=program.heeded, run=self._run, began=self._began)
+        stays = self._program(intent, decides=False)
         return stays, shell.run(stays)
 
-    def publish(self, shell: Shell) -> None:
-        """Publish what the last epoch staged, once: readers may have moved files away since."""
-        marker = f"{PUBLISHED}/{self.manifest.epoch:012d}"
-        markers = self.store.list(PUBLISHED)
-        if marker in markers or self.manifest.epoch < 0:
-            return
-        shell.publish(self.manifest)
-        reach("after publishing")
-        self.store.put(marker, b"")
-        reach("after noting that it was published")
-        for name in markers:
-            self.store.delete(name)
+    def _commit(self, manifest: Manifest) -> None:
+        name = commit_manifest(self.store, manifest)
+        self._manifest_files[manifest.epoch] = name
+        self._digest = digest_of(manifest)
+        self.manifest = manifest
 
-    def _clean(self, shell: Shell, before: Manifest, after: Manifest) -> None:
-        if not self._swept:
-            # Not before our first commit: until then a driver that was given up might still commit.
-            self._sweep(shell)
-        for name in expendable(before, after):
+    def _remember(self, report: Report) -> Writer:
+        """Take note of the slices that tasks of this run have written, as far as they are in use."""
+        written = self._writer.written | {slice_.name for slice_ in report.slices}
+        return replace_field(self._writer, written=written & {s.name for s in self.manifest.slices})
+
+    def publish(self, shell: Shell, *, again: bool) -> None:
+        """Publish what the last epoch staged, once: readers may have moved files away since."""
+        noted = published_epochs(self.store)
+        if self.manifest.epoch in noted or self.manifest.epoch < 0:
+            return
+        shell.publish(self.manifest, again=again)
+        reach("after publishing")
+        note_published(self.store, self.manifest.epoch)
+        reach("after noting that it was published")
+        for epoch, name in noted.items():
+            if epoch < self.manifest.epoch:
+                self.store.delete(name)
+
+    def _clean(self, shell: Shell, before: Manifest) -> None:
+        if self._left_behind is not None:
+            self._sweep(shell, self._left_behind)
+        for name in expendable(before, self.manifest):
             self.store.delete(f"{SLICES}/{name}")
             reach("after deleting a slice")
-        forget_manifests(self.store, after.epoch)
+        forget_intent(self.store, before.epoch)
+        if old := self._manifest_files.pop(self.manifest.epoch - EPOCHS_KEPT, None):
+            self.store.delete(old)
         reach("after forgetting a manifest")
 
-    def _sweep(self, shell: Shell) -> None:
-        """Clear away what attempts that were given up have left behind."""
+    def _sweep(self, shell: Shell, left_behind: list[str]) -> None:
+        """Clear away what attempts that were given up have left behind, after our first commit."""
         shell.sweep()
-        with self._requests.lock:
-            self._sweep_files()
-        sweep_manifests(self.store, self.manifest.epoch)
-        self._swept = True
-
-    def _sweep_files(self) -> None:
         used = {s.name for s in self.manifest.slices} | {r.name for r in self.manifest.retired}
-        for name in (*self.store.list(SLICES), *self.store.list(TEMPORARY)):
-            if name.rpartition("/")[2] not in used:
+        for name in self.store.list(SLICES):
+            if name.rpartition("/")[2] not in used and lease_of(name) <= self._lease.number:
                 self.store.delete(name)
+        for name in (*left_behind, *stale_intents(self.store, self.manifest.epoch)):
+            self.store.delete(name)
+        sweep_manifests(self.store, self.manifest.epoch)
+        self._left_behind = None
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:

@@ -87,8 +87,8 @@ class LocalStore:
         path = self._path(name)
         temporary = self._path(f"{TEMPORARY}/{uuid.uuid4().hex}")
         with space_in(Path(self.root)):
-            _make_folder(path.parent)
-            _make_folder(temporary.parent)
+            make_folder(path.parent, _FOLDER_MODE)
+            make_folder(temporary.parent, _FOLDER_MODE)
             with new_file(temporary, _FILE_MODE) as file:
                 file.write(data)
         return path, temporary
@@ -102,14 +102,14 @@ def _leads_out(name: str) -> CheckpointError:
     )
 
 
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it; each that is made is the owner's alone, and lasts.
+def make_folder(folder: Path, mode: int) -> None:
+    """Make a folder and those above it; each that is made has this mode, and lasts.
 
     A folder whose own name is lost takes with it all that was synced into it.
     """
     if not folder.is_dir():
-        _make_folder(folder.parent)
-        folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+        make_folder(folder.parent, mode)
+        folder.mkdir(mode=mode, exist_ok=True)
         sync_folder(folder.parent)
 
 

@@ -7,22 +7,19 @@ back differs between them.
 from __future__ import annotations
 
 import time
-import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
-import polars as pl
 import pyarrow as pa
 
 from midstream.engine.encode import Part
+from midstream.engine.guard import guard
 from midstream.engine.moving import run_moves
 from midstream.engine.node import WorkDone
 from midstream.engine.program import NewSlice, Program
 from midstream.engine.step import run_step
-from midstream.errors import InternalError
-from midstream.plan.layout import StateId
+from midstream.plan.layout import Fragment, StateId, streams_of
 from midstream.protocol.report import Report
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
@@ -47,45 +44,37 @@ class OutputWriter(Protocol):
 
 def _write(files: SliceFiles, new: NewSlice) -> Slice:
     reach("before a slice is written")
-    written = files.write(new)
+    with guard(streams=streams_of(new.slice.owner.state), columns=new.table.column_names):
+        written = files.write(new)
     reach("after a slice is written")
     return written
+
+
+def _streams(fragment: Fragment) -> list[str]:
+    return list(dict.fromkeys(stream for entrance in fragment.inputs for stream in entrance.streams))
 
 
 class _Reader:
     """Opens each slice at most once in a step, and knows how long that took."""
 
-    def __init__(self, files: SliceFiles) -> None:
+    def __init__(self, program: Program, store: Store) -> None:
         self.seconds = 0.0
-        self._files = files
+        self._files = slice_files(store, program.writer)
+        self._ours = program.writer.written
         self._opened: dict[str, pa.Table] = {}
 
     def __call__(self, slice_: Slice) -> pa.Table:
         if slice_.name not in self._opened:
             begin = time.perf_counter()
-            self._opened[slice_.name] = self._files.open(slice_)
+            self._opened[slice_.name] = self._files.open(slice_, ours=slice_.name in self._ours)
             self.seconds += time.perf_counter() - begin
         return self._opened[slice_.name]
 
 
-@contextmanager
-def _keeping_values_back() -> Iterator[None]:
-    """Errors of Arrow and Polars may quote values of rows, and errors end in logs: say where, not what."""
-    try:
-        yield
-    except (pa.ArrowInvalid, pl.exceptions.PolarsError) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        where = [frame for frame in frames if "midstream" in Path(frame.filename).parts][-1]
-        raise InternalError(
-            "a step must be able to compute with any rows",
-            got=f"{type(error).__name__} in {Path(where.filename).name}, line {where.lineno}",
-        ) from None
-
-
 def move_states(program: Program, partition: int, store: Store) -> list[Part]:
     """Before the first stage: rows of states that other engine partitions need from now on."""
-    with _keeping_values_back():
-        return list(run_moves(program, partition, slice_files(store, program.run, program.began).open))
+    with guard("moving states", batch=program.epoch):
+        return list(run_moves(program, partition, _Reader(program, store)))
 
 
 def run_partition(
@@ -99,22 +88,26 @@ def run_partition(
     """Run every fragment of ``stage`` in this partition."""
     report = Report()
     outgoing: list[Part] = []
-    files = slice_files(store, program.run, program.began)
+    files = slice_files(store, program.writer)
     if stage == 0:
         files.forget_all_but(s for owned in program.slices.values() for s in owned)
     for fragment in program.layout.fragments:
         if fragment.stage != stage:
             continue
-        reader = _Reader(files)
+        reader = _Reader(program, store)
         begin = time.perf_counter()
-        with _keeping_values_back():
+        within = partial(guard, batch=program.epoch, streams=_streams(fragment))
+        with within("a step"):
             step = run_step(program, fragment, partition, arrivals, reader)
         joined = time.perf_counter()
-        slices = tuple(_write(files, new) for new in step.slices)
+        with within("writing a state"):
+            slices = tuple(_write(files, new) for new in step.slices)
         written = time.perf_counter()
-        outputs = writer.late(program.epoch, fragment.id, partition, step.late) if step.late else []
+        with within("staging late rows", streams=step.late):
+            outputs = writer.late(program.epoch, fragment.id, partition, step.late) if step.late else []
         if any(node.id == program.layout.root for node in fragment.nodes):
-            outputs += writer.results(program.epoch, partition, fragment.id, step.results)
+            with within("staging results", columns=program.query.output_schema.names):
+                outputs += writer.results(program.epoch, partition, fragment.id, step.results)
             reach("after results are staged")
         done = time.perf_counter()
         report += Report(

@@ -9,9 +9,11 @@ store: they are never part of a query or a checkpoint.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,9 +22,10 @@ from urllib.parse import urlparse
 
 import pyarrow as pa
 
-from midstream.errors import CheckpointError, OptionError, StreamError
+from midstream.errors import CheckpointError, MidstreamError, OptionError, StreamError
 from midstream.storage.local import LocalStore
 from midstream.storage.slices import FOLDER as SLICES
+from midstream.storage.slices import digest_in
 from midstream.storage.store import parts_of
 
 PROTOCOLS = {"s3": "s3", "s3a": "s3"}
@@ -30,6 +33,14 @@ PROTOCOLS = {"s3": "s3", "s3a": "s3"}
 
 _CACHE_BYTES = 8 << 30
 """What the cache of one checkpoint may hold on a machine; the oldest slices leave first."""
+
+_TAKEN = ("PreconditionFailed", "412")
+"""How a server says that a conditional put found an object; s3fs looks for more, which only some say."""
+
+_HINT = (
+    "look whether it can be reached and what it allows, then start the query again: it goes on after its "
+    "last committed epoch"
+)
 
 _sound: set[str] = set()
 """Cached slices that this process has written, or compared with their digest."""
@@ -44,7 +55,8 @@ class RemoteStore:
 
     def put(self, name: str, data: pa.Buffer | bytes) -> None:
         """Put the object, and keep a copy of a slice: the next epoch will read it."""
-        _connect(self.url).pipe_file(self._path(name), _bytes(data))
+        with _asking(self.url) as objects:
+            objects.pipe_file(self._path(name), _bytes(data))
         self._keep(name, data)
 
     def sync(self, folder: str) -> None:
@@ -53,11 +65,12 @@ class RemoteStore:
     def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
         """Put the object on the condition that there is none.
 
-        If the answer to a put was lost and the put repeated, this says False for one's own object. That is
-        safe: the driver stops, and its next start finds what it has written.
+        If the answer to a put was lost and the put repeated, this says False for one's own object. Whoever
+        puts something that matters then looks whether it is.
         """
         try:
-            _connect(self.url).pipe_file(self._path(name), _bytes(data), mode="create")
+            with _asking(self.url) as objects:
+                objects.pipe_file(self._path(name), _bytes(data), mode="create")
         except FileExistsError:
             return False
         return True
@@ -67,7 +80,8 @@ class RemoteStore:
         if self._caches(name) and (kept := self._kept(name)) is not None:
             return kept
         try:
-            data = pa.py_buffer(_connect(self.url).cat_file(self._path(name)))
+            with _asking(self.url) as objects:
+                data = pa.py_buffer(objects.cat_file(self._path(name)))
         except FileNotFoundError:
             raise CheckpointError(
                 "a file that the checkpoint needs must be there",
@@ -81,15 +95,16 @@ class RemoteStore:
         """The objects right below a folder."""
         path = self._path(folder)
         try:
-            found = _connect(self.url).ls(path, detail=False)
+            with _asking(self.url) as objects:
+                found = objects.ls(path, detail=False)
         except FileNotFoundError:
             return []
         return sorted(f"{folder}/{name.rpartition('/')[2]}" for name in found if name != path)
 
     def delete(self, name: str) -> None:
         """Remove the object, and the copy on this machine."""
-        with contextlib.suppress(FileNotFoundError):
-            _connect(self.url).rm_file(self._path(name))
+        with contextlib.suppress(FileNotFoundError), _asking(self.url) as objects:
+            objects.rm_file(self._path(name))
         if self._caches(name):
             self._cache().delete(name)
 
@@ -108,7 +123,7 @@ class RemoteStore:
             data = self._cache().read(name)
         except CheckpointError:
             return None  # it was never read here, or has left
-        if name not in _sound and name != f"{SLICES}/{hashlib.sha256(data).hexdigest()}.arrow":
+        if name not in _sound and digest_in(name) != hashlib.sha256(data).hexdigest():
             self._cache().delete(name)
             return None
         _sound.add(name)
@@ -162,6 +177,35 @@ def _connect(url: str) -> Any:
             got=str(error),
             hint="pip install 'midstream[s3]', on all machines of the cluster",
         ) from None
+
+
+@contextlib.contextmanager
+def _asking(url: str) -> Iterator[Any]:
+    """The file system of an address, to ask for something; whatever goes wrong then is an OSError.
+
+    s3fs translates what a server says, but lets errors of the libraries below it through if none answers.
+    Nobody above could tell them from defects: the thread that keeps the lease would end by one. They are not
+    errors of our own, which tasks report as final: Spark is to try such a task again.
+    """
+    objects = _connect(url)
+    try:
+        yield objects
+    except (FileNotFoundError, FileExistsError, MidstreamError):
+        raise
+    except Exception as error:
+        if _code_of(error) in _TAKEN:
+            raise FileExistsError(errno.EEXIST, "the object exists") from error
+        kind = PermissionError if isinstance(error, PermissionError) else OSError
+        number = getattr(error, "errno", None) or errno.EIO
+        what = f"the object store at {url} must do what it is asked; got {type(error).__name__}: {error}"
+        raise kind(number, f"{what}. Hint: {_HINT}") from error
+
+
+def _code_of(error: BaseException) -> str | None:
+    """The code of what a server answered, if it did."""
+    answer = getattr(error.__cause__, "response", None) or {}
+    code = answer.get("Error", {}).get("Code")
+    return None if code is None else str(code)
 
 
 @cache

@@ -1,8 +1,9 @@
 """The storage seam: all that Midstream ever asks of a file system.
 
 It is this small so that any store can offer it, and so that tests can put faults behind each operation.
-Names are relative, with forward slashes. A name is written once: either its bytes follow from the name
-(slices), or only the first writer wins (manifests).
+Names are relative, with forward slashes. What others rest on is written once: either its bytes follow from
+the name (slices), or only the first writer wins (manifests, intents, leases, requests). Beats and notes are
+written again.
 
 What a store must guarantee, to all processes on all machines:
 
@@ -11,9 +12,9 @@ What a store must guarantee, to all processes on all machines:
 - *Reading what was written.* Once a write has returned, whoever reads the name gets these bytes.
 - *One winner.* Of several ``put_if_absent`` of a name one writes the file, and it lasts before that is
   answered. An error, or *False* to the one that did write it, is an answer that was lost: allowed.
-- *Listings as they are* of manifests, leases and notes of what was published. A driver that missed the
-  newest manifest would go on from an older one, and find its name taken; one that saw none at all would
-  begin anew. S3 has had such listings since 2020; a file system always had them.
+- *Listings as they are* of manifests, intents, requests, leases and notes of what was published. A driver
+  that missed the newest manifests would go on from an older one; one that saw none at all would begin
+  anew. S3 has had such listings since 2020; a file system always had them.
 
 What a store need not guarantee:
 

@@ -4,8 +4,8 @@ Migrations have promises of their own:
 
 | promise    | what must hold                                                                               |
 | ---------- | -------------------------------------------------------------------------------------------- |
-| *requests* | a request that was taken is heeded, by the strategy that it names, as soon as no migration   |
-|            | is under way, whatever happens in between; without one no migration begins                   |
+| *requests* | a request that was taken is applied, by the strategy that it names, by the first epoch that  |
+|            | is begun after it when no migration is under way; without one no migration begins            |
 | *ending*   | a migration that waits for old rows to expire is over when the last of them has              |
 
 A migration by parallel track keeps results back until it ends. So the results of all its epochs count as
@@ -14,56 +14,75 @@ those of one: :meth:`Changes.together`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from midstream.migration.request import Request
+from midstream.migration.request import WrittenRequest
+from midstream.plan.tree import Plan
+from midstream.protocol.intent import Intent
+from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.migration import Migration
 from midstream.testing.expected import Expected
-from midstream.testing.workload import Workload
 
 
 class Changes:
     """The migrations of one run."""
 
-    def __init__(self, workload: Workload, expected: Expected) -> None:
-        self._workload = workload
+    def __init__(self, query: Query, first: Plan, expected: Expected) -> None:
+        self._query = query
+        self._first = str(first)
         self._expected = expected
         self._manifests: dict[int, Manifest] = {}
+        self._intents: dict[int, Intent] = {}
+        self._taken: list[WrittenRequest] = []
+        self._doubtful: list[WrittenRequest] = []
+        """Requests of which nobody can say whether they were taken."""
+        self._applied = 0
+        """How many of those that were taken have been applied."""
 
     def note(self, manifest: Manifest) -> None:
         """Take note of what an epoch has committed."""
         self._manifests[manifest.epoch] = manifest
 
-    def due(self, epoch: int) -> Request | None:
-        """The request that waits when an epoch begins: the last one, unless an epoch has heeded it."""
-        waiting = None
-        for number in range(epoch + 1):
-            if number and self._under_way(number - 2) is None:
-                waiting = None
-            waiting = self._workload.requests.get(number, waiting)
-        return waiting
+    def ask(self, request: WrittenRequest, *, taken: bool) -> None:
+        """A request was made; if it failed, it may have been taken all the same."""
+        (self._taken if taken else self._doubtful).append(request)
 
-    def stale(self, requests: list[str], epoch: int) -> list[str]:
-        """Those of the requests in a store that nobody needs after an epoch.
+    def begin(self, intent: Intent) -> str | None:
+        """An epoch is begun: what is wrong with the request that it applies, if anything is."""
+        self._intents[intent.epoch] = intent
+        waiting = self._taken[self._applied :]
+        if self._under_way(intent.epoch - 1) is not None:
+            return None if intent.request is None else f"epoch {intent.epoch} applies a request too early"
+        allowed: Sequence[WrittenRequest | None] = [*waiting[-1:], *self._doubtful]
+        if not waiting:
+            allowed = [None, *self._doubtful]
+        if intent.request not in allowed:
+            wanted = waiting[-1] if waiting else None
+            return f"epoch {intent.epoch} is to apply {wanted}, but applies {intent.request}"
+        self._applied = len(self._taken)
+        return None
 
-        One that this epoch has heeded stays: the manifest before may yet be gone back to.
-        """
-        before = self._manifests.get(epoch - 1)
-        heeded = before.heeded if before else 0
-        return [name for name in requests if int(name.rpartition("/")[2]) <= heeded]
+    def undo(self, intent: Intent) -> None:
+        """An epoch was not begun after all: what it would have applied still waits."""
+        if intent.request in self._taken[: self._applied]:
+            self._applied -= 1 + self._taken[: self._applied][::-1].index(intent.request)
+
+    def stale(self, requests: list[str], manifest: Manifest) -> list[str]:
+        """Those of the requests in a store that nobody needs any more."""
+        return [name for name in requests if int(name.rpartition("/")[2]) <= manifest.heeded]
 
     def unheeded(self, manifest: Manifest) -> str | None:
         """What is wrong with *requests*, if anything is; the manifest before must be known."""
         epoch = manifest.epoch
-        begun, plan = 0, str(self._workload.plan)
+        begun, plan = 0, self._first
         if epoch:
             begun, plan = self._manifests[epoch - 1].migrations, self._manifests[epoch - 1].plan
-        request = self.due(epoch) if self._under_way(epoch - 1) is None else None
-        asked = None if request is None or str(request.plan) == plan else request
+        request = self._intents[epoch].request
         found = _of(manifest) if manifest.migrations > begun else None
-        wanted = None if asked is None else (str(asked.plan), asked.strategy, epoch)
+        asked = None if request is None or request.plan == plan else request
+        wanted = None if asked is None else (asked.plan, asked.strategy, epoch)
         if request is None and epoch and self._under_way(epoch - 1) is None:
             # What was decided with the epoch before is as good as a request.
             decided = self._manifests[epoch - 1].adaptation.wants(epoch)
@@ -78,7 +97,7 @@ class Changes:
         migration = manifest.migration
         if migration is None or migration.background:
             return None
-        for name in self._workload.query.names:
+        for name in self._query.names:
             times = self._expected.times(name, migration.start - 1)
             if times and not self._expected.has_expired(name, max(times), manifest.epoch):
                 return None
@@ -103,7 +122,8 @@ class Changes:
                 found.add(f"{_manner(manifest.ended)} to the end")
             if manifest.ended is not None and manifest.ended.strategy == "moving_state":
                 found.add("moving state")
-            if manifest.migration is not None and self.due(epoch) and manifest.migration.start < epoch:
+            waited = epoch - 1 in self._manifests and self._under_way(epoch - 1) is not None
+            if waited and epoch + 1 in self._intents and self._intents[epoch + 1].request is not None:
                 found.add("a request that waits")
         return found
 

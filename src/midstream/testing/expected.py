@@ -1,7 +1,8 @@
 """What a run must come to, epoch by epoch, by definitions that share no code with the engine.
 
 The results are those of a batch join by DuckDB. Which rows take part in it, and what becomes of the others,
-is said by :mod:`midstream.testing.reference`.
+is said by :mod:`midstream.testing.reference`. Both depend on the options with which each epoch was begun, so
+what is expected of an epoch is known once it was.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from midstream.query.query import Query
 from midstream.testing.oracle import matching_rows, outputs
-from midstream.testing.reference import Accepted, Fate, accept, micros, value_of
-from midstream.testing.workload import Workload
+from midstream.testing.reference import Accepted, Fate, Terms, accept_epoch, times_of
 
 _LATE = pa.schema(
     [
@@ -27,18 +28,25 @@ _LATE = pa.schema(
 
 
 class Expected:
-    """All that a run of a workload must come to."""
+    """All that a run must come to, as far as it has gone."""
 
-    def __init__(self, workload: Workload) -> None:
-        query = workload.query
+    def __init__(self, query: Query) -> None:
         self.query = query
-        # One more epoch, without rows: the simulator ends every run with it.
-        self.accepted = accept(query, [*workload.epochs, {}], workload.settings.idle_timeout)
-        self.tables: dict[str, list[pa.Table]] = {
-            "results": _results_by_epoch(query, self.accepted),
-            "late": [_late_of(query, epoch, tables) for epoch, tables in enumerate(self.accepted.late)],
-        }
+        self.accepted = Accepted(fates={name: Fate() for name in query.names})
+        self.tables: dict[str, list[pa.Table]] = {"results": [], "late": []}
         """What is published in each epoch."""
+
+    def begin(self, epoch: int, rows: Mapping[str, pa.Table], terms: Terms) -> None:
+        """An epoch is begun, on these terms; if it was begun before, on others, those did not count."""
+        accepted = self.accepted
+        pasts = (accepted.epochs, accepted.late, accepted.reasons, accepted.history, *self.tables.values())
+        for past in pasts:
+            del past[epoch:]
+        before = accepted.history[-1] if accepted.history else {}
+        accepted.fates = {name: replace(before.get(name, Fate())) for name in self.query.names}
+        accept_epoch(self.query, accepted, rows, terms)
+        self.tables["results"].append(_results_of(self.query, accepted, epoch))
+        self.tables["late"].append(_late_of(self.query, epoch, accepted))
 
     def fates(self, epoch: int) -> Mapping[str, Fate]:
         """What has become of the rows of each stream up to an epoch."""
@@ -48,7 +56,7 @@ class Expected:
         """The times of the rows of a stream that were accepted from one epoch on up to another."""
         tables = [tables[name] for tables in self.accepted.epochs[since : epoch + 1] if name in tables]
         return Counter(
-            time for table in tables for time in _times(self.query, name, table) if time is not None
+            time for table in tables for time in times_of(self.query, name, table) if time is not None
         )
 
     def has_expired(self, name: str, time: int, epoch: int) -> bool:
@@ -62,31 +70,34 @@ class Expected:
 
 def late_rows_of(published: pa.Table) -> pa.Table:
     """Published late rows, in the form in which they are expected."""
-    rows = [{**json.loads(row["row"]), **row, "time": micros(row["time"])} for row in published.to_pylist()]
+    at = published.column_names.index("time")
+    published = published.set_column(at, "time", published.column("time").cast(pa.int64()))
+    rows = [{**json.loads(row["row"]), **row} for row in published.to_pylist()]
     return pa.Table.from_pylist(rows, schema=_LATE)
 
 
-def _results_by_epoch(query: Query, accepted: Accepted) -> list[pa.Table]:
-    """A result belongs to the epoch of its newest row, so one join tells what every epoch must give."""
+def _results_of(query: Query, accepted: Accepted, epoch: int) -> pa.Table:
+    """The results of an epoch are those whose newest row it brought."""
     tables = accepted.tables(query)
     found = matching_rows(query, tables)
-    epochs = range(len(accepted.epochs))
-    arrival = {
-        name: np.repeat(epochs, [e[name].num_rows if name in e else 0 for e in accepted.epochs])
-        for name in query.names
-    }
-    newest = np.max([arrival[n][found.column(n).to_numpy()] for n in query.names], axis=0, initial=0)
-    return [outputs(query, tables, found.filter(pa.array(newest == epoch))) for epoch in epochs]
+    new = [found.column(n).to_numpy() >= _rows_before(accepted, n, epoch) for n in query.names]
+    return outputs(query, tables, found.filter(pa.array(np.any(new, axis=0))))
 
 
-def _late_of(query: Query, epoch: int, tables: Mapping[str, pa.Table]) -> pa.Table:
-    rows = []
-    for name, table in tables.items():
-        for row, time in zip(table.to_pylist(), _times(query, name, table), strict=True):
-            reason = "null time" if time is None else "late"
-            rows.append({**row, "stream": name, "reason": reason, "batchId": epoch, "time": time})
-    return pa.Table.from_pylist(rows, schema=_LATE)
+def _rows_before(accepted: Accepted, name: str, epoch: int) -> int:
+    return sum(tables[name].num_rows for tables in accepted.epochs[:epoch] if name in tables)
 
 
-def _times(query: Query, name: str, table: pa.Table) -> list[int | None]:
-    return [micros(value_of(row, query.by_name[name].time)) for row in table.to_pylist()]
+def _late_of(query: Query, epoch: int, accepted: Accepted) -> pa.Table:
+    found = []
+    for name, table in accepted.late[epoch].items():
+        count = table.num_rows
+        columns = [
+            pa.array([name] * count, pa.string()),
+            pa.array(accepted.reasons[epoch][name], pa.string()),
+            pa.array([epoch] * count, pa.int64()),
+            pa.array(times_of(query, name, table), pa.int64()),
+            *(table.column(c).cast(_LATE.field(c).type) for c in ("id", "k", "k2", "v")),
+        ]
+        found.append(pa.table(columns, schema=_LATE))
+    return pa.concat_tables([_LATE.empty_table(), *found])

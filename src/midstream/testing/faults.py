@@ -4,6 +4,7 @@ What a store guarantees is in :mod:`midstream.storage.store`; everything that is
 here sooner or later:
 
 - *errors*: a call raises *no space* or *I/O error*, before or after it has had its effect;
+- *full or read-only disks*: for a while, every call that writes fails;
 - *death*: the process ends in the middle of a call; a write leaves part of its bytes, under a temporary name;
 - *power cuts*: what was done to a name since its folder was last synced is lost, each name by itself. The
   bytes of a file are never torn: they reach the disk before their name does;
@@ -33,6 +34,8 @@ Content: TypeAlias = pa.Buffer | None
 """What a name has: bytes, or None where there is no such file."""
 
 STAGED = "staged"
+MOST_REFUSED = 4
+"""For how many calls a disk is full or read-only at most."""
 LISTED_LATE = (SLICES, TEMPORARY, STAGED)
 """Folders that are listed only to clean up: what is missed this time is found the next."""
 
@@ -59,12 +62,17 @@ class FaultStore:
     error_rate: float = 0.0
     death_rate: float = 0.0
     late_rate: float = 0.0
+    full_rate: float = 0.0
+    on_call: Callable[[], None] = lambda: None
+    """Called before each call has its effect: here a process may be paused."""
     listed_late: tuple[str, ...] = LISTED_LATE
     inner: MemoryStore = field(default_factory=MemoryStore)
     faults: Counter[str] = field(default_factory=Counter)
     """How often each kind of fault has happened."""
     written: list[tuple[str, pa.Buffer]] = field(default_factory=list)
     """What was put, in order, since somebody last cleared this."""
+    _refused: tuple[int, int] = (0, 0)
+    """How many more calls that write fail, and with which error."""
     _unsynced: dict[str, list[Content]] = field(default_factory=dict)
     """What each name had before each change since its folder was last synced."""
     _lagging: dict[str, int] = field(default_factory=dict)
@@ -73,6 +81,10 @@ class FaultStore:
     def put(self, name: str, data: pa.Buffer | bytes) -> None:
         """Write a file; its name lasts only after :meth:`sync`."""
         self._call(name, lambda: self._put(name, data), data)
+
+    def rename(self, name: str, other: str) -> None:
+        """Give a file another name, in one operation that lasts; if there is no such file, do nothing."""
+        self._call(name, lambda: self._rename(name, other), b"")
 
     def sync(self, folder: str) -> None:
         """Make the names of a folder last."""
@@ -125,15 +137,21 @@ class FaultStore:
     def calm(self) -> None:
         """No more faults, and listings show everything."""
         self.budget = 0
+        self._refused = (0, 0)
         self._lagging.clear()
 
     def rot(self) -> Damage | None:
         """Damage a slice or a manifest at rest, if there is one."""
-        names = [n for n in sorted(self.inner.files) if n.startswith(("slices/", "manifests/"))]
+        kinds = ("slices/", "manifests/", "intents/")
+        # An empty file has nothing in it that could be damaged.
+        names = [n for n in sorted(self.inner.files) if n.startswith(kinds) and self.inner.files[n].size]
         if not names:
             return None
         self.faults["rotten files"] += 1
         name = self.random.choice(names)
+        if newest := [n for n in names if n.startswith("manifests/")]:
+            # The newest manifest is what everything hangs on.
+            name = self.random.choice((name, name, newest[-1]))
         before = self.inner.files[name]
         data = bytearray(before.to_pybytes())
         position = self.random.randrange(len(data))
@@ -151,6 +169,15 @@ class FaultStore:
 
     def _call(self, name: str, effect: Callable[[], T], writes: pa.Buffer | bytes | None = None) -> T:
         """A call of the store, which may fail before or after it has had its effect."""
+        self.on_call()
+        if writes is not None and self.strikes(self.full_rate):
+            kind, code = self.random.choice((("full disks", errno.ENOSPC), ("read-only disks", errno.EROFS)))
+            self.faults[kind] += 1
+            self._refused = (self.random.randint(1, MOST_REFUSED), code)
+        if writes is not None and self._refused[0]:
+            left, code = self._refused
+            self._refused = (left - 1, code)
+            raise OSError(code, "simulated", name)
         dies = self.strikes(self.death_rate)
         fails = dies or self.strikes(self.error_rate)
         before = self.random.random() < 0.5
@@ -171,7 +198,8 @@ class FaultStore:
     def _tear(self, data: pa.Buffer | bytes) -> None:
         """A write that was cut off leaves a part of its bytes, but not under the name that it was to have."""
         whole = pa.py_buffer(data)
-        part = whole.slice(0, self.random.randint(0, whole.size))
+        # Sizes may depend on the process that runs this; how much chance is drawn must not.
+        part = whole.slice(0, int(whole.size * self.random.random()))
         self._put(f"{TEMPORARY}/{self.random.getrandbits(64):016x}", part)
         self.faults["torn writes"] += 1
 
@@ -188,6 +216,13 @@ class FaultStore:
         if late and self.strikes(self.late_rate):
             self.faults["late listings"] += 1
             self._lagging[name] = self.random.randint(1, 3)
+
+    def _rename(self, name: str, other: str) -> None:
+        if name in self.inner.files:
+            self._set(other, self.inner.files[name])
+            self._set(name, None)
+            self._unsynced.pop(name, None)
+            self._unsynced.pop(other, None)
 
     def _set(self, name: str, content: Content) -> None:
         if content is None:

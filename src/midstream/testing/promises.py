@@ -7,7 +7,9 @@
 |                | while a migration by parallel track keeps some back, those that wait complete them     |
 | *conservation* | every row is late, without a time, without a key, in the state, or expired; what has   |
 |                | expired could be in no later result                                                    |
-| *replay*       | an epoch that is run again writes the same slices and results, byte by byte            |
+| *replay*       | an epoch that is run again goes by the same intent, and writes the same slices and     |
+|                | results, byte by byte, whatever was asked and set in between, and by whichever driver  |
+| *batches*      | a function that is called with the results of an epoch gets the same rows every time   |
 | *lasting*      | an epoch whose commit was confirmed stays committed                                    |
 | *fsck*         | the checkpoint that a life leaves behind has nothing wrong with it                     |
 | *litter*       | a life without faults leaves no file that nobody needs                                 |
@@ -28,19 +30,22 @@ from midstream.engine.rows import Rows
 from midstream.migration.course import layout_of
 from midstream.plan.layout import StateId, streams_of
 from midstream.protocol.coordinator import EPOCHS_KEPT
+from midstream.protocol.intent import Intent
 from midstream.state.manifest import Manifest
 from midstream.state.slices import Slice
 from midstream.storage.fsck import check
 from midstream.storage.manifests import FOLDER as MANIFESTS
-from midstream.storage.manifests import manifest_names
+from midstream.storage.manifests import manifests_newest_first
 from midstream.storage.memory import MemoryStore
 from midstream.storage.requests import REQUESTS
-from midstream.storage.slices import SliceFiles
+from midstream.storage.slices import FOLDER as SLICES
+from midstream.storage.slices import SliceFiles, digest_in
 from midstream.testing.changes import Changes
 from midstream.testing.compare import assert_same_rows, difference
 from midstream.testing.expected import Expected, late_rows_of
-from midstream.testing.reference import Fate
-from midstream.testing.sink import StoreSink, read_rows
+from midstream.testing.faults import STAGED
+from midstream.testing.reference import Fate, Terms
+from midstream.testing.sink import Reader, read_rows
 from midstream.testing.workload import Workload
 
 Written = list[tuple[str, pa.Buffer]]
@@ -70,15 +75,48 @@ class Promises:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self.expected = Expected(workload)
-        self.changes = Changes(workload, self.expected)
+        self.expected = Expected(workload.query)
+        self.changes = Changes(workload.query, workload.plan, self.expected)
         self.replays = 0
         self._confirmed = -1
         self._highest = -1
         self._written: dict[int, tuple[Written, bool]] = {}
+        self._intents: dict[int, Intent] = {}
+        self._run: set[int] = set()
+        self._batches: dict[int, pa.Table] = {}
         self._found_right: dict[tuple[str, int], dict[str, pa.Buffer]] = {}
 
-    def check_published(self, sink: StoreSink, last: int, waiting: pa.Table | None = None) -> None:
+    def begin(self, intent: Intent) -> None:
+        """An epoch is about to run by an intent; *replay*: once it has, by no other."""
+        epoch, known = intent.epoch, self._intents.get(intent.epoch)
+        if known == intent:
+            return
+        hold("replay", epoch not in self._run, f"epoch {epoch} is run by another intent than before")
+        if known is not None:
+            self.changes.undo(known)
+        self._intents[epoch] = intent
+        settings = intent.settings
+        by_stream = settings.event_time_clock == "stream"
+        terms = Terms(settings.idle_timeout, settings.max_event_time_ahead, by_stream, intent.now)
+        epochs = self.workload.epochs
+        # The simulator ends every run with epochs without rows.
+        self.expected.begin(epoch, epochs[epoch] if epoch < len(epochs) else {}, terms)
+        wrong = self.changes.begin(intent)
+        hold("requests", wrong is None, str(wrong))
+
+    def run(self, epoch: int) -> None:
+        """An epoch runs: from now on its intent stands."""
+        self._run.add(epoch)
+
+    def check_batch(self, epoch: int, rows: pa.Table) -> None:
+        """*batches*: the function that takes the results of an epoch has seen these before, or none."""
+        known = self._batches.setdefault(epoch, rows)
+        try:
+            assert_same_rows(rows, known, f"batch {epoch} when it came again")
+        except AssertionError as error:
+            raise BrokenPromiseError("batches", str(error)) from error
+
+    def check_published(self, sink: Reader, last: int, waiting: pa.Table | None = None) -> None:
         """*prefix*: up to ``last`` all is there. Publishing may be cut off: of a later commit, some is.
 
         Results that are kept back after ``last`` are in ``waiting``, where that is known.
@@ -123,7 +161,7 @@ class Promises:
         for name, fate in self.expected.fates(last).items():
             mark = manifest.streams[name]
             given = sum(e[name].num_rows for e in self.workload.epochs[: last + 1] if name in e)
-            dropped = (mark.late, mark.null_time, mark.null_key)
+            dropped = (mark.late, mark.null_time, mark.null_key, mark.future)
             fate_found = Fate(
                 mark.rows - sum(dropped), *dropped, mark.latest, mark.watermark, mark.seen, mark.idle
             )
@@ -192,7 +230,7 @@ class Promises:
 
     def forgive(self, damaged: str) -> None:
         """A file was damaged: if it was the newest manifest, its epoch may have to run again."""
-        if damaged.startswith(f"{MANIFESTS}/{self._confirmed:012d}"):
+        if damaged.startswith(MANIFESTS) and damaged.endswith(f"-{self._confirmed:012d}.json"):
             self._confirmed -= 1
 
     def check_store(self, store: MemoryStore) -> int:
@@ -207,10 +245,10 @@ class Promises:
 
     def check_litter(self, store: MemoryStore, manifest: Manifest, staged: list[str]) -> None:
         """*litter*, after a life without faults that has committed something."""
-        stale = self.changes.stale(store.list(REQUESTS), manifest.epoch)
+        stale = self.changes.stale(store.list(REQUESTS), manifest)
         left = [*check(store).orphans, *staged, *stale]
         hold("litter", not left, f"nobody needs {', '.join(left)}")
-        kept = len(manifest_names(store))
+        kept = len(list(manifests_newest_first(store)))
         hold("litter", kept <= EPOCHS_KEPT, f"{kept} manifests are kept, not {EPOCHS_KEPT}")
 
 
@@ -224,3 +262,17 @@ def _begins(manifest: Manifest, state: StateId) -> int:
     if migration is None or not migration.apart or not state.endswith(f"@{migration.number}"):
         return 0
     return migration.start
+
+
+def step_files(written: Written) -> Written:
+    """What a step wrote: slices and staged files, without what is never the same of their names."""
+    return [
+        (digest_in(name) or _without_lease(name), data)
+        for name, data in written
+        if name.startswith((f"{SLICES}/", f"{STAGED}/"))
+    ]
+
+
+def _without_lease(staged: str) -> str:
+    table, _lease, *place, _chance = staged.split("-")
+    return "-".join((table, *place))

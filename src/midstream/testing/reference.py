@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
@@ -31,10 +32,23 @@ class Fate:
     late: int = 0
     null_time: int = 0
     null_key: int = 0
+    future: int = 0
     latest: int | None = None
     watermark: int | None = None
     seen: int | None = None
     idle: bool = False
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What decides, besides the rows, which rows of an epoch take part; durations in microseconds."""
+
+    idle_timeout: int | None = None
+    ahead: int | None = None
+    """How far ahead of the clock a time may be."""
+    by_stream: bool = False
+    """Whether the clock is the stream's own progress, rather than ``now``."""
+    now: int = 0
 
 
 @dataclass
@@ -43,7 +57,9 @@ class Accepted:
 
     epochs: list[dict[str, pa.Table]] = field(default_factory=list)
     late: list[dict[str, pa.Table]] = field(default_factory=list)
-    """Epoch by epoch, the rows that came late or without a time."""
+    """Epoch by epoch, the rows that came late, from the future, or without a time."""
+    reasons: list[dict[str, list[str]]] = field(default_factory=list)
+    """Which of these they were."""
     fates: dict[str, Fate] = field(default_factory=dict)
     history: list[dict[str, Fate]] = field(default_factory=list)
     """The fates as they were after each epoch."""
@@ -64,30 +80,59 @@ def accept(
     """Decide row by row which rows take part: those with a time, with keys, and in time."""
     found = Accepted(fates={name: Fate() for name in query.names})
     for epoch in epochs:
-        taken: dict[str, list[int]] = {name: [] for name in epoch}
-        late: dict[str, list[int]] = {name: [] for name in epoch}
-        times: dict[str, list[int]] = {name: [] for name in epoch}
-        for name, table in epoch.items():
-            fate = found.fates[name]
-            for position, row in enumerate(table.to_pylist()):
-                time = micros(value_of(row, query.by_name[name].time))
-                if time is None:
-                    fate.null_time += 1
-                    late[name].append(position)
-                elif not _has_keys(query, name, row):
-                    fate.null_key += 1
-                elif fate.watermark is not None and time < fate.watermark:
-                    fate.late += 1
-                    late[name].append(position)
-                else:
-                    fate.accepted += 1
-                    taken[name].append(position)
-                    times[name].append(time)
-        found.epochs.append({n: t.take(pa.array(taken[n], pa.int64())) for n, t in epoch.items()})
-        found.late.append({n: t.take(pa.array(late[n], pa.int64())) for n, t in epoch.items()})
-        _advance(query, found.fates, times, idle_timeout)
-        found.history.append({name: replace(fate) for name, fate in found.fates.items()})
+        accept_epoch(query, found, epoch, Terms(idle_timeout))
     return found
+
+
+def accept_epoch(query: Query, found: Accepted, epoch: Mapping[str, pa.Table], terms: Terms) -> None:
+    """Add an epoch to those that have been decided."""
+    taken: dict[str, list[int]] = {name: [] for name in epoch}
+    late: dict[str, dict[int, str]] = {name: {} for name in epoch}
+    times: dict[str, list[int]] = {name: [] for name in epoch}
+    for name, table in epoch.items():
+        fate = found.fates[name]
+        clock = fate.latest if terms.by_stream else terms.now
+        last = None if terms.ahead is None or clock is None else clock + terms.ahead
+        for position, (row, time) in enumerate(
+            zip(_keys_of(query, name, table), times_of(query, name, table), strict=True)
+        ):
+            if time is None:
+                fate.null_time += 1
+                late[name][position] = "null time"
+            elif not _has_keys(query, name, row):
+                fate.null_key += 1
+            elif last is not None and time > last:
+                fate.future += 1
+                late[name][position] = "future"
+            elif fate.watermark is not None and time < fate.watermark:
+                fate.late += 1
+                late[name][position] = "late"
+            else:
+                fate.accepted += 1
+                taken[name].append(position)
+                times[name].append(time)
+    found.epochs.append({n: t.take(pa.array(taken[n], pa.int64())) for n, t in epoch.items()})
+    found.late.append({n: t.take(pa.array(list(late[n]), pa.int64())) for n, t in epoch.items()})
+    found.reasons.append({name: list(reasons.values()) for name, reasons in late.items()})
+    _advance(query, found.fates, times, terms.idle_timeout)
+    found.history.append({name: replace(fate) for name, fate in found.fates.items()})
+
+
+def times_of(query: Query, name: str, table: pa.Table) -> list[int | None]:
+    """The event times of rows, as numbers: Python's calendar does not have all of them."""
+    first, *fields = query.by_name[name].time.path
+    values = table.column(first)
+    for step in fields:
+        values = pc.struct_field(values, [values.type.get_field_index(step)])
+    moments: list[int | None] = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64()).to_pylist()
+    return moments
+
+
+def _keys_of(query: Query, name: str, table: pa.Table) -> list[Row]:
+    """The rows, with no other columns than those that keys are in."""
+    wanted = {ref.path[0] for key_class in query.classes for ref in key_class.of(name)}
+    # A row without columns would be no row.
+    return table.select(sorted(wanted)).to_pylist() if wanted else [{} for _ in range(table.num_rows)]
 
 
 def naive_join(query: Query, tables: Mapping[str, pa.Table], where: Condition | None = None) -> pa.Table:

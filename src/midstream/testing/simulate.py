@@ -8,58 +8,48 @@ must hold meanwhile and in the end is in :mod:`midstream.testing.promises`.
     life 2   finishes publishing, epoch 2, no space left ------------- check everything
              a bit flips
     life 3   refuses the damaged slice ------------------------------- repair it, check everything
-    life 4   epoch 3, ...
+    life 4   epoch 3, is paused ... life 5 takes over, epochs 3 and 4 ... life 4 wakes, and must do no harm
+
+A process may be paused at every crash point and before every call of the store. Another driver, or the
+collector of garbage, then has its life in between: there is one thread, so a seed always does the same.
+Between lives options change, requests come, and clocks go wrong; readers move files away when they like.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from midstream.errors import CheckpointError
+from midstream.adapt.manner import GOALS, Manner
+from midstream.errors import CheckpointError, FencedError
 from midstream.inline import InlineJoin
-from midstream.migration.request import Request
-from midstream.storage.crash import POINTS, crash_hook
-from midstream.storage.ledger import PUBLISHED
+from midstream.migration.request import STRATEGIES, write_request
+from midstream.protocol.intent import decode_intent
+from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
+from midstream.storage.crash import crash_hook
+from midstream.storage.fsck import collect_garbage
+from midstream.storage.intents import intent_name
+from midstream.storage.lease import Lease, claim_lease
 from midstream.storage.manifests import newest_manifest
 from midstream.storage.memory import MemoryStore
-from midstream.storage.slices import FOLDER as SLICES
+from midstream.storage.published import PUBLISHED
 from midstream.testing.compare import assert_same_rows
-from midstream.testing.faults import STAGED, Damage, FaultStore, SimulatedCrash
-from midstream.testing.promises import BrokenPromiseError, Promises, Written, hold
-from midstream.testing.sink import StoreSink
+from midstream.testing.faults import MOST_REFUSED, STAGED, Damage, FaultStore, SimulatedCrash
+from midstream.testing.outcome import Outcome
+from midstream.testing.promises import BrokenPromiseError, Promises, hold, step_files
+from midstream.testing.sink import Reader, StoreSink
+from midstream.testing.streams import SECOND, START
 from midstream.testing.workload import draw_workload, features_of, vary
+from midstream.values import Micros
 
-
-@dataclass
-class Outcome:
-    """What happened under a seed."""
-
-    seed: int
-    workload: str
-    lives: int = 0
-    results: int = 0
-    late: int = 0
-    replays: int = 0
-    refused: int = 0
-    """How often damage was refused."""
-    faults: Counter[str] = field(default_factory=Counter)
-    points: set[str] = field(default_factory=set)
-    """The crash points that it came to."""
-    features: set[str] = field(default_factory=set)
-    """What its workload has."""
-
-    def __str__(self) -> str:
-        faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items())) or "no faults"
-        return (
-            f"seed {self.seed}: {self.workload}; {self.results} results, {self.late} late rows, "
-            f"{self.lives} lives, {self.replays} epochs run again; {faults}, {self.refused} refused"
-        )
+_DEEPEST = 2
+"""How many processes may be paused at a time."""
+_SHARE_IN_CALLS = 0.1
+"""How much more seldom things happen before a call of the store than at a crash point."""
 
 
 def simulate(seed: int) -> Outcome:
@@ -67,9 +57,16 @@ def simulate(seed: int) -> Outcome:
     return _Simulation(seed).run()
 
 
-def never_reached(outcomes: Sequence[Outcome]) -> set[str]:
-    """Crash points that no simulation came to."""
-    return set(POINTS) - {point for outcome in outcomes for point in outcome.points}
+@dataclass
+class _Life:
+    """One process: a driver of the query, or somebody who collects garbage."""
+
+    lease: int = 0
+    number: int = 0
+    in_step: bool = False
+    """The epoch that it runs, and whether it is in its step."""
+    results: StoreSink | None = None
+    pausable: bool = True
 
 
 class _Simulation:
@@ -79,30 +76,37 @@ class _Simulation:
         self.workload = draw_workload(chance, seed)
         self.store = FaultStore(
             chance,
-            budget=chance.choice((0, 3, 6, 12)),
+            budget=chance.choice((0, 3, 6, 12, 24)),
             error_rate=chance.choice((0.0, 0.003, 0.01)),
             death_rate=chance.choice((0.0, 0.003, 0.01)),
             late_rate=chance.choice((0.0, 0.1)),
+            full_rate=chance.choice((0.0, 0.0, 0.01)),
+            on_call=self._before_call,
         )
         self.crash_rate = chance.choice((0.0, 0.01, 0.04))
         self.rot_rate = chance.choice((0.0, 0.2, 0.5))
         self.stop_rate = chance.choice((0.0, 0.1, 0.3))
-        self.most_lives = self.store.budget + len(self.workload.epochs) + 1
+        self.pause_rate = chance.choice((0.0, 0.03, 0.1, 0.3))
+        self.change_rate = chance.choice((0.0, 0.5))
+        self.move_rate = chance.choice((0.0, 0.1, 0.5))
+        self.most_lives = (1 + MOST_REFUSED) * self.store.budget + len(self.workload.epochs) + 1
         self.promises = Promises(self.workload)
-        self.sinks = [StoreSink(self.store)]
+        self.readers = [Reader(self.store, "results")]
         if self.workload.keeps_late:
-            self.sinks.append(StoreSink(self.store, "late"))
-        self.number = 0
-        self.in_step = False
-        """The epoch that runs now, and whether it is in its step."""
+            self.readers.append(Reader(self.store, "late"))
+        self.life = _Life()
+        self.paused = 0
+        """How many processes are paused now."""
         self.asked: set[int] = set()
-        """The epochs before which a request was made and taken."""
+        """The epochs before which a request was made."""
         self.outcome = Outcome(seed, str(self.workload))
 
     def run(self) -> Outcome:
-        with _other_errors_are_broken_promises():
+        with _other_errors_are_broken_promises(), crash_hook(self._reach):
+            lives = 0
             while not self._live():
-                hold("liveness", self.outcome.lives < self.most_lives, f"{self.most_lives} lives did not do")
+                lives += 1
+                hold("liveness", lives < self.most_lives, f"{self.most_lives} lives did not do")
             self._check_end()
             self._check_variation()
         self.outcome.results = sum(table.num_rows for table in self.promises.expected.tables["results"])
@@ -110,81 +114,217 @@ class _Simulation:
         self.outcome.replays = self.promises.replays
         self.outcome.faults = self.store.faults
         self.outcome.features = features_of(self.workload)
-        if any(fate.idle for fates in self.promises.expected.accepted.history for fate in fates.values()):
-            self.outcome.features.add("an idle stream")
+        history = [fate for fates in self.promises.expected.accepted.history for fate in fates.values()]
+        self.outcome.features |= {"an idle stream"} if any(fate.idle for fate in history) else set()
+        self.outcome.features |= {"a row from the future"} if any(fate.future for fate in history) else set()
         self.outcome.features |= self.promises.changes.features()
         return self.outcome
 
     def _live(self) -> bool:
-        """One life of the process, and a look at what it leaves behind; True if all epochs are through."""
+        """One life of a process, and a look at what it leaves behind; True if all epochs are through."""
         self.outcome.lives += 1
-        damage = self.store.rot() if self.store.strikes(self.rot_rate) else None
-        lost_answers = self.store.faults["lost answers"]
+        damage = self.store.rot() if not self.paused and self.store.strikes(self.rot_rate) else None
+        # What is damaged is repaired when the life is over, before anybody else looks at it.
+        paused, self.life = (self.life, self.store.written), _Life(pausable=damage is None)
+        self.store.written = []
         done = False
         try:
-            with crash_hook(self._reach):
-                done = self._run_epochs()
+            done = self._run_epochs()
         except SimulatedCrash:
-            if self.chance.random() < 0.5:
+            # While another process is only paused, so is its machine.
+            if self.chance.random() < 0.5 and not self.paused:
                 self.store.lose_power()
         except OSError as error:
             if "simulated" not in str(error):
                 raise
-        except CheckpointError:
-            if damage is not None:
+        except CheckpointError as error:
+            if self._is_given_up():
+                # What it needs may be gone by now; it is told that it was given up, or finds out by that.
+                self.outcome.fenced += 1
+            elif damage is not None and not isinstance(error, FencedError):
                 self.outcome.refused += 1
-            elif self.store.faults["lost answers"] == lost_answers:
+            else:
                 raise
-        if self.in_step:
+        if self.life.in_step:
             self._end_step(whole=False)
         self._check_life(damage)
+        self.life, self.store.written = paused
         return done
 
     def _run_epochs(self) -> bool:
-        query = self._open()
+        lease = self._take_lease("driver")
+        query = self._open(lease)
         self.promises.confirm(query.manifest.epoch)
+        background = self.chance.choice((self.workload.pace, self.workload.pace, 0, 1, None))
         while query.manifest.epoch + 1 < len(self.workload.epochs):
-            self.number = query.manifest.epoch + 1
+            self.life.number = query.manifest.epoch + 1
             self._ask(query)
-            query.epoch(self.workload.epochs[self.number], pace=self.workload.pace)
+            now = self._clock()
+            query.epoch(self.workload.epochs[self.life.number], pace=background, now=now)
             self.promises.confirm(query.manifest.epoch)
+            if self._is_given_up():
+                continue
             self.promises.changes.note(query.manifest)
             self._check_published(query.manifest.epoch)
             self.promises.check_manifest(query.manifest)
             if self.chance.random() < self.stop_rate:
+                lease.release()
                 return False
+        lease.release()
         return True
 
-    def _ask(self, query: InlineJoin) -> None:
-        """Ask for another plan, once, if it is time to."""
-        if self.number in self.workload.requests and self.number not in self.asked:
-            _migrate(query, self.workload.requests[self.number])
-            self.asked.add(self.number)
+    def _take_lease(self, run: str) -> Lease:
+        """As if the holder before had been given up, unless it has ended."""
+        lease = claim_lease(self.store, run)
+        self.life.lease = lease.number
+        return lease
 
-    def _open(self) -> InlineJoin:
+    def _newest_lease(self) -> int:
+        names = self.store.inner.list("leases")
+        return max((int(name[-17:-5]) for name in names if name.endswith(".json")), default=0)
+
+    def _open(self, lease: Lease) -> InlineJoin:
+        self.life.results = StoreSink(self.store, "results", lease.number)
         return InlineJoin(
             self.workload.query,
             self.workload.plan,
-            settings=self.workload.settings,
+            settings=self._settings(),
             store=self.store,
-            sink=self.sinks[0],
-            late_sink=self.sinks[1] if self.workload.keeps_late else None,
+            sink=self.life.results,
+            late_sink=StoreSink(self.store, "late", lease.number) if self.workload.keeps_late else None,
+            lease=lease,
         )
+
+    def _settings(self) -> Settings:
+        """The options of a life: those of the workload, or some others."""
+        chance, settings = self.chance, self.workload.settings
+        if chance.random() >= self.change_rate:
+            return settings
+        few = len(self.workload.query.names) < 6
+        return replace(
+            settings,
+            idle_timeout=chance.choice((None, settings.idle_timeout, Micros(10 * SECOND))),
+            adapt=few and chance.random() < 0.5,
+            manner=Manner(chance.choice(STRATEGIES), chance.random() < 0.5, chance.choice(GOALS)),
+            max_event_time_ahead=chance.choice((None, ONE_DAY, ONE_DAY, Micros(60 * SECOND))),
+            event_time_clock=chance.choice(CLOCKS),
+        )
+
+    def _clock(self) -> int:
+        """The time by the wall clock, which may be wrong."""
+        wrong = self.chance.choice((0, 0, 0, -3600, 3600, -86_400, 400 * 86_400))
+        return START + (10 * self.life.number + 15 + wrong) * SECOND
+
+    def _ask(self, query: InlineJoin) -> None:
+        """Ask for another plan if it is time to; sometimes ask again for what was asked for before."""
+        requests, number = self.workload.requests, self.life.number
+        again = requests and self.chance.random() < 0.1 * self.change_rate
+        if number in requests and number not in self.asked:
+            request = requests[number]
+        elif again:
+            request = self.chance.choice(list(requests.values()))
+        else:
+            return
+        self.asked.add(number)
+        written = write_request(request)
+        taken = False
+        try:
+            query.migrate(request.plan, request.strategy, background=request.background, apart=request.apart)
+            taken = not self._is_given_up()
+        finally:
+            self.promises.changes.ask(written, taken=taken)
 
     def _reach(self, point: str) -> None:
         self.outcome.points.add(point)
-        if point == "before the step":
-            self.store.written.clear()
-            self.in_step = True
-        if point == "after the step":
-            self._end_step(whole=True)
+        match point:
+            case "after the intent is written":
+                self._learn()
+            case "before the step":
+                self.store.written.clear()
+                if self.life.results is not None:
+                    self.life.results.staged.clear()
+                self.life.in_step = True
+                if not self._is_given_up():
+                    self.promises.run(self.life.number)
+            case "after the step":
+                self._end_step(whole=True)
+            case "after the sink prepared" if self.life.results is not None:
+                empty = self.workload.query.output_schema.empty_table()
+                rows = pa.concat_tables([empty, *self.life.results.staged])
+                self.promises.check_batch(self.life.number, rows)
+            case "after the commit":
+                self._note()
+        self._may_be_read(1.0)
+        self._may_be_paused(1.0)
         if self.store.strikes(self.crash_rate):
             self.store.faults["crashes"] += 1
             raise SimulatedCrash(point)
 
+    def _learn(self) -> None:
+        """An epoch is begun by some intent: from now on it is known what must come of it."""
+        if not self._is_given_up():
+            name = intent_name(self.life.number)
+            data = self.store.inner.files.get(name)
+            if data is not None:
+                self.promises.begin(decode_intent(data.to_pybytes(), name))
+
+    def _note(self) -> None:
+        """Something was committed: whoever runs while this process is paused goes on from there."""
+        manifest = newest_manifest(self.store.inner)
+        if manifest is not None:
+            self.promises.changes.note(manifest)
+
+    def _is_given_up(self) -> bool:
+        """Whether another process has taken over from the one that runs now."""
+        return self.life.lease < self._newest_lease()
+
+    def _before_call(self) -> None:
+        """A process is about to call the store."""
+        self._may_be_read(_SHARE_IN_CALLS)
+        self._may_be_paused(_SHARE_IN_CALLS)
+
+    def _may_be_read(self, share: float) -> None:
+        if self.chance.random() < share * self.move_rate:
+            self.chance.choice(self.readers).move_away()
+
+    def _may_be_paused(self, share: float) -> None:
+        if not self.life.pausable or self.paused >= _DEEPEST:
+            return
+        if not self.store.strikes(share * self.pause_rate):
+            return
+        self.store.faults["pauses"] += 1
+        self.paused += 1
+        if self.chance.random() < 0.3:
+            self._collect_garbage()
+        for _ in range(self.chance.choice((0, 1, 1, 2))):
+            self._live()
+        self.paused -= 1
+
+    def _collect_garbage(self) -> None:
+        """Somebody runs ``midstream gc --delete``."""
+        paused, self.life = (self.life, self.store.written), _Life()
+        self.store.written = []
+        self.store.faults["garbage collections"] += 1
+        try:
+            lease = self._take_lease("gc")
+            collect_garbage(self.store, lease, delete=True)
+            lease.release()
+        except SimulatedCrash:
+            pass
+        except OSError as error:
+            if "simulated" not in str(error):
+                raise
+        except CheckpointError:
+            if not self._is_given_up():
+                raise
+        self._check_life(None)
+        self.life, self.store.written = paused
+
     def _end_step(self, *, whole: bool) -> None:
-        self.in_step = False
-        self.promises.check_replay(self.number, _step_files(self.store.written), whole=whole)
+        self.life.in_step = False
+        if not self._is_given_up():
+            written = step_files(self.store.written)
+            self.promises.check_replay(self.life.number, written, whole=whole)
 
     def _check_life(self, damage: Damage | None) -> None:
         if damage is not None:
@@ -202,14 +342,16 @@ class _Simulation:
         self._check_published(last if noted else last - 1, waiting if noted else None)
 
     def _check_published(self, last: int, waiting: pa.Table | None = None) -> None:
-        for sink in self.sinks:
-            self.promises.check_published(sink, last, waiting)
+        for reader in self.readers:
+            self.promises.check_published(reader, last, waiting)
 
     def _check_end(self) -> None:
         """Once more without faults, for an epoch without rows: it must clear away all that is left."""
         self.store.calm()
-        query = self._open()
-        query.epoch({}, pace=self.workload.pace)
+        self.life = _Life(pausable=False)
+        query = self._open(self._take_lease("the last"))
+        self.life.number = query.manifest.epoch + 1
+        query.epoch({}, pace=self.workload.pace, now=self._clock())
         manifest = query.manifest
         self.promises.changes.note(manifest)
         self.promises.check_manifest(manifest)
@@ -218,6 +360,7 @@ class _Simulation:
 
     def _check_variation(self) -> None:
         """The same rows under another plan, in other partitions and epochs."""
+        self.life = _Life(pausable=False)
         accepted = self.promises.expected.accepted.tables(self.workload.query)
         other = vary(self.workload, accepted, self.chance)
         query = InlineJoin(other.query, other.plan, settings=other.settings, store=MemoryStore())
@@ -229,16 +372,6 @@ class _Simulation:
             assert_same_rows(got, want, f"results under {other}")
         except AssertionError as error:
             raise BrokenPromiseError("metamorphic", str(error)) from error
-
-
-def _migrate(query: InlineJoin, request: Request) -> None:
-    query.migrate(request.plan, request.strategy, background=request.background, apart=request.apart)
-
-
-def _step_files(written: Written) -> Written:
-    """What a step wrote: slices, and staged files without the part of their names that is never the same."""
-    named = [(name if name.startswith(SLICES) else name.rpartition("-")[0], data) for name, data in written]
-    return [(name, data) for name, data in named if name.startswith((SLICES, STAGED))]
 
 
 @contextmanager

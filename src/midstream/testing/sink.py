@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
@@ -12,61 +12,77 @@ from midstream.errors import CheckpointError
 from midstream.state.manifest import OutputFile
 from midstream.testing.faults import STAGED, FaultStore
 
+Table = Literal["results", "late"]
+_FOLDER = "the folder of the simulator"
+
 
 @dataclass(frozen=True)
 class StoreSink:
     """A table as files of a store: staged, then published under a name that says which epoch they are of."""
 
     store: FaultStore
-    table: Literal["results", "late"] = "results"
+    table: Table = "results"
+    lease: int = 0
+    """The lease under which files are staged; none of a later one is swept."""
+    staged: list[pa.Table] = field(default_factory=list)
+    """What was staged since somebody last cleared this."""
 
     def stage(self, epoch: int, place: str, rows: pa.Table) -> OutputFile:
         """Keep rows where no reader looks. Staged files are synced one by one, as on a disk."""
         published = f"{epoch:010d}-{place}"
-        staged = f"{self.table}-{published}-{self.store.random.getrandbits(64):016x}"
+        staged = f"{self.table}-{self.lease:012d}-{published}-{self.store.random.getrandbits(64):016x}"
         buffer = pa.BufferOutputStream()
         with pa.ipc.new_file(buffer, rows.schema) as writer:
             writer.write_table(rows)
         self.store.put(f"{STAGED}/{staged}", buffer.getvalue())
         self.store.sync(STAGED)
-        return OutputFile(self.table, staged, published, rows.num_rows)
+        self.staged.append(rows)
+        return OutputFile(self.table, staged, published, rows.num_rows, _FOLDER)
 
     def publish(self, outputs: Sequence[OutputFile]) -> None:
-        """Give staged files their names. Whether a file is there is asked by name: listings may be late."""
+        """Give staged files their names; a file that is staged no more was published."""
         for output in outputs:
-            staged, target = f"{STAGED}/{output.staged}", f"{self.table}/{output.published}"
-            data = self._find(staged)
-            if data is not None:
-                self.store.put(target, data)
-                self.store.sync(self.table)
-                self.store.delete(staged)
-            elif self._find(target) is None:
-                raise CheckpointError("results of a committed epoch must be there", got=output.staged)
+            self.store.rename(f"{STAGED}/{output.staged}", f"{self.table}/{output.published}")
+            if output.folder != _FOLDER:
+                raise CheckpointError("results must be published where they were staged", got=output.folder)
 
     def sweep(self) -> None:
         """Remove what attempts that were given up have staged."""
         for name in self.store.list(STAGED):
-            if name.startswith(f"{STAGED}/{self.table}-"):
+            table, lease, *_ = name.removeprefix(f"{STAGED}/").split("-")
+            if table == self.table and int(lease) <= self.lease:
                 self.store.delete(name)
 
     def published(self, schema: pa.Schema, last: int) -> pa.Table:
         """What a reader sees of the epochs up to ``last``."""
-        files = [file for epoch, named in self.files().items() if epoch <= last for file in named.values()]
-        return pa.concat_tables([schema.empty_table(), *map(read_rows, files)])
+        files = Reader(self.store, self.table).files()
+        found = [file for epoch, named in files.items() if epoch <= last for file in named.values()]
+        return pa.concat_tables([schema.empty_table(), *map(read_rows, found)])
+
+
+@dataclass
+class Reader:
+    """Somebody who reads a table, and may move its files away once they are read."""
+
+    store: FaultStore
+    table: Table
+    moved: dict[str, pa.Buffer] = field(default_factory=dict)
+    """What was moved away, in whichever attempt it was published."""
+
+    def move_away(self) -> None:
+        """Take all files that are there."""
+        for name in self.store.inner.list(self.table):
+            # A file that is published once more is there twice for this reader.
+            self.moved[f"{name} {len(self.moved)}"] = self.store.inner.read(name)
+            self.store.inner.delete(name)
 
     def files(self) -> dict[int, dict[str, pa.Buffer]]:
-        """What is published, by epoch and name, as a reader without faults sees it."""
+        """All that was ever there to read, by epoch and name."""
+        there = {name: self.store.inner.read(name) for name in self.store.inner.list(self.table)}
         found: dict[int, dict[str, pa.Buffer]] = {}
-        for name in self.store.inner.list(self.table):
-            epoch = int(name.rpartition("/")[2][:10])
-            found.setdefault(epoch, {})[name] = self.store.inner.read(name)
+        for name, data in {**self.moved, **there}.items():
+            found.setdefault(int(name.rpartition("/")[2][:10]), {})[name] = data
         return found
-
-    def _find(self, name: str) -> pa.Buffer | None:
-        try:
-            return self.store.read(name)
-        except CheckpointError:
-            return None
 
 
 def read_rows(file: pa.Buffer) -> pa.Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from itertools import combinations, pairwise
 
 import pyarrow as pa
@@ -26,6 +27,8 @@ from midstream.values import Micros
 Epoch = Mapping[str, pa.Table]
 
 _EPOCH_SECONDS = 10
+_WRONG_RATE = 0.04
+"""How often a stream brings a row with a wrong time in an epoch."""
 _ROWS = 6
 """Rows that a stream brings in an epoch, on average."""
 _RESULTS = 2_000
@@ -42,6 +45,24 @@ _MANNERS = (
     ("hybrid", True, None),
 )
 """Strategies, whether they compute in the background, and whether they keep plans apart."""
+_EXTRAS: dict[str, tuple[pa.DataType, Sequence[object]]] = {
+    "day": (pa.int32(), (0, 19_800, -719_528, 2_000_000_000, -2_000_000_000, None)),
+    "local": (pa.int64(), (0, 2**62, -(2**62), 1_704_067_200_000_001, None)),
+    "x": (pa.float64(), (0.0, -0.0, 1.5, float("nan"), float("inf"), float("-inf"), None)),
+    "raw": (pa.binary(), (b"", b"\xff\0", None)),
+    "note": (pa.string(), ("", 'say "x"', "tab\t\u0001", "straße", None)),
+    "amount": (pa.decimal128(38, 10), (Decimal("1.5"), Decimal("-9999999999999999999999999999"), None)),
+    "headers": (
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+        ([], [{"key": "h", "value": b"\xff"}, None], [{"key": None, "value": None}], None),
+    ),
+    "tags": (pa.map_(pa.string(), pa.int32()), ([], [("a", 1), ("b", None)], None)),
+    "flag": (pa.bool_(), (True, False, None)),
+}
+"""Columns of all types, with what is hard about them; dates and local times as numbers."""
+_MEANT: dict[str, pa.DataType] = {"day": pa.date32(), "local": pa.timestamp("us")}
+_WRONG_TIMES = (31_556_952_000 * SECOND, 2**62, -62_135_596_800 * SECOND)
+"""A thousand years from 1970, further than any calendar, and the year 1."""
 _RESIDUALS = (
     "{x}.v < {y}.v + 5",
     "{x}.v <> {y}.v OR {x}.k2 = '0'",
@@ -92,13 +113,20 @@ def features_of(workload: Workload) -> set[str]:
         "an idle timeout": settings.idle_timeout is not None,
         "late rows kept": workload.keeps_late,
         "late rows dropped": not workload.keeps_late,
+        "many streams": len(query.names) > 5,
+        "columns of all types": len(query.streams[0].schema) > len(_EXTRAS),
+        "a wrong time": any(_has_wrong_time(table) for epoch in workload.epochs for table in epoch.values()),
     }
     return {name for name, there in found.items() if there}
 
 
+def _has_wrong_time(table: pa.Table) -> bool:
+    return not set(_WRONG_TIMES).isdisjoint(table.column("t").cast(pa.int64()).to_pylist())
+
+
 def draw_workload(chance: random.Random, seed: int) -> Workload:
-    """Any query over two to five streams, with everything that its streams may do wrong."""
-    names = "abcde"[: chance.choice((2, 2, 3, 3, 3, 4, 4, 5))]
+    """Any query over two to eight streams, with everything that its streams may do wrong."""
+    names = "abcdefgh"[: chance.choice((2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6, 8))]
     # Some runs are long enough for slices to merge, to retire and to be deleted.
     epochs = chance.choice((3, 3, 4, 5, 6, 8, 14))
     query = _query(chance, names)
@@ -116,12 +144,16 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     )
     tables = generate(shapes, epochs, seed)
     # A source may have nothing to say at all, which is not the same as a table without rows.
-    given = tuple({n: t for n, t in e.items() if t.num_rows or chance.random() < 0.5} for e in tables)
+    given = tuple(
+        {n: _fill(chance, query, n, t) for n, t in e.items() if t.num_rows or chance.random() < 0.5}
+        for e in tables
+    )
     plan, keeps_late = draw_plan(chance, names), chance.random() < 0.5
     # Drawn apart from all else, so that seeds have the same rows with and without migrations.
     apart = random.Random(f"migrations {seed}")  # noqa: S311  # chance that repeats is the point
     requests, pace = _requests(apart, query, plan, epochs), apart.choice((1, 1, 2, 3, None))
-    settings = replace(settings, adapt=apart.random() < 0.5)
+    # Comparing all plans of many streams takes longer than all else.
+    settings = replace(settings, adapt=apart.random() < 0.5 and len(names) < 6)
     return Workload(query, plan, settings, given, keeps_late, requests, pace)
 
 
@@ -154,7 +186,7 @@ def vary(workload: Workload, accepted: Mapping[str, pa.Table], chance: random.Ra
     return replace(
         workload,
         plan=draw_plan(chance, workload.query.names),
-        settings=Settings(partitions, chance.choice((partitions, 16))),
+        settings=Settings(partitions, chance.choice((partitions, 16)), max_event_time_ahead=None),
         epochs=tuple(parts),
         requests={},
     )
@@ -208,8 +240,31 @@ def _query(chance: random.Random, names: str) -> Query:
         pairs[a, b] = Micros(chance.choice((0, 2, 5, 10, 20)) * SECOND)
     everywhere = None if chance.random() < 0.15 else Micros(chance.randint(3, 25) * SECOND)
     streams = [stream(name, Shape(lateness=Micros(chance.choice((0, 2, 5, 20)) * SECOND))) for name in names]
+    extras = chance.sample(sorted(_EXTRAS), chance.choice((0, 0, 1, 3, len(_EXTRAS))))
+    if "day" in extras and chance.random() < 0.5:
+        x, y = chance.sample(names, 2)
+        predicates.append(f"{x}.day <= {y}.day OR {x}.v > 3")
+    streams = [replace(one, schema=_with_extras(one.schema, extras)) for one in streams]
     items = [f"{name}.id" for name in names]
     return build_query(streams, predicates, everywhere=everywhere, pairs=pairs, select=items)
+
+
+def _with_extras(schema: pa.Schema, extras: Sequence[str]) -> pa.Schema:
+    return pa.schema([*schema, *((name, _MEANT.get(name, _EXTRAS[name][0])) for name in extras)])
+
+
+def _fill(chance: random.Random, query: Query, name: str, table: pa.Table) -> pa.Table:
+    """Rows with values of all columns, and here and there with a time that is wrong."""
+    for field_ in list(query.by_name[name].schema)[table.num_columns :]:
+        kind, values = _EXTRAS[field_.name]
+        drawn = pa.array([chance.choice(values) for _ in range(table.num_rows)], kind)
+        table = table.append_column(field_.name, drawn.cast(field_.type) if kind != field_.type else drawn)
+    if table.num_rows and chance.random() < _WRONG_RATE:
+        times = table.column("t").cast(pa.int64()).to_pylist()
+        times[chance.randrange(len(times))] = chance.choice(_WRONG_TIMES)
+        at = table.column_names.index("t")
+        table = table.set_column(at, "t", pa.array(times, pa.int64()).cast(table.schema.field("t").type))
+    return table
 
 
 def _reach(query: Query, epochs: int) -> int:

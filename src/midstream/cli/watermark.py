@@ -1,0 +1,68 @@
+"""``midstream watermark``: how far the streams of a query have come; set one back that has run away."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from midstream.cli.fsck import Checkpoint, open_store
+from midstream.errors import OptionError
+
+_ZERO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def watermark(
+    checkpoint: Checkpoint,
+    stream: Annotated[str | None, typer.Option(help="The stream whose watermark is to be set back.")] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Where to, as ISO 8601, e.g. 2024-05-01T12:00:00Z; UTC without a zone.")
+    ] = None,
+) -> None:
+    """Show the watermarks of a query, or set back one that a wrong time has moved too far.
+
+    Rows of the stream from that time on are then accepted again. What the wrong watermark has cost is not
+    brought back: rows that were late stay late, and rows of other streams that lie too far behind it to
+    meet a row of this stream are dropped for good, so results with them are missing. Rows of the stream
+    itself from the wrong watermark on are dropped, too: they have moved it. No result comes twice. Refused
+    while the query runs.
+    """
+    from midstream.storage.lease import take_lease
+    from midstream.storage.manifests import newest_manifest
+    from midstream.storage.set_back import set_back
+
+    store = open_store(checkpoint)
+    if (stream is None) != (to is None):
+        raise OptionError("--stream and --to must be given together", got="one of them")
+    if stream is None or to is None:
+        manifest = newest_manifest(store)
+    else:
+        moment = _micros(to)
+        lease = take_lease(store, "watermark")
+        try:
+            manifest = set_back(store, lease, stream, moment)
+        finally:
+            lease.release()
+    for name, mark in manifest.streams.items() if manifest else ():
+        late = f"{mark.late:,} late, {mark.future:,} future rows"
+        typer.echo(f"{name}: watermark {_show(mark.watermark)}, newest {_show(mark.latest)}, {late}")
+
+
+def _micros(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise OptionError("--to must be a time as ISO 8601", got=repr(text)) from None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - _ZERO) // timedelta(microseconds=1)
+
+
+def _show(micros: int | None) -> str:
+    """A time; one that Python's calendar does not have, as microseconds since 1970."""
+    if micros is None:
+        return "none"
+    try:
+        return (_ZERO + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return f"{micros} us"

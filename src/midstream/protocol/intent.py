@@ -1,0 +1,56 @@
+"""Intents: what an epoch depends on besides its rows and the last manifest, written before it first runs.
+
+An epoch may run more than once: its driver dies, its manifest is damaged, somebody takes over. Meanwhile
+options may have changed and requests may have come, and the clock has gone on. Whoever runs the epoch again
+goes by the intent that is there, so that it is the same epoch: same rows, same files, same number. What has
+changed since takes effect with the epoch after it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from midstream.errors import CheckpointError
+from midstream.migration.request import WrittenRequest
+from midstream.protocol.settings import Settings
+from midstream.state.manifest import Manifest
+from midstream.state.sealed import RESTORE, UNREADABLE, seal, unreadable, unseal
+
+FORMAT = 1
+
+
+class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one epoch is to do, whenever and by whomever it is run."""
+
+    query: str
+    """The id of the query."""
+    epoch: int
+    now: int
+    """The time by the wall clock when the epoch was first to run, in microseconds since 1970."""
+    settings: Settings
+    background_epochs: int | None = None
+    """How many epochs' worth of a missing state it computes in the background; None for all."""
+    applied_requests: int = 0
+    """The number of the last request for another plan that this epoch or one before it applies."""
+    request: WrittenRequest | None = None
+    """The request for another plan that this epoch applies."""
+    first: Manifest | None = None
+    """Of the first epoch only: what the query began with, since no manifest says so yet."""
+    format: int = FORMAT
+
+
+def encode_intent(intent: Intent) -> bytes:
+    """An intent as it is kept."""
+    return seal("intent", msgspec.json.encode(intent))
+
+
+def decode_intent(data: bytes, name: str) -> Intent:
+    """An intent that was kept; anything wrong with it is an error that names the file."""
+    body = unseal("intent", data, name)
+    try:
+        intent = msgspec.json.decode(body, type=Intent)
+    except UNREADABLE as error:
+        raise unreadable(name, error) from None
+    if intent.format != FORMAT:
+        raise CheckpointError(f"{name} must have format {FORMAT}", got=intent.format, hint=RESTORE)
+    return intent

@@ -1,0 +1,73 @@
+"""Keeping intents: one small file per epoch, written once, before the epoch first runs.
+
+    intents/<epoch>.json
+
+The first attempt of an epoch writes it; every other one reads it back. It is kept until the manifest of its
+epoch is no longer the newest: until then the epoch may have to run once more. An intent that cannot be
+carried out is not deleted, since another driver may go by it already: a second one, ``<epoch>-2.json``, takes
+its place.
+"""
+
+from __future__ import annotations
+
+import re
+
+from midstream.errors import CheckpointError
+from midstream.protocol.intent import Intent, decode_intent, encode_intent
+from midstream.state.sealed import RESTORE
+from midstream.storage.store import Store
+
+FOLDER = "intents"
+_NAME = re.compile(rf"{FOLDER}/(\d{{12}})(?:-2)?\.json\Z")
+
+
+def settle_intent(store: Store, intent: Intent) -> tuple[Intent, bool]:
+    """The intent that an epoch goes by, and whether it is that of an earlier attempt."""
+    name = intent_name(intent.epoch)
+    if store.put_if_absent(name, encode_intent(intent)):
+        return intent, False
+    # If only the answer was lost, it is our own: the same as one of an attempt that died right here.
+    return _read(store, intent.epoch), True
+
+
+def replace_intent(store: Store, intent: Intent) -> None:
+    """Let an epoch go by another intent from now on; nobody has seen anything of it yet."""
+    store.put_if_absent(_second_name(intent.epoch), encode_intent(intent))
+
+
+def kept_intent(store: Store, epoch: int) -> Intent | None:
+    """The intent of an epoch that was begun; None if it never was."""
+    return _read(store, epoch) if intent_name(epoch) in store.list(FOLDER) else None
+
+
+def _read(store: Store, epoch: int) -> Intent:
+    second = _second_name(epoch)
+    name = second if second in store.list(FOLDER) else intent_name(epoch)
+    # Writing it may have failed when it was there but would not outlast the machine: now it will.
+    store.sync(FOLDER)
+    intent = decode_intent(store.read(name).to_pybytes(), name)
+    if intent.epoch != epoch:
+        raise CheckpointError(
+            f"{name} must be the intent of its epoch", got=f"that of epoch {intent.epoch}", hint=RESTORE
+        )
+    return intent
+
+
+def forget_intent(store: Store, epoch: int) -> None:
+    """Remove the intent of an epoch."""
+    store.delete(intent_name(epoch))
+
+
+def stale_intents(store: Store, epoch: int) -> list[str]:
+    """The intents that nobody needs once ``epoch`` is committed."""
+    found = (_NAME.match(name) for name in store.list(FOLDER))
+    return [match[0] for match in found if match and int(match[1]) < epoch]
+
+
+def intent_name(epoch: int) -> str:
+    """The file of an intent."""
+    return f"{FOLDER}/{epoch:012d}.json"
+
+
+def _second_name(epoch: int) -> str:
+    return f"{FOLDER}/{epoch:012d}-2.json"

@@ -1,0 +1,136 @@
+"""Values as JSON text, column by column: any column that a stream may have, whatever is in it.
+
+Polars writes JSON too, but panics at binary inside of anything, and at dates that its calendar does not have,
+and makes null of NaN. What it does write looks the same here:
+
+| type | text |
+| --- | --- |
+| boolean, integers, finite numbers | as JSON has them |
+| NaN and infinities | ``"NaN"``, ``"Infinity"``, ``"-Infinity"``, as Spark's ``to_json`` writes them |
+| decimal | text with all its digits |
+| binary | text in base64 |
+| date, timestamp_ntz | ``"2026-03-01"``, ``"2026-03-01 12:00:00"``, with a fraction if there is one |
+| timestamp | ``"2026-03-01T12:00:00+00:00"``, always in UTC |
+| array, struct | array, object |
+| map | object if its keys are text, else an array of ``{"key":...,"value":...}`` |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import polars as pl
+import pyarrow as pa
+from pyarrow import types
+
+from midstream.engine.arrays import as_array, as_column
+from midstream.storage.moments import Integers, date_texts, time_texts
+
+_NULL = "null"
+
+
+def json_texts(column: pa.Array | pa.ChunkedArray) -> pl.Series:
+    """The values of a column; a null is the text ``null``."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    empty = pl.Series("text", [], pl.String)
+    return pl.concat([empty, *(_texts(chunk).alias("text") for chunk in chunks)])
+
+
+def json_objects(fields: Iterable[tuple[str, pl.Series]], rows: int) -> pl.Series:
+    """Objects of fields that are JSON text already."""
+    parts: list[pl.Expr] = []
+    for name, texts in fields:
+        key = json.dumps(name, ensure_ascii=False)
+        parts += [pl.lit(f"{',' if parts else '{'}{key}:"), pl.lit(texts)]
+    if not parts:
+        return pl.repeat("{}", rows, dtype=pl.String, eager=True)
+    return pl.select(pl.concat_str([*parts, pl.lit("}")]).alias("text")).to_series()
+
+
+def _texts(array: pa.Array) -> pl.Series:
+    kind = array.type
+    if len(array) == 0:
+        return pl.Series("text", [], pl.String)  # without rows there may be no offsets either
+    if types.is_struct(kind):
+        # By position: names inside a struct need not differ. This also lets nulls of the struct through.
+        children = zip(range(kind.num_fields), array.flatten(), strict=True)
+        fields = [(kind.field(i).name, _texts(child)) for i, child in children]
+        return _or_null(json_objects(fields, len(array)), array)
+    if types.is_map(kind):
+        return _map_texts(array)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _or_null(_brackets("[", _gathered(array, _texts(_of(array, array.values))), "]"), array)
+    if types.is_date32(kind):
+        return _or_null(_quoted(date_texts(_integers(array.view(pa.int32())))), array)
+    if types.is_timestamp(kind):
+        times = _integers(array.view(pa.int64()))
+        return _or_null(_quoted(time_texts(times, kind.unit, zoned=kind.tz is not None)), array)
+    values = pl.Series(pl.from_arrow(array))
+    if types.is_floating(kind):
+        return _number_texts(values)
+    return _encoded(values.bin.encode("base64") if values.dtype == pl.Binary else values)
+
+
+def _number_texts(values: pl.Series) -> pl.Series:
+    value = pl.lit(values)
+    text = (
+        pl.when(value.is_nan())
+        .then(pl.lit('"NaN"'))
+        .when(value == float("inf"))
+        .then(pl.lit('"Infinity"'))
+        .when(value == float("-inf"))
+        .then(pl.lit('"-Infinity"'))
+        .otherwise(pl.lit(_encoded(values)))
+    )
+    return pl.select(text.alias("text")).to_series()
+
+
+def _map_texts(array: pa.Array) -> pl.Series:
+    keys, values = _texts(_of(array, array.keys)), _texts(_of(array, array.items))
+    if types.is_string(array.type.key_type) or types.is_large_string(array.type.key_type):
+        entries = pl.select(pl.concat_str([pl.lit(keys), pl.lit(":"), pl.lit(values)]).alias("text"))
+        return _or_null(_brackets("{", _gathered(array, entries.to_series()), "}"), array)
+    objects = json_objects([("key", keys), ("value", values)], len(keys))
+    return _or_null(_brackets("[", _gathered(array, objects), "]"), array)
+
+
+def _of(array: pa.Array, values: pa.Array) -> pa.Array:
+    """Those of a list's values that a slice of it uses."""
+    offsets = as_array(array.offsets)
+    return values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+
+
+def _gathered(array: pa.Array, texts: pl.Series) -> pl.Series:
+    """The texts of the values of each list, with commas between them."""
+    offsets = as_array(array.offsets).astype("int64")
+    lists = pa.LargeListArray.from_arrays(as_column(offsets - offsets[0]), texts.to_arrow())
+    return pl.Series(pl.from_arrow(lists)).list.join(",")
+
+
+def _brackets(begin: str, texts: pl.Series, end: str) -> pl.Series:
+    return pl.select(pl.concat_str([pl.lit(begin), pl.lit(texts), pl.lit(end)]).alias("text")).to_series()
+
+
+def _quoted(texts: pl.Series) -> pl.Series:
+    """Text in which nothing needs escaping."""
+    return _brackets('"', texts, '"')
+
+
+def _or_null(texts: pl.Series, array: pa.Array) -> pl.Series:
+    if not array.null_count:
+        return texts
+    valid = pl.lit(pl.Series(pl.from_arrow(array.is_valid())))
+    return pl.select(pl.when(valid).then(pl.lit(texts)).otherwise(pl.lit(_NULL)).alias("text")).to_series()
+
+
+def _encoded(values: pl.Series) -> pl.Series:
+    """Values that Polars writes well, and nulls."""
+    objects = values.alias("v").to_frame().to_struct().struct.json_encode()
+    return objects.str.strip_prefix('{"v":').str.strip_suffix("}")
+
+
+def _integers(array: pa.Array) -> Integers:
+    """Whole numbers, with some number in place of nulls."""
+    numbers: Integers = pl.Series(pl.from_arrow(array)).fill_null(0).to_numpy()
+    return numbers

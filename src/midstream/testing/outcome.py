@@ -1,0 +1,43 @@
+"""What happened under a seed of the simulator, for people to read and for tests to add up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from midstream.storage.crash import POINTS
+
+
+@dataclass
+class Outcome:
+    """What happened under a seed."""
+
+    seed: int
+    workload: str
+    lives: int = 0
+    results: int = 0
+    late: int = 0
+    replays: int = 0
+    refused: int = 0
+    """How often damage was refused."""
+    fenced: int = 0
+    """How often a driver that was given up was stopped from going on."""
+    faults: Counter[str] = field(default_factory=Counter)
+    points: set[str] = field(default_factory=set)
+    """The crash points that it came to."""
+    features: set[str] = field(default_factory=set)
+    """What its workload has."""
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items())) or "no faults"
+        return (
+            f"seed {self.seed}: {self.workload}; {self.results} results, {self.late} late rows, "
+            f"{self.lives} lives, {self.replays} epochs run again; {faults}, {self.refused} refused, "
+            f"{self.fenced} fenced"
+        )
+
+
+def never_reached(outcomes: Sequence[Outcome]) -> set[str]:
+    """Crash points that no simulation came to."""
+    return set(POINTS) - {point for outcome in outcomes for point in outcome.points}

@@ -1,0 +1,311 @@
+"""An epoch that runs again is the same epoch, whatever was set, asked for and read off the clock in between.
+
+Every epoch of a drawn workload is run once in a copy of its checkpoint, undisturbed. In the checkpoint itself
+its first attempt dies somewhere, or its manifest is damaged afterwards; further attempts have other options,
+another clock and new requests. What comes of it must be what the undisturbed run has made, byte by byte.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from midstream.adapt.manner import GOALS, Manner
+from midstream.errors import CheckpointError, OptionError
+from midstream.inline import InlineJoin
+from midstream.migration.request import STRATEGIES, WrittenRequest, make_request, write_request
+from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
+from midstream.state.manifest import OutputFile
+from midstream.storage.crash import POINTS, crash_hook
+from midstream.storage.fsck import check
+from midstream.storage.intents import kept_intent
+from midstream.storage.lease import claim_lease
+from midstream.storage.manifests import manifests_newest_first
+from midstream.storage.memory import MemoryStore
+from midstream.storage.output import OutputTable
+from midstream.testing.faults import SimulatedCrash
+from midstream.testing.streams import SECOND, START
+from midstream.testing.workload import Workload, draw_plan, draw_workload
+from midstream.values import Micros
+from tests.helpers import small_query
+
+BEFORE = POINTS[: POINTS.index("after the commit")]
+AFTER = ("after the commit", "after publishing", "after noting that it was published")
+
+
+@dataclass
+class Seen:
+    """A folder of Parquet files, and all that is staged for it: what a batch function would be given."""
+
+    table: OutputTable
+    staged: dict[str, pa.Table] = field(default_factory=dict)
+
+    def stage(self, epoch: int, place: str, rows: pa.Table) -> OutputFile:
+        self.staged[place] = rows
+        return self.table.stage(epoch, place, rows)
+
+    def publish(self, outputs: Sequence[OutputFile]) -> None:
+        self.table.publish(outputs)
+
+    def sweep(self) -> None:
+        self.table.sweep()
+
+
+@dataclass
+class Terms:
+    """What an attempt is started with, and what may differ from one attempt to the next."""
+
+    settings: Settings
+    now: int
+    pace: int | None
+
+
+class Run:
+    """One checkpoint, and the folders that its results and late rows go to."""
+
+    def __init__(self, work: Workload, root: Path, store: MemoryStore) -> None:
+        self.work = work
+        self.root = root
+        self.store = store
+
+    def open(self, settings: Settings) -> tuple[InlineJoin, dict[str, Seen]]:
+        lease = claim_lease(self.store, "run")
+        sinks = {
+            "results": Seen(OutputTable("results", f"{self.root}/results", "q", lease=lease.number)),
+            "late": Seen(OutputTable("late", f"{self.root}/late", "q", lease=lease.number)),
+        }
+        for sink in sinks.values():
+            sink.table = sink.table.identified()
+        work = self.work
+        late = sinks["late"] if work.keeps_late else None
+        join = InlineJoin(
+            *(work.query, work.plan),
+            settings=settings,
+            store=self.store,
+            sink=sinks["results"],
+            late_sink=late,
+            lease=lease,
+        )
+        return join, sinks
+
+    def files(self, epoch: int) -> dict[str, bytes]:
+        """What readers find of an epoch."""
+        return {
+            f"{path.parent.name}/{path.name}": path.read_bytes()
+            for path in self.root.glob(f"*/part-{epoch:010d}-*.parquet")
+        }
+
+    def damage(self) -> None:
+        name = next(manifests_newest_first(self.store)).file
+        data = bytearray(self.store.read(name).to_pybytes())
+        data[len(data) // 2] ^= 1
+        self.store.put(name, bytes(data))
+
+
+def outcome(join: InlineJoin) -> tuple[object, ...]:
+    """All of a manifest but for what says by whom and after how many attempts it was committed."""
+    manifest = join.manifest
+    slices = [
+        (s.owner, s.lower, s.upper, s.epochs, s.rows, s.latest, s.bytes, s.sha256, s.by_time)
+        for s in manifest.slices
+    ]
+    outputs = sorted((o.table, o.published, o.rows) for o in manifest.outputs)
+    plans = manifest.plan, manifest.states, manifest.migration, manifest.ended, manifest.heeded
+    known = manifest.statistics, manifest.adaptation, manifest.results
+    return (manifest.epoch, manifest.streams, slices, outputs, plans, known)
+
+
+def draw_terms(chance: random.Random, work: Workload, number: int) -> Terms:
+    settings = replace(
+        work.settings,
+        idle_timeout=chance.choice((None, Micros(SECOND), Micros(25 * SECOND))),
+        adapt=len(work.query.names) < 5 and chance.random() < 0.5,
+        manner=Manner(chance.choice(STRATEGIES), chance.random() < 0.5, chance.choice(GOALS)),
+        max_event_time_ahead=chance.choice((None, ONE_DAY, Micros(5 * SECOND))),
+        event_time_clock=chance.choice(CLOCKS),
+    )
+    wrong = chance.choice((0, 0, -3600, 400 * 86_400))
+    now = START + (10 * number + 15 + wrong) * SECOND
+    return Terms(settings, now, chance.choice((0, 1, 3, None)))
+
+
+def ask(chance: random.Random, work: Workload, join: InlineJoin) -> WrittenRequest | None:
+    """Ask for some plan by some strategy; gives the request, if this query can have one like that."""
+    plan, strategy = draw_plan(chance, work.query.names), chance.choice(STRATEGIES)
+    background = chance.random() < 0.5
+    try:
+        request = make_request(work.query, plan, strategy, background=background)
+    except OptionError:
+        return None
+    join.migrate(plan, strategy, background=background)
+    return write_request(request)
+
+
+def die(point: str) -> None:
+    raise SimulatedCrash(point)
+
+
+def run_until(join: InlineJoin, work: Workload, number: int, terms: Terms, point: str | None) -> bool:
+    """Run an epoch, and die when ``point`` is reached; False if it did."""
+
+    def hook(here: str) -> None:
+        if here == point:
+            die(point)
+
+    try:
+        with crash_hook(hook):
+            join.epoch(work.epochs[number], pace=terms.pace, now=terms.now)
+    except SimulatedCrash:
+        return False
+    return True
+
+
+class Trial:
+    """A workload that is run epoch by epoch, each of them undisturbed and as it may go."""
+
+    def __init__(self, seed: int, root: Path) -> None:
+        self.chance = random.Random(seed)
+        self.work = draw_workload(self.chance, seed)
+        self.truth = Run(self.work, root / "checkpoint", MemoryStore())
+        self.root = root
+        self.waiting: WrittenRequest | None = None
+        """The newest request, as long as no epoch that was begun applies it."""
+        self.died: set[str] = set()
+        """The points at which attempts have died."""
+
+    def run(self) -> set[str]:
+        for number in range(len(self.work.epochs)):
+            self._epoch(number)
+        assert check(self.truth.store).problems == ()
+        names = [
+            sorted(p.name for p in self.root.glob(f"{run}/*/*.parquet")) for run in ("checkpoint", "alone")
+        ]
+        assert names[0] == names[1]
+        return self.died
+
+    def _epoch(self, number: int) -> None:
+        terms = draw_terms(self.chance, self.work, number)
+        join, sinks = self.truth.open(terms.settings)
+        assert join.manifest.epoch == number - 1
+        self._may_ask(join, 0.3)
+        due = self.waiting if join.manifest.migration is None else None
+        alone = Run(self.work, self.root / "alone", MemoryStore(dict(self.truth.store.files)))
+        want, wanted = alone.open(terms.settings)
+        assert run_until(want, self.work, number, terms, None)
+        intent = kept_intent(alone.store, number)
+        assert intent is not None
+        assert intent.request == due, "a request is applied by the next epoch that is begun"
+        self.waiting = None if due is not None else self.waiting
+        point: str | None = self.chance.choice((*BEFORE, *AFTER, "damage"))
+        while True:
+            ended = run_until(join, self.work, number, terms, point)
+            self._compare(sinks, wanted, whole=ended)
+            if ended:
+                assert outcome(join) == outcome(want)
+            self.died |= {point} if point is not None and not ended else set()
+            if ended and point == "damage" and number:
+                self.died.add("damage")
+                self.truth.damage()
+            terms = draw_terms(self.chance, self.work, number)
+            join, sinks = self.truth.open(terms.settings)
+            if join.manifest.epoch == number:
+                break
+            self._may_ask(join, 0.7)
+            point = self.chance.choice((None, *BEFORE))
+        assert outcome(join) == outcome(want)
+        assert self.truth.files(number) == alone.files(number)
+
+    def _may_ask(self, join: InlineJoin, rate: float) -> None:
+        if self.chance.random() < rate:
+            self.waiting = ask(self.chance, self.work, join) or self.waiting
+
+    def _compare(self, sinks: dict[str, Seen], wanted: dict[str, Seen], *, whole: bool) -> None:
+        """An attempt has staged what the undisturbed run has, as far as it came."""
+        for name, sink in sinks.items():
+            want = wanted[name].staged
+            assert all(rows.equals(want[place]) for place, rows in sink.staged.items())
+            assert not whole or set(sink.staged) == set(want)
+
+
+def test_an_epoch_that_runs_again_is_the_same_epoch(tmp_path):
+    died: set[str] = set()
+    for seed in range(60):
+        work = draw_workload(random.Random(seed), seed)
+        # Those that take longest are for the test below.
+        if len(work.query.names) <= 3 and len(work.epochs) <= 6:
+            died |= Trial(seed, tmp_path / str(seed)).run()
+        if died == {*BEFORE, *AFTER, "damage"}:
+            break
+    assert died == {*BEFORE, *AFTER, "damage"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_an_epoch_that_runs_again_is_the_same_epoch_whatever_it_is(tmp_path, seed):
+    Trial(seed, tmp_path).run()
+
+
+QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=10)
+
+
+def _begin(store: MemoryStore) -> None:
+    with pytest.raises(SimulatedCrash), crash_hook(lambda point: die(point) if point == POINTS[0] else None):
+        InlineJoin(QUERY, "a (b c)", settings=Settings(2, 8), store=store).epoch({})
+
+
+@pytest.mark.parametrize(
+    ("other", "settings", "names"),
+    [
+        (QUERY, Settings(3, 8), "options.partitions was 2; got 3"),
+        (QUERY, Settings(2, 9), "options.groups was 8; got 9"),
+        (
+            small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=11),
+            Settings(2, 8),
+            "within.*was '10 microseconds'; got '11 microseconds'",
+        ),
+        (
+            small_query(["a.k = b.k", "b.j = c.j"], "abc", everywhere=10),
+            Settings(2, 8),
+            r"on was .*'b.k = c.k'.*; got .*'b.j = c.j'",
+        ),
+        (
+            small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=10, lateness=3),
+            Settings(2, 8),
+            "streams.a.lateness was '0 microseconds'",
+        ),
+    ],
+)
+def test_a_first_epoch_that_was_begun_is_not_run_as_another(other, settings, names):
+    store = MemoryStore()
+    _begin(store)
+    with pytest.raises(CheckpointError, match=names):
+        InlineJoin(other, settings=settings, store=store)
+
+
+def test_a_first_epoch_that_was_begun_keeps_its_plan():
+    store = MemoryStore()
+    _begin(store)
+    again = InlineJoin(QUERY, "(a b) c", settings=Settings(2, 8, Micros(5)), store=store)
+    again.epoch({})
+    assert again.manifest.plan == again.manifest.first_plan == "a (b c)"
+    assert again.manifest.epoch == 0
+
+
+def test_a_first_intent_that_does_not_say_what_the_query_began_with_is_refused():
+    from msgspec.structs import replace as changed
+
+    from midstream.protocol.intent import encode_intent
+
+    store = MemoryStore()
+    _begin(store)
+    intent = kept_intent(store, 0)
+    assert intent is not None
+    store.put("intents/000000000000.json", encode_intent(changed(intent, first=None)))
+    with pytest.raises(CheckpointError, match="must say what the query began with"):
+        InlineJoin(QUERY, store=store)
+    store.put("intents/000000000000.json", encode_intent(changed(intent, epoch=3)))
+    with pytest.raises(CheckpointError, match="must be the intent of its epoch; got that of epoch 3"):
+        InlineJoin(QUERY, store=store)

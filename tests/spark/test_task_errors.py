@@ -1,0 +1,166 @@
+"""An error in any kind of task travels to the driver as a message that names stream, column and batch."""
+
+from collections.abc import Iterable
+
+import msgspec
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from midstream.engine import encode
+from midstream.engine.encode import make_encoders
+from midstream.engine.program import Program
+from midstream.engine.routing import even_routing
+from midstream.errors import InternalError, MidstreamError, StreamError, error_from
+from midstream.plan.placing import lay_out
+from midstream.plan.tree import parse_plan
+from midstream.protocol.coordinator import Coordinator
+from midstream.protocol.intent import Intent
+from midstream.protocol.settings import Settings
+from midstream.spark import columnar, messages, sources, tasks
+from midstream.spark.messages import ERROR, Addressed, Message
+from midstream.spark.pieces import Piece
+from midstream.storage.memory import MemoryStore
+from tests.helpers import rows, small_query
+
+CANARY = "canary-7f3a"
+QUERY = small_query(["a.k = b.k"], everywhere=10)
+LAYOUT = lay_out(QUERY, parse_plan("a b", QUERY.names))
+ENCODERS = make_encoders(QUERY, LAYOUT, even_routing(2, 4), whole_rows=True)
+ROWS = rows((0, 1, 0, CANARY))
+
+
+class _Context:
+    """What Spark tells a task."""
+
+    def partitionId(self) -> int:  # noqa: N802  # Spark's name
+        return 5
+
+    def getLocalProperty(self, key: str) -> str | None:  # noqa: N802  # Spark's name
+        return {"streaming.sql.batchId": "3"}.get(key)
+
+
+@pytest.fixture(autouse=True)
+def _inside_a_task(monkeypatch):
+    for module in (messages, sources):
+        monkeypatch.setattr(module.TaskContext, "get", _Context)
+
+
+@pytest.fixture
+def panics(monkeypatch):
+    """Makes a function panic, as Polars does, with a value of a row in what it says."""
+
+    def patch(module: object, name: str) -> None:
+        def fail(*_given: object, **_named: object) -> None:
+            raise pl.exceptions.PanicException(CANARY)
+
+        monkeypatch.setattr(module, name, fail)
+
+    return patch
+
+
+def failure(sent: Iterable[Addressed]) -> MidstreamError:
+    """The one error among messages; it goes to an engine partition that there is."""
+    ((target, message),) = [one for one in sent if one[1].input == ERROR]
+    assert target == 0
+    error = error_from(msgspec.json.decode(message.blob))
+    assert CANARY not in str(error)
+    return error
+
+
+def read(tmp_path) -> Iterable[Addressed]:
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(ROWS, path)
+    schemas = {"a": QUERY.by_name["a"].schema}
+    return columnar._read_task(ENCODERS, schemas, [[Piece("a", path, 0, 1)]])(5, [0])
+
+
+def encode_rows() -> list[Addressed]:
+    schema = sources._source_schema(QUERY, ENCODERS["a"])
+    given = pa.table({c.name: encode.project(ROWS, c, "a") for c in ENCODERS["a"].source}).to_batches()
+    sent = sources._encode_task(ENCODERS["a"], schema)(iter(given))
+    found = [row for batch in sent for row in batch.to_pylist()]
+    return [
+        (r["partition"], Message(r["origin"], r["input"], r["null_keys"], pa.py_buffer(r["blob"])))
+        for r in found
+    ]
+
+
+def test_a_column_that_a_task_reads(tmp_path, panics):
+    panics(encode, "fitting_micros")
+    error = failure(read(tmp_path))
+    assert isinstance(error, InternalError)
+    assert error.must == "encoding rows must work with any rows"
+    assert "PanicException in encode.py, line" in str(error)
+    assert "(batch 3, stream a, column a.t)" in str(error)
+
+
+def test_a_key_that_a_task_hashes(tmp_path, panics):
+    panics(encode, "hash_key")
+    assert "(batch 3, stream a, column a.k)" in str(failure(read(tmp_path)))
+
+
+def test_rows_that_spark_has_read(panics):
+    panics(encode, "hash_key")
+    assert "(batch 3, stream a, column a.k)" in str(failure(encode_rows()))
+
+
+def test_rows_that_are_not_what_spark_said():
+    schema = pa.schema([("x", pa.int64())] * 1)
+    encoder = ENCODERS["a"]
+    batch = pa.record_batch({"c0": pa.array([CANARY])})
+    (sent,) = sources._encode_task(encoder, schema)(iter([batch]))
+    error = failure([(0, Message(0, r["input"], 0, r["blob"])) for r in sent.to_pylist()])
+    assert "ArrowInvalid in sources.py" in str(error)
+    assert "(batch 3, stream a, columns a.t, a.k, " in str(error)
+
+
+def test_rows_that_are_encoded_again_for_another_plan(panics):
+    query = small_query(["a.k = b.k", "b.j = c.j"], "abc", everywhere=10)
+    plans = (lay_out(query, parse_plan(plan, query.names)) for plan in ("(a b) c", "a (b c)"))
+    before, after = (make_encoders(query, plan, even_routing(2, 4), whole_rows=True) for plan in plans)
+    source = pa.table({c.name: encode.project(ROWS, c, "b") for c in before["b"].source})
+    sent = list(messages.encoded(before["b"], source, 5))
+    again = sources._encode_again(before, after)
+    assert all(message.input != ERROR for one in sent for _, message in again(one))
+    panics(encode, "hash_key")
+    assert "(batch 3, stream b, column b.j)" in str(failure(m for one in sent for m in again(one)))
+
+
+def test_an_error_passes_through_encoding_again(panics):
+    panics(encode, "hash_key")
+    (sent,) = encode_rows()
+    assert list(sources._encode_again(ENCODERS, ENCODERS)(sent)) == [sent]
+
+
+def first_program() -> Program:
+    coordinator = Coordinator(QUERY, Settings(2, 4))
+    manifest = coordinator.first_manifest("x", parse_plan("a b", QUERY.names))
+    return coordinator.program(manifest, Intent("x", 0, now=0, settings=coordinator.settings))
+
+
+def test_rows_that_a_stage_receives_or_sends(panics):
+    program = first_program()
+    task = tasks.stage_task(program, 0, MemoryStore(), None)  # type: ignore[arg-type]  # nothing is written
+    (sent,) = encode_rows()
+    panics(tasks, "unpack")
+    assert f"(batch {program.epoch})" in str(failure(task(0, [sent])))
+
+
+def test_states_that_move(panics):
+    program = first_program()
+    panics(tasks, "move_states")
+    error = failure(tasks.move_task(program, MemoryStore())(1, [0]))
+    assert error.must == "moving states must work with any rows"
+    assert f"(batch {program.epoch})" in str(error)
+
+
+def test_a_damaged_file_is_the_streams_fault(tmp_path, monkeypatch):
+    def fail(*_given: object, **_named: object) -> None:
+        raise pa.ArrowInvalid(CANARY)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", fail)
+    error = failure(read(tmp_path))
+    assert isinstance(error, StreamError)
+    assert "a.parquet; got ArrowInvalid (batch 3, stream a)" in str(error)

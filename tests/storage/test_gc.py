@@ -1,0 +1,204 @@
+"""Collecting garbage under a lease: nobody starts meanwhile, and nothing of a successor's goes."""
+
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+from midstream.cli.fsck import gc
+from midstream.errors import CheckpointError, FencedError, LockedError
+from midstream.inline import InlineJoin
+from midstream.storage import fsck
+from midstream.storage import lease as leases
+from midstream.storage.crash import crash_hook
+from midstream.storage.fsck import check, collect_garbage
+from midstream.storage.lease import claim_lease, take_lease
+from midstream.storage.local import LocalStore
+from midstream.storage.manifests import manifests_newest_first
+from midstream.storage.memory import MemoryStore
+from midstream.testing.faults import SimulatedCrash
+from tests.golden.case import EPOCHS, QUERY, SETTINGS
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(leases, "PATIENCE", 0.5)
+    monkeypatch.setattr(leases, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(leases, "_LOOK_EVERY", 0.01)
+
+
+def _die_at(point: str):
+    def hook(here: str) -> None:
+        if here == point:
+            raise SimulatedCrash(point)
+
+    return crash_hook(hook)
+
+
+def _littered(store):
+    """A checkpoint in which an attempt that died has left slices behind."""
+    lease = claim_lease(store, "first")
+    query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
+    for epoch in EPOCHS[:2]:
+        query.epoch(epoch)
+    with pytest.raises(SimulatedCrash), _die_at("after the step"):
+        query.epoch(EPOCHS[2])
+    lease.release()
+    orphans = check(store).orphans
+    assert orphans
+    return orphans
+
+
+def test_nobody_starts_while_garbage_is_collected_however_long_that_takes(impatient, tmp_path, monkeypatch):
+    store = LocalStore(str(tmp_path))
+    orphans = _littered(store)
+    inner, begun, go_on = fsck._check_slice, threading.Event(), threading.Event()
+
+    def slow(*arguments):
+        begun.set()
+        assert go_on.wait(20)
+        return inner(*arguments)
+
+    monkeypatch.setattr(fsck, "_check_slice", slow)
+    collecting = threading.Thread(target=gc, args=(str(tmp_path), True))
+    collecting.start()
+    try:
+        assert begun.wait(20)
+        time.sleep(1.0)  # twice as long as others are patient
+        with pytest.raises(LockedError, match=r"held by process \d+ on .* \(run gc"):
+            take_lease(store, "start")
+    finally:
+        go_on.set()
+        collecting.join(20)
+    assert not set(orphans) & set(store.list("slices"))
+    lease = take_lease(store, "start")
+    query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
+    query.epoch(EPOCHS[2])
+    lease.release()
+    assert check(store).problems == ()
+
+
+@pytest.mark.parametrize("paused_at", ["list slices", "list temporary", "delete slices", "delete temporary"])
+@pytest.mark.parametrize("until", ["after the step", "after the commit", "the end"])
+def test_a_collector_that_was_paused_and_given_up_deletes_nothing_of_its_successor(paused_at, until):
+    """It is paused before some call of the store, right after it has looked whether it holds the lease."""
+    what, folder = paused_at.split()
+    happened: list[set[str]] = []
+
+    class Pausing(MemoryStore):
+        def list(self, name):
+            if (what, folder) == ("list", name):
+                happen()
+            return super().list(name)
+
+        def delete(self, name):
+            if what == "delete" and name.startswith(folder):
+                happen()
+            super().delete(name)
+
+    def happen() -> None:
+        if happened:
+            return
+        happened.append(set(store.files))
+        successor = InlineJoin(QUERY, settings=SETTINGS, store=truth)
+        try:
+            with _die_at(until):
+                successor.epoch(EPOCHS[2])
+                successor.epoch(EPOCHS[3])
+        except SimulatedCrash:
+            pass
+        # What a successor has under way when the collector wakes.
+        store.put("temporary/new", b"")
+        happened.append(set(store.files))
+
+    store = MemoryStore()
+    _littered(store)
+    store.put("temporary/old", b"")
+    truth = MemoryStore(store.files)
+    lease = claim_lease(store, "gc")
+    pausing = Pausing(store.files)
+    with suppress(FencedError):
+        collect_garbage(pausing, lease, delete=True)
+    before, after = happened
+    new = after - before
+    assert new
+    assert new <= set(store.files), "what the successor has written"
+    again = InlineJoin(QUERY, settings=SETTINGS, store=store)
+    for epoch in EPOCHS[again.manifest.epoch + 1 :]:
+        again.epoch(epoch)
+    assert check(store).problems == ()
+
+
+def test_the_files_with_which_a_collector_keeps_its_lease_are_no_garbage():
+    class Beating(MemoryStore):
+        def list(self, folder):
+            listed = super().list(folder)
+            self.put("temporary/beat", b"")
+            return listed
+
+    store = MemoryStore()
+    orphans = _littered(store)
+    store.put("temporary/old", b"")
+    found = collect_garbage(Beating(store.files), claim_lease(store, "gc"), delete=True)
+    assert set(found) == {*orphans, "temporary/old"}
+    assert store.list("temporary") == ["temporary/beat"]
+
+
+def test_a_query_that_was_stopped_in_the_middle_of_an_epoch_does_not_commit_it(impatient):
+    """Its thread runs on after its lease was given back, and others were told that they may begin."""
+    store = MemoryStore()
+    lease = take_lease(store, "stopped")
+    query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
+    query.epoch(EPOCHS[0])
+
+    def stop(point: str) -> None:
+        if point == "before the commit":
+            lease.release()
+
+    with pytest.raises(FencedError, match="which has given it back"), crash_hook(stop):
+        query.epoch(EPOCHS[1])
+    assert query.manifest.epoch == 0
+    successor = take_lease(store, "successor")
+    again = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=successor)
+    assert again.manifest.epoch == 0
+    for epoch in EPOCHS[1:]:
+        again.epoch(epoch)
+    successor.release()
+    assert check(store).problems == ()
+
+
+def test_a_query_that_was_stopped_after_its_successor_began_commits_nothing(impatient):
+    store = MemoryStore()
+    lease = take_lease(store, "stopped")
+    query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
+    query.epoch(EPOCHS[0])
+    others: list[InlineJoin] = []
+
+    def stop(point: str) -> None:
+        if point == "before the commit" and not others:
+            lease.release()
+            others.append(InlineJoin(QUERY, settings=SETTINGS, store=store))
+            others[0].epoch(EPOCHS[1])
+
+    with pytest.raises(FencedError), crash_hook(stop):
+        query.epoch(EPOCHS[1])
+    others[0].epoch(EPOCHS[2])
+    assert check(store).problems == ()
+
+
+def test_nothing_is_deleted_from_a_checkpoint_that_is_damaged():
+    store = MemoryStore()
+    join = InlineJoin(QUERY, settings=SETTINGS, store=store)
+    for epoch in EPOCHS[:3]:
+        join.epoch(epoch)
+    newest = next(manifests_newest_first(store)).file
+    whole = store.files[newest]
+    store.put(newest, whole.to_pybytes()[:-9])
+    before = set(store.files)
+    lease = claim_lease(store, "gc")
+    with pytest.raises(CheckpointError, match=f"must be sound before anything .* got {newest}"):
+        collect_garbage(store, lease, delete=True)
+    assert before <= set(store.files)
+    store.put(newest, whole)
+    assert check(store).problems == ()

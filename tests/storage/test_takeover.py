@@ -1,0 +1,123 @@
+"""A driver is paused at any point, another takes over and goes on, the first wakes up: it can do no harm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+
+from midstream.errors import CheckpointError, FencedError
+from midstream.inline import InlineJoin
+from midstream.protocol.settings import Settings
+from midstream.query.build import build_query
+from midstream.storage.crash import POINTS, crash_hook
+from midstream.storage.fsck import check
+from midstream.storage.intents import settle_intent
+from midstream.storage.lease import claim_lease
+from midstream.storage.local import LocalStore
+from midstream.storage.memory import MemoryStore
+from midstream.storage.output import OutputTable
+from midstream.storage.store import Store
+from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
+from midstream.values import Micros
+
+SHAPE = Shape(rows=8, late=0.1)
+EPOCHS = generate(dict.fromkeys("ab", SHAPE), epochs=18, seed=1)
+QUERY = build_query(
+    [stream(name, SHAPE) for name in "ab"],
+    ["a.k = b.k"],
+    everywhere=Micros(8_000_000),
+    select=["a.id", "b.id"],
+)
+SETTINGS = Settings(2, 8)
+
+
+class Drivers:
+    """Two drivers of one query: one is paused while the other has all of its life."""
+
+    def __init__(self, store: Store, folder: str) -> None:
+        self.store = store
+        self.table = OutputTable("results", folder, "q").identified()
+
+    def open(self) -> InlineJoin:
+        lease = claim_lease(self.store, "driver")
+        table = replace(self.table, lease=lease.number)
+        return InlineJoin(QUERY, settings=SETTINGS, store=self.store, sink=table, lease=lease)
+
+    def go(self, upto: int) -> None:
+        query = self.open()
+        while query.manifest.epoch + 1 < upto:
+            query.epoch(EPOCHS[query.manifest.epoch + 1])
+
+    def pause(self, point: str, epoch: int, upto: int) -> bool:
+        """Pause a driver in an epoch; the other goes on up to another. Whether that point was reached."""
+        paused: list[int] = []
+
+        def hook(here: str) -> None:
+            if here == point and query.manifest.epoch + 1 >= epoch and not paused:
+                paused.append(1)
+                self.go(upto)
+
+        query = self.open()
+        with crash_hook(hook):
+            try:
+                for rows in EPOCHS[: epoch + 8]:
+                    query.epoch(rows)
+            except FencedError:
+                assert paused
+        return bool(paused)
+
+    def check(self) -> None:
+        assert check(self.store).problems == ()
+        self.go(len(EPOCHS))
+        assert check(self.store).problems == ()
+        want = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
+        assert_same_rows(pq.read_table(self.table.path), want)
+
+
+@pytest.mark.parametrize("epoch", [0, 5], ids=["at once", "later"])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_driver_that_was_given_up_does_no_harm(tmp_path, point, epoch):
+    # By then the manifests of the epochs around the pause have been deleted, and their names would be free.
+    drivers = Drivers(MemoryStore(), str(tmp_path))
+    assert drivers.pause(point, epoch, epoch + 12)
+    drivers.check()
+
+
+@pytest.mark.parametrize("point", ["before the commit", "after the commit", "after a slice is written"])
+def test_on_a_disk_and_in_an_object_store_too(tmp_path, remote, point):
+    for number, store in enumerate((LocalStore(str(tmp_path / "checkpoint")), remote)):
+        drivers = Drivers(store, str(tmp_path / f"results {number}"))
+        assert drivers.pause(point, 1, 13)
+        drivers.check()
+
+
+def test_a_query_that_two_drivers_begin_is_one_query():
+    store = MemoryStore()
+    paused = InlineJoin(QUERY, "b a", settings=SETTINGS, store=store)
+    other = InlineJoin(QUERY, "a b", settings=SETTINGS, store=store)
+    # The first wakes between looking at its lease and writing down what it is about to do.
+    settle_intent(store, paused._ledger.intend(0, None))
+    with pytest.raises(CheckpointError, match="must begin once"):
+        other.epoch(EPOCHS[0])
+    again = InlineJoin(QUERY, "a b", settings=SETTINGS, store=store)
+    again.epoch(EPOCHS[0])
+    assert again.manifest.plan == "b a"
+
+
+def test_a_driver_that_misses_what_its_successor_deleted_is_told_so(tmp_path):
+    drivers = Drivers(MemoryStore(), str(tmp_path))
+    told: list[CheckpointError] = []
+
+    def hook(here: str) -> None:
+        if here == "before the step" and query.manifest.epoch == 5 and not told:
+            told.append(CheckpointError("not yet"))
+            drivers.go(len(EPOCHS))
+
+    query = drivers.open()
+    for epoch in EPOCHS[:6]:
+        query.epoch(epoch)
+    with crash_hook(hook), pytest.raises(FencedError, match="taken by another driver"):
+        query.epoch(EPOCHS[6])
+    drivers.check()

@@ -1,0 +1,141 @@
+"""The simulator sees what two drivers can do to each other: with a fix taken back, a seed names a promise."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from midstream.errors import CheckpointError
+from midstream.migration import request
+from midstream.protocol import coordinator
+from midstream.storage import intents, lease, ledger
+from midstream.storage.slices import SliceFiles
+from midstream.testing import sink
+from midstream.testing.faults import FaultStore
+from midstream.testing.promises import BrokenPromiseError
+from midstream.testing.simulate import simulate
+from tests.testing.eventful import make_eventful, pause_and_die_at, small_and_long
+
+TRIED = 60
+
+
+@pytest.fixture(autouse=True)
+def _eventful(monkeypatch):
+    make_eventful(
+        monkeypatch, pause_rate=0.15, change_rate=0.5, move_rate=0.5, stop_rate=0.1, crash_rate=0.03
+    )
+
+
+def broken_promise() -> str:
+    """The promise that the first seed that fails says was broken."""
+    for seed in small_and_long()[:TRIED]:
+        try:
+            simulate(seed)
+        except BrokenPromiseError as error:
+            return error.promise
+    return "none"
+
+
+def test_nothing_is_broken_without_a_fault():
+    for seed in small_and_long()[:10]:
+        simulate(seed)
+
+
+def test_a_driver_that_commits_after_it_was_given_up_is_seen(monkeypatch):
+    monkeypatch.setattr(lease, "close_log", lambda *_: None)
+    # It publishes what the other has published; a reader who had moved that away has it twice.
+    assert broken_promise() in ("prefix", "lasting", "fsck", "batches", "replay")
+
+
+def test_slices_that_two_drivers_give_the_same_name_are_seen(monkeypatch):
+    real = SliceFiles.__init__
+    monkeypatch.setattr(SliceFiles, "__init__", lambda self, store, query="", _=0: real(self, store, query))
+    assert broken_promise() in ("fsck", "errors", "conservation", "replay")
+
+
+def test_a_sweep_of_what_a_later_driver_wrote_is_seen(monkeypatch):
+    monkeypatch.setattr(ledger, "lease_of", lambda _: 0)
+    assert broken_promise() in ("fsck", "errors", "conservation", "replay")
+
+
+def test_a_sweep_of_what_a_later_driver_staged_is_seen(monkeypatch):
+    # One is paused after its commit; the other commits as well, and dies before it has published.
+    pause_and_die_at(monkeypatch, "after the commit")
+    real = sink.StoreSink.sweep
+
+    def everything(self):
+        real(sink.StoreSink(self.store, self.table, 10**9))
+
+    monkeypatch.setattr(sink.StoreSink, "sweep", everything)
+    assert broken_promise() == "prefix"
+
+
+def test_an_epoch_that_goes_by_what_is_set_now_is_seen(monkeypatch):
+    monkeypatch.setattr(
+        ledger, "settle_intent", lambda store, mine: (intents.settle_intent(store, mine)[1], mine)[::-1]
+    )
+    assert broken_promise() in ("replay", "prefix", "conservation", "requests", "batches", "errors")
+
+
+@pytest.mark.parametrize("field", ["request", "settings", "now", "background_epochs"])
+def test_an_epoch_that_reads_back_only_a_part_of_its_intent_is_seen(monkeypatch, field):
+    real = intents.settle_intent
+
+    def forgetful(store, mine):
+        intent, again = real(store, mine)
+        return replace(intent, **{field: getattr(mine, field)}), again
+
+    monkeypatch.setattr(ledger, "settle_intent", forgetful)
+    # What goes on with half of another intent may come to no good in any way.
+    assert broken_promise() not in ("none", "litter")
+
+
+def test_an_intent_that_is_forgotten_too_early_is_seen(monkeypatch):
+    make_eventful(monkeypatch, rot_rate=0.9, pause_rate=0.0)
+    real = intents.forget_intent
+    monkeypatch.setattr(ledger, "forget_intent", lambda store, epoch: real(store, epoch + 1))
+    assert broken_promise() == "replay"
+
+
+def test_rows_from_the_future_that_are_let_in_are_seen(monkeypatch):
+    monkeypatch.setattr(coordinator, "latest_accepted", lambda marks, _: dict.fromkeys(marks))
+    assert broken_promise() in ("conservation", "prefix")
+
+
+def test_results_that_are_published_once_more_for_a_reader_who_has_them_are_seen(monkeypatch):
+    make_eventful(monkeypatch, move_rate=1.0, pause_rate=0.0)
+
+    def rename(self, name, other):
+        # Not in one operation: what is published is still staged for a moment.
+        data = self.inner.files.get(name)
+        if data is not None:
+            self.put(other, data)
+            self.delete(name)
+
+    monkeypatch.setattr(FaultStore, "rename", rename)
+    assert broken_promise() == "prefix"
+
+
+def test_a_sink_that_takes_a_file_that_was_moved_away_for_lost_is_seen(monkeypatch):
+    real = sink.StoreSink.publish
+
+    def strict(self, outputs):
+        for output in outputs:
+            staged, target = f"staged/{output.staged}", f"{self.table}/{output.published}"
+            if not {staged, target} & set(self.store.inner.files):
+                raise CheckpointError("results of a committed epoch must be there", got=output.staged)
+        real(self, outputs)
+
+    monkeypatch.setattr(sink.StoreSink, "publish", strict)
+    assert broken_promise() == "errors"
+
+
+def test_a_request_of_another_kind_than_was_asked_for_is_seen(monkeypatch):
+    real = request.WrittenRequest.read
+
+    def other(self, query):
+        strategy = "hybrid" if self.strategy == "moving_state" else "moving_state"
+        return real(replace(self, strategy=strategy, apart=None, background=True), query)
+
+    monkeypatch.setattr(request.WrittenRequest, "read", other)
+    assert broken_promise() == "requests"
