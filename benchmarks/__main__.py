@@ -16,16 +16,16 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import adaptive, adaptive_live, choices, estimates, live, migration, picture
-from benchmarks.runs import RUNS
-from benchmarks.table import show
+from benchmarks import adaptive, adaptive_live, estimates, migration, migration_live, picture, strategy_choice
+from benchmarks.engines import RUNS
+from benchmarks.report import show
 from benchmarks.workloads import WORKLOADS
 
 COUNTED: dict[str, Callable[[Console, Path], dict[str, Any]]] = {
     "migration": lambda console, _folder: migration.run(console),
-    "migration-live": live.run,
+    "migration-live": migration_live.run,
     "estimates": lambda console, _folder: estimates.run(console),
-    "choices": lambda console, _folder: choices.run(console),
+    "choices": lambda console, _folder: strategy_choice.run(console),
     "adaptive": lambda console, _folder: adaptive.run(console),
     "adaptive-live": adaptive_live.run,
 }
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def _run(name: str, contestant: str, folder: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.runs", name, contestant, folder]
+    command = [sys.executable, "-m", "benchmarks.engines", name, contestant, folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{contestant} failed on {name}:\n{done.stderr[-3000:]}")

@@ -22,7 +22,7 @@ from rich.table import Table
 from midstream.adapt.cost import work_in_units
 from midstream.adapt.optimizer import best_plan
 from midstream.inline import InlineJoin
-from midstream.plan.default import default_plan
+from midstream.plan.default_plan import default_plan
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
@@ -128,7 +128,7 @@ def run_plan(drift: Drift, plan: str | None, *, adapt: bool) -> Done:
         units.append(0.0)
         comparisons.append(0)
         for epoch in phase:
-            results += query.epoch(epoch, pace=1).num_rows
+            results += query.run_epoch(epoch, pace=1).num_rows
             units[-1] += work_in_units(query.report.work)
             comparisons[-1] += query.report.work.comparisons
             if query.manifest.plan != plans[-1]:
@@ -142,9 +142,9 @@ def best_of_phases(drift: Drift) -> list[str]:
     found = []
     for phase in drift.epochs():
         for epoch in phase:
-            query.epoch(epoch)
-        situation = query.coordinator.situation(query.manifest)
-        found.append(str(best_plan(drift.query(), situation.estimator, 1).plan))
+            query.run_epoch(epoch)
+        decision_context = query.coordinator.decision_context(query.manifest)
+        found.append(str(best_plan(drift.query(), decision_context.estimator, 1).plan))
     return found
 
 

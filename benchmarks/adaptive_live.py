@@ -16,9 +16,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.live import EPOCH, RATE, WARM, start, write_input
+from benchmarks.migration_live import EPOCH, RATE, WARM, start, write_input
 from midstream.adapt.cost import work_in_units
-from midstream.engine.node import WorkDone
+from midstream.engine.joiner import WorkCounts
 
 MATCHES = 2.5
 AFTER = 48
@@ -32,7 +32,7 @@ def run_adaptive(adapt: str, plan: str, data: Path, out: Path) -> dict[str, Any]
     epochs = query.recentProgress
     spark_ms = {p["batchId"]: p["durationMs"]["triggerExecution"] for p in query._query.recentProgress}
     work = [
-        WorkDone(
+        WorkCounts(
             done["probes"],
             done["candidates"],
             done["intermediateRows"],

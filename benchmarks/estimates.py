@@ -21,7 +21,7 @@ from rich.table import Table
 
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.statistics import advance, samplings
-from midstream.engine.sample import KeyCounts, count_keys
+from midstream.engine.key_sample import KeyCounts, count_keys
 from midstream.plan.layout import key_column
 from midstream.query.build import build_query
 from midstream.query.query import Query
@@ -187,8 +187,8 @@ def _real_rate(drawn: Drawn, query: Query, frames: dict[str, Any], chosen: tuple
                 frame, left_on=[p[0] for p in pairs], right_on=[p[1] for p in pairs], coalesce=False
             )
             for other in seen:
-                apart = (pl.col(f"{other}_ts") - pl.col(f"{name}_ts")).abs()
-                joined = joined.filter(apart <= pl.duration(seconds=drawn.window))
+                isolated = (pl.col(f"{other}_ts") - pl.col(f"{name}_ts")).abs()
+                joined = joined.filter(isolated <= pl.duration(seconds=drawn.window))
         seen.append(name)
     newest = pl.max_horizontal(*(pl.col(f"{n}_ts").dt.timestamp("us") for n in chosen))
     rows = joined.filter(newest >= (end - drawn.window) * SECOND).select(pl.len()).collect().item()

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from midstream.inline import InlineJoin
-from midstream.migration import match
+from midstream.migration import state_match
 from midstream.plan.layout import Node, streams_of
 from midstream.plan.tree import Plan, join, leaf, left_deep
 from midstream.protocol.settings import Settings
@@ -117,28 +117,28 @@ def keeping_all() -> Iterator[None]:
 @contextmanager
 def sharing_only_streams() -> Iterator[None]:
     """Let the plans share no state of joined rows, for comparison."""
-    alike = match._alike
+    alike = state_match._alike
 
     def of_one_stream(mine: Any, other: Any, names: Any) -> bool:
         return len(streams_of(mine.state)) == 1 and alike(mine, other, names)
 
-    with patch.object(match, "_alike", of_one_stream):
+    with patch.object(state_match, "_alike", of_one_stream):
         yield
 
 
 def measure(
-    task: Task, plan: Plan, strategy: Strategy, *, background: bool = False, apart: bool | None = None
+    task: Task, plan: Plan, strategy: Strategy, *, background: bool = False, isolated: bool | None = None
 ) -> Cost:
     """Run the task and count."""
     query = InlineJoin(task.query(), left_deep(task.names), settings=Settings(1, 1))
     warm, measured = task.epochs()
     for epoch in warm:
-        query.epoch(epoch)
-    query.migrate(plan, strategy, background=background, apart=apart)
+        query.run_epoch(epoch)
+    query.migrate(plan, strategy, background=background, isolated=isolated)
     comparisons, rows, results = [], [], []
     lasted = len(measured)
     for second, epoch in enumerate(measured):
-        results.append(query.epoch(epoch, pace=1).num_rows)
+        results.append(query.run_epoch(epoch, pace=1).num_rows)
         comparisons.append(query.report.work.comparisons)
         rows.append(sum(s.rows for s in query.manifest.slices if s.owner.kind != "rows"))
         if query.manifest.migration is None:
@@ -165,7 +165,7 @@ def run(console: Console) -> dict[str, Any]:
     sharing: dict[str, Cost] = {}
     for streams in (4, 5, 6):
         task = Task(streams)
-        share = partial(measure, task, last_two_first(task.names), "hybrid", apart=False)
+        share = partial(measure, task, last_two_first(task.names), "hybrid", isolated=False)
         sharing[f"{streams} streams, sharing"] = share()
         with sharing_only_streams():
             sharing[f"{streams} streams, not"] = share()

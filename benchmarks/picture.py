@@ -19,7 +19,7 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
-from benchmarks.table import rate, steady
+from benchmarks.report import rate, steady
 
 Figures = Mapping[str, Mapping[str, list[dict[str, Any]]]]
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from midstream.storage.remote import RemoteStore, store_at
 
 # Assertions in what tests share say as much as those in tests.
-pytest.register_assert_rewrite("tests.spark.arena", "tests.spark.stage")
+pytest.register_assert_rewrite("tests.spark.killable_query", "tests.spark.migration_scenario")
 
 _COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("default", _COMMON, max_examples=60)

@@ -20,12 +20,13 @@ CORE = ("errors", "values", "query", "plan", "state", "engine", "migration", "ad
 # `import midstream`, whose names the outer parts use as any user would.
 SHELL: dict[str, tuple[str, ...]] = {
     "storage": CORE,
-    "inline": (*CORE, "storage"),
-    "spark": (*CORE, "storage"),
-    "__init__": (*CORE, "storage", "inline", "spark"),
-    "testing": (*CORE, "storage", "inline", "spark", "__init__"),
-    "demo": (*CORE, "storage", "inline", "spark", "__init__", "testing"),
-    "cli": (*CORE, "storage", "inline", "spark", "__init__", "testing", "demo"),
+    "runtime": (*CORE, "storage"),
+    "inline": (*CORE, "storage", "runtime"),
+    "spark": (*CORE, "storage", "runtime"),
+    "__init__": (*CORE, "storage", "runtime", "inline", "spark"),
+    "testing": (*CORE, "storage", "runtime", "inline", "spark", "__init__"),
+    "demo": (*CORE, "storage", "runtime", "inline", "spark", "__init__", "testing"),
+    "cli": (*CORE, "storage", "runtime", "inline", "spark", "__init__", "testing", "demo"),
     "__main__": ("cli",),
 }
 LAYERS = {part: CORE[:rank] for rank, part in enumerate(CORE)} | SHELL

@@ -1,4 +1,4 @@
-"""Small values that every layer speaks: epochs, times and durations.
+"""Small values that every layer speaks: times and durations.
 
 Event times are whole microseconds since the Unix epoch, as in Spark. A duration is a count of
 microseconds too, so that windows and lateness are compared without ever rounding.
@@ -11,9 +11,6 @@ from datetime import timedelta
 from typing import NewType
 
 from midstream.errors import QueryError
-
-Epoch = NewType("Epoch", int)
-"""Number of a micro-batch; the same number as Spark's batch id."""
 
 Micros = NewType("Micros", int)
 """Microseconds: a point in event time, or a duration."""

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from midstream.adapt.cost import INSERT, SENT, Cost, cost_of, work_in_units
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.optimizer import best_plan
-from midstream.engine.node import WorkDone
+from midstream.engine.joiner import WorkCounts
 from midstream.inline import InlineJoin
-from midstream.plan.placing import lay_out
+from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import Plan, all_plans, parse_plan
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.statistics import Statistics
-from tests.adapt.worlds import SHAPES, Draw, Epoch, epochs_of, observe, query_of, skewed, uniform
+from tests.adapt.synthetic_streams import SHAPES, Draw, Epoch, epochs_of, observe, query_of, skewed, uniform
 
 NAMES = "abcd"
 RATES = {"a": 40.0, "b": 10.0, "c": 25.0, "d": 15.0}
@@ -57,11 +57,11 @@ def spearman(x: list[float], y: list[float]) -> float:
 def work_of(query: Query, plan: Plan, epochs: list[Epoch]) -> tuple[float, Statistics]:
     """What a plan did in a second of the steady epochs, as costs are counted, and what it saw."""
     run = InlineJoin(query, plan, settings=Settings(1, 1))
-    layout = lay_out(query, plan)
+    layout = build_layout(query, plan)
     stages = {one.id: f.stage for f in layout.fragments for one in f.inputs if one.is_stream}
     done = 0.0
     for number, epoch in enumerate(epochs):
-        run.epoch(epoch)
+        run.run_epoch(epoch)
         if number >= STEADY:
             done += work_in_units(run.report.work)
             done += sum(SENT * table.num_rows * (1 + stages[name]) for name, table in epoch.items())
@@ -78,7 +78,7 @@ def measured(shape: str) -> tuple[Query, Statistics, dict[Plan, float]]:
     for plan in plans:
         work[plan], known = work_of(query, plan, epochs)
     # Nothing but the samples: what one plan made is of no help with the others.
-    return query, replace(known, made={}, watched=0.0), work
+    return query, replace(known, made={}, observed_seconds=0.0), work
 
 
 def counted(cost: Cost) -> float:
@@ -90,7 +90,7 @@ def counted(cost: Cost) -> float:
 def test_plans_are_ranked_by_what_they_do(shape):
     query, known, work = measured(shape)
     estimator = Estimator(query, known)
-    thought = [counted(cost_of(lay_out(query, plan), estimator, 1)) for plan in work]
+    thought = [counted(cost_of(build_layout(query, plan), estimator, 1)) for plan in work]
     assert len(work) > 10
     assert max(work.values()) > 1.5 * min(work.values()), "plans that are all alike rank at random"
     assert spearman(thought, list(work.values())) > 0.9
@@ -100,7 +100,7 @@ def test_plans_are_ranked_by_what_they_do(shape):
 def test_costs_are_about_what_is_done(shape):
     query, known, work = measured(shape)
     estimator = Estimator(query, known)
-    ratios = [counted(cost_of(lay_out(query, plan), estimator, 1)) / done for plan, done in work.items()]
+    ratios = [counted(cost_of(build_layout(query, plan), estimator, 1)) / done for plan, done in work.items()]
     assert min(ratios) > 0.67
     assert max(ratios) < 1.5
 
@@ -118,16 +118,16 @@ def test_costs_are_about_what_is_done_though_a_key_is_frequent(plan):
     query = query_of(NAMES, SHAPES["clique"](NAMES), window=10)
     draws = {name: skewed(domain, 0.1) for name, domain in DOMAINS.items()}
     done, known = work_of(query, parse_plan(plan, NAMES), epochs_of(RATES, draws, EPOCHS, SECONDS))
-    estimator = Estimator(query, replace(known, made={}, watched=0.0))
-    thought = counted(cost_of(lay_out(query, parse_plan(plan, NAMES)), estimator, 1))
+    estimator = Estimator(query, replace(known, made={}, observed_seconds=0.0))
+    thought = counted(cost_of(build_layout(query, parse_plan(plan, NAMES)), estimator, 1))
     # Of the frequent key there are some twenty rows of each stream, which four streams multiply.
     assert 0.5 < thought / done < 2
 
 
 def test_work_and_costs_are_in_the_same_unit():
-    assert work_in_units(WorkDone()) == 0
-    assert work_in_units(WorkDone(probes=3, candidates=5, comparisons=99)) == 8
-    assert work_in_units(WorkDone(inserted=1, sent=1)) == INSERT + SENT
+    assert work_in_units(WorkCounts()) == 0
+    assert work_in_units(WorkCounts(probes=3, candidates=5, comparisons=99)) == 8
+    assert work_in_units(WorkCounts(inserted=1, sent=1)) == INSERT + SENT
     cost = Cost(1, 2, 3, 4, 5, 6, 7)
     assert cost.total == 28
     assert (cost + cost).total == 56
@@ -138,8 +138,8 @@ def test_a_node_without_a_common_key_costs_as_many_times_as_partitions_wait_for_
     query = query_of("abc", SHAPES["chain"]("abc"))
     known = observe(query, epochs_of(RATES, DRAWS, 10))
     estimator = Estimator(query, known)
-    many_way = lay_out(query, parse_plan("a b c", query.names))
-    binary = lay_out(query, parse_plan("(a b) c", query.names))
+    many_way = build_layout(query, parse_plan("a b c", query.names))
+    binary = build_layout(query, parse_plan("(a b) c", query.names))
     one, eight = (cost_of(many_way, estimator, partitions) for partitions in (1, 8))
     assert eight.total == pytest.approx(8 * one.total)
     assert cost_of(binary, estimator, 8) == cost_of(binary, estimator, 1)

@@ -15,7 +15,17 @@ from midstream.adapt.statistics import SECOND
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
-from tests.adapt.worlds import Draw, Epoch, chain, clique, epochs_of, observe, query_of, skewed, uniform
+from tests.adapt.synthetic_streams import (
+    Draw,
+    Epoch,
+    chain,
+    clique,
+    epochs_of,
+    observe,
+    query_of,
+    skewed,
+    uniform,
+)
 
 WINDOW = 20.0
 RATES = {"a": 40.0, "b": 10.0, "c": 25.0, "d": 15.0}
@@ -47,7 +57,7 @@ def test_uniform_keys_give_as_many_pairs_and_triples_as_they_should(domain):
     estimator = Estimator(query, known)
     for names in ("".join(n) for size in (1, 2, 3) for n in combinations("abcd", size)):
         assert estimator.rate(names) == pytest.approx(analytic(names, domain), rel=0.25), names
-        assert estimator.estimate(names).sure > 0.5, names
+        assert estimator.estimate(names).confidence > 0.5, names
 
 
 def test_where_only_few_of_the_keys_are_watched_estimates_scatter_around_the_truth():
@@ -97,8 +107,8 @@ def test_streams_that_never_match_get_a_tiny_and_unsure_estimate():
     for names in ("ab", "bc", "abc"):
         found = estimator.estimate(names)
         assert 0 < found.value < 0.03 * analytic(names, 300), names
-        assert found.sure < 0.1, names
-    assert estimator.estimate("ac").sure > 0.5
+        assert found.confidence < 0.1, names
+    assert estimator.estimate("ac").confidence > 0.5
 
 
 def test_several_classes_multiply_and_make_unsure():
@@ -108,7 +118,7 @@ def test_several_classes_multiply_and_make_unsure():
     found = Estimator(both, observe(both, epochs)).estimate("ab")
     assert found.value == pytest.approx(analytic("ab", 600), rel=0.25)
     alone = query_of("ab", clique("ab"))
-    assert found.sure <= 0.5 < Estimator(alone, observe(alone, epochs)).estimate("ab").sure
+    assert found.confidence <= 0.5 < Estimator(alone, observe(alone, epochs)).estimate("ab").confidence
 
 
 def test_a_chain_of_classes_multiplies_along_the_chain():
@@ -125,7 +135,7 @@ def test_a_chain_of_classes_multiplies_along_the_chain():
 def running(query: Query, epochs: list[Epoch], plan: str) -> tuple[InlineJoin, list[int]]:
     """A plan that has run, and the results of each epoch."""
     join = InlineJoin(query, plan, settings=Settings(1, 1))
-    return join, [join.epoch(epoch).num_rows for epoch in epochs]
+    return join, [join.run_epoch(epoch).num_rows for epoch in epochs]
 
 
 PAIRS: dict[str, dict[tuple[str, str], float]] = {
@@ -149,7 +159,7 @@ def test_what_a_state_holds_is_known_with_windows_that_differ():
     query = query_of("abc", clique("abc"), None, {("a", "b"): 1, ("b", "c"): 30})
     epochs = epochs_of({n: RATES[n] for n in "abc"}, dict.fromkeys("abc", uniform(60)), 32)
     join, _ = running(query, epochs, "(a b) c")
-    estimator = Estimator(query, replace(join.manifest.statistics, made={}, watched=0.0))
+    estimator = Estimator(query, replace(join.manifest.statistics, made={}, observed_seconds=0.0))
     for state in ("a", "b", "c", "a,b"):
         held = sum(s.rows for s in join.manifest.slices if s.owner.kind == "index" and s.owner.state == state)
         assert estimator.held(state.split(",")) == pytest.approx(held, rel=0.4), state
@@ -158,9 +168,11 @@ def test_what_a_state_holds_is_known_with_windows_that_differ():
 def test_estimates_get_surer_with_more_data():
     query = query_of("ab", clique("ab"), 600)
     epochs = epochs_of({"a": 4, "b": 1}, dict.fromkeys("ab", uniform(400)), 200)
-    sure = [Estimator(query, observe(query, epochs[:n])).estimate("ab").sure for n in (3, 10, 40, 200)]
-    assert sure == sorted(sure)
-    assert sure[0] < 0.5 < sure[-1]
+    confidence = [
+        Estimator(query, observe(query, epochs[:n])).estimate("ab").confidence for n in (3, 10, 40, 200)
+    ]
+    assert confidence == sorted(confidence)
+    assert confidence[0] < 0.5 < confidence[-1]
 
 
 def test_a_condition_is_guessed_until_the_running_plan_has_shown_what_it_leaves():
@@ -172,12 +184,12 @@ def test_a_condition_is_guessed_until_the_running_plan_has_shown_what_it_leaves(
     join, results = running(query, epochs, "(a b) c")
     known = join.manifest.statistics
     true = {"ab": analytic("ab", 60) * left, "abc": sum(results[20:]) / 50}
-    guessed = Estimator(query, replace(known, made={}, watched=0.0))
+    guessed = Estimator(query, replace(known, made={}, observed_seconds=0.0))
     seen = Estimator(query, known)
     for names, wanted in true.items():
         assert guessed.rate(names) > 3 * wanted, names
         assert seen.rate(names) == pytest.approx(wanted, rel=0.3), names
-    assert seen.estimate("ab").sure == 1
+    assert seen.estimate("ab").confidence == 1
     # What was seen of a part counts for the whole.
     part = Estimator(query, replace(known, made={"a,b": known.made["a,b"]}))
     assert part.rate("abc") == pytest.approx(true["abc"], rel=0.3)

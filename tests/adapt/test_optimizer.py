@@ -12,10 +12,10 @@ import pytest
 
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.optimizer import EXHAUSTIVE, best_plan, total_cost
-from midstream.plan.default import default_plan
+from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, all_plans, check_plan, join, leaf
 from midstream.query.query import Query
-from tests.adapt.worlds import SHAPES, Draw, clique, epochs_of, observe, query_of, star, uniform
+from tests.adapt.synthetic_streams import SHAPES, Draw, clique, epochs_of, observe, query_of, star, uniform
 
 SEEDS = range(20)
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from midstream.engine.encode import HASH
 from midstream.engine.hashing import hash_values
-from midstream.engine.sample import KeyCounts, Sampling, count_keys, fractions
+from midstream.engine.key_sample import KeyCounts, Sampling, count_keys, fractions
 from midstream.plan.layout import key_column
-from tests.adapt.worlds import Integers, clique, query_of
+from tests.adapt.synthetic_streams import Integers, clique, query_of
 
 QUERY = query_of("abc", [*clique("ab"), "b.k1 = c.k1"])
 COLUMN = key_column("a", 0)

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from midstream.adapt.statistics import HOT, KEYS, advance, arrays, half_window, samplings
+from midstream.adapt.statistics import FREQUENT_KEYS, KEYS, advance, arrays, half_window, samplings
 from midstream.engine.hashing import hash_values
-from midstream.engine.sample import fractions
+from midstream.engine.key_sample import fractions
 from midstream.plan.layout import key_column
 from midstream.state.statistics import KeyStatistics, Statistics
-from tests.adapt.worlds import clique, epochs_of, observe, query_of, skewed, star, uniform
+from tests.adapt.synthetic_streams import clique, epochs_of, observe, query_of, skewed, star, uniform
 
 QUERY = query_of("ab", clique("ab"))
 COLUMN = key_column("a", 0)
@@ -137,7 +137,7 @@ def test_hot_keys_are_few_and_those_with_the_largest_shares():
         return np.minimum((random.pareto(0.6, rows) * 3).astype(np.int64), 50_000)
 
     known = observe(QUERY, epochs_of({"a": 3000, "b": 10}, {"a": draw, "b": uniform(9)}, 10))
-    assert len(hot_keys(known)) <= HOT
+    assert len(hot_keys(known)) <= FREQUENT_KEYS
     assert {key(value) for value in range(6)} <= hot_keys(known)
 
 
@@ -179,4 +179,4 @@ def test_statistics_of_eight_streams_are_small():
     draws = {name: skewed(100_000, 0.05) for name in names}
     known = observe(query, epochs_of(dict.fromkeys(names, 4000), draws, 4), parts=2)
     # A key and its weight take 16 bytes, a third more in JSON.
-    assert len(msgspec.json.encode(known)) < 8 * (KEYS + HOT) * 16 * 1.4 + 4000
+    assert len(msgspec.json.encode(known)) < 8 * (KEYS + FREQUENT_KEYS) * 16 * 1.4 + 4000

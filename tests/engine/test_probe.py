@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.engine import hot, probe
-from midstream.engine.rows import Rows, in_time_order, sort_rows
+from midstream.engine import hot_keys, probe
+from midstream.engine.index_rows import IndexRows, in_time_order, sort_rows
 from midstream.query.window import Windows
 from midstream.values import Micros
 
@@ -15,14 +15,14 @@ TIMES = st.one_of(st.integers(-3, 6), st.sampled_from([EARLIEST, EARLIEST + 1, L
 BOUNDS = st.sampled_from([None, 0, 1, 3, 2**61, LATEST - 1, LATEST, LATEST + 1, 10**20])
 
 
-def make_rows(streams: str, lines: list[tuple[int, ...]]) -> Rows:
+def make_rows(streams: str, lines: list[tuple[int, ...]]) -> IndexRows:
     """Sorted rows from lines of a hash and a time for each stream."""
     columns = np.array(lines, object).reshape(len(lines), 1 + len(streams))
     times = {name: columns[:, 1 + i].astype(np.int64) for i, name in enumerate(streams)}
     return sort_rows((0,), columns[:, 0].astype(np.uint64), {}, times)
 
 
-def drawn_rows(streams: str) -> st.SearchStrategy[Rows]:
+def drawn_rows(streams: str) -> st.SearchStrategy[IndexRows]:
     line = st.tuples(st.integers(0, 3), *[TIMES] * len(streams))
     return st.lists(line, max_size=25).map(lambda lines: make_rows(streams, lines))
 
@@ -36,12 +36,12 @@ def drawn_windows() -> st.SearchStrategy[Windows]:
     )
 
 
-def pairs_of(rows: Rows, run: Rows, windows: Windows) -> list[tuple[int, int]]:
+def pairs_of(rows: IndexRows, run: IndexRows, windows: Windows) -> list[tuple[int, int]]:
     portions = probe.matches(rows, run, windows)
     return [pair for left, right in portions for pair in zip(left.tolist(), right.tolist(), strict=True)]
 
 
-def is_near(rows: Rows, i: int, run: Rows, j: int, windows: Windows) -> bool:
+def is_near(rows: IndexRows, i: int, run: IndexRows, j: int, windows: Windows) -> bool:
     """Whether a row is near enough, by the time that rows of the run are searched by."""
     theirs = int(run.times[run.first][j])
     bounds = [(int(times[i]), windows.bound(name, run.first)) for name, times in rows.times.items()]
@@ -71,7 +71,7 @@ def test_of_many_rows_with_one_hash_only_those_are_found_that_are_near_in_time(
 ):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probe, "CANDIDATES_AT_ONCE", portion)
-        patch.setattr(hot, "HOT", large)
+        patch.setattr(hot_keys, "HOT_KEY_ROWS", large)
         run = in_time_order(run)
         found = pairs_of(rows, run, windows)
     sizes = dict(zip(*(c.tolist() for c in np.unique(run.hashes, return_counts=True)), strict=True))
@@ -83,12 +83,15 @@ def test_of_many_rows_with_one_hash_only_those_are_found_that_are_near_in_time(
     ]
 
 
-@pytest.mark.parametrize("count", [hot.HOT - 1, hot.HOT, hot.HOT + 1, 2 * hot.HOT])
+@pytest.mark.parametrize(
+    "count",
+    [hot_keys.HOT_KEY_ROWS - 1, hot_keys.HOT_KEY_ROWS, hot_keys.HOT_KEY_ROWS + 1, 2 * hot_keys.HOT_KEY_ROWS],
+)
 def test_groups_are_large_from_a_certain_size_on(count):
     run = in_time_order(make_rows("c", [(7, -time) for time in range(count)]))
     windows = Windows((("a", "c", Micros(1)),))
     found = pairs_of(make_rows("a", [(6, 0), (7, -5), (8, 0)]), run, windows)
-    assert len(found) == (3 if count >= hot.HOT else count)
+    assert len(found) == (3 if count >= hot_keys.HOT_KEY_ROWS else count)
 
 
 def test_a_row_that_nothing_can_be_near_to_finds_nothing():

@@ -29,4 +29,4 @@ if __name__ == "__main__":
     store = LocalStore(str(Path(sys.argv[1]).absolute()))
     query = InlineJoin(QUERY, settings=SETTINGS, store=store)
     for epoch in EPOCHS[:MADE_WITH]:
-        query.epoch(epoch)
+        query.run_epoch(epoch)

@@ -32,7 +32,7 @@ def test_a_golden_checkpoint_opens_and_goes_on(path, tmp_path):
     assert check(store).problems == ()
     query = InlineJoin(QUERY, settings=SETTINGS, store=store)
     assert query.manifest.epoch == MADE_WITH - 1
-    results = pa.concat_tables([query.epoch(epoch) for epoch in EPOCHS[MADE_WITH:]])
+    results = pa.concat_tables([query.run_epoch(epoch) for epoch in EPOCHS[MADE_WITH:]])
     before = batch_join(QUERY, accept(QUERY, EPOCHS[:MADE_WITH]).tables(QUERY))
     everything = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
     assert results.num_rows == everything.num_rows - before.num_rows > 0

@@ -10,15 +10,15 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from midstream.engine import encode, moving, node, sample, sending, step
+from midstream.engine import encode, joiner, key_sample, move_states, send, step
 from midstream.errors import InternalError
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.state.manifest import OutputFile
-from midstream.storage import late
+from midstream.storage import late_rows
 from midstream.storage.json_text import json_texts
-from midstream.storage.slices import SliceFiles
+from midstream.storage.slice_files import SliceFiles
 from tests.helpers import TIME, make_stream, rows, small_query
 
 NAN, INF = float("nan"), float("inf")
@@ -84,10 +84,10 @@ def test_any_row_is_joined_and_may_be_late(name):
     values = COLUMNS[name]
     sink = Sink()
     join = InlineJoin(joined(values.type, ["a.k = b.k"]), settings=Settings(1, 1), late_sink=sink)
-    results = join.epoch({"a": table(values, [10, 10]), "b": table(values[:1], [10])})
+    results = join.run_epoch({"a": table(values, [10, 10]), "b": table(values[:1], [10])})
     texts = json_texts(values).to_list()
     assert json_texts(results.column("a_x")).to_list() == texts
-    join.epoch({"a": table(values, [1, None])})
+    join.run_epoch({"a": table(values, [1, None])})
     (written,) = sink.tables
     assert written.column("reason").to_pylist() == ["late", "null time"]
     kept = [json.loads(row)["x"] for row in written.column("row").to_pylist()]
@@ -102,7 +102,7 @@ def test_any_value_may_be_in_a_condition_and_in_a_key(name):
     both = pa.concat_arrays([values, pa.nulls(1, values.type)])
     for on in (["a.k = b.k", "a.x <= b.x"], ["a.x = b.x"]):
         join = InlineJoin(joined(values.type, on), settings=Settings(2, 4))
-        results = join.epoch({stream: table(both, [1, 2, 3]) for stream in "ab"})
+        results = join.run_epoch({stream: table(both, [1, 2, 3]) for stream in "ab"})
         assert results.num_rows >= len(values) - values.null_count
 
 
@@ -114,7 +114,7 @@ def test_a_date_that_no_timestamp_holds_does_not_end_a_query_that_compares_them(
         [pa.array([1, 2]).cast(TIME), pa.array([1, 1]), dates([2**31 - 1, 0]), pa.array([0, 1]).cast(LOCAL)],
         schema=pa.schema(columns),
     )
-    assert InlineJoin(query).epoch({"a": arrivals, "b": arrivals}).num_rows == 2
+    assert InlineJoin(query).run_epoch({"a": arrivals, "b": arrivals}).num_rows == 2
 
 
 def test_a_date_that_no_timestamp_holds_is_no_key_of_theirs():
@@ -123,7 +123,7 @@ def test_a_date_that_no_timestamp_holds_is_no_key_of_theirs():
     join = InlineJoin(build_query([left, right], ["a.day = b.local"], select=["a.day"]))
     days = pa.table({"t": pa.array([1, 2, 3]).cast(TIME), "day": dates([2**31 - 1, -(2**31), 1])})
     locals_ = pa.table({"t": pa.array([1]).cast(TIME), "local": pa.array([86_400_000_000]).cast(LOCAL)})
-    assert join.epoch({"a": days, "b": locals_}).num_rows == 1
+    assert join.run_epoch({"a": days, "b": locals_}).num_rows == 1
     assert join.manifest.streams["a"].null_key == 2
 
 
@@ -133,17 +133,17 @@ def test_event_times_may_be_anything_that_64_bits_hold_and_beyond_that_are_none(
     any_time = Settings(1, 1, max_event_time_ahead=None)
     join = InlineJoin(query, settings=any_time, late_sink=sink)
     for low in (-(2**63), -(2**63) + 5):
-        join.epoch({name: rows((low, 1, 0, "x")) for name in "ab"})
+        join.run_epoch({name: rows((low, 1, 0, "x")) for name in "ab"})
     assert join.manifest.results == 4
-    join.epoch({name: rows((2**63 - 1, 1, 0, "x")) for name in "ab"})
+    join.run_epoch({name: rows((2**63 - 1, 1, 0, "x")) for name in "ab"})
     assert join.manifest.results == 5
-    join.epoch({"a": rows((-(2**63), 1, 0, "late"))})
+    join.run_epoch({"a": rows((-(2**63), 1, 0, "late"))})
     assert sink.tables[0].column("time").cast(pa.int64()).to_pylist() == [-(2**63)]
     millis = {"t": pa.timestamp("ms", "UTC"), "k": pa.int64()}
     other = build_query([make_stream(name, millis) for name in "ab"], ["a.k = b.k"], select=["a.k"])
     join = InlineJoin(other)
     far = pa.table([pa.array([2**63 - 1, 0]).cast(millis["t"]), pa.array([1, 1])], schema=pa.schema(millis))
-    assert join.epoch({"a": far, "b": far}).num_rows == 1
+    assert join.run_epoch({"a": far, "b": far}).num_rows == 1
     assert join.manifest.streams["a"].null_time == 1
 
 
@@ -152,17 +152,17 @@ FAILURES = {
     "a column on its way in": (encode, "fitting_micros", "encoding rows", "batch 0, stream a, column a.t"),
     "the key of a row on its way in": (encode, "hash_key", "encoding rows", "batch 0, stream a, column a.k"),
     "rows that are taken in": (step, "take_in", "a step", "batch 0, stream a"),
-    "keys that are counted": (sample, "hash_values", "a step", "batch 0, stream b, column b."),
+    "keys that are counted": (key_sample, "hash_values", "a step", "batch 0, stream b, column b."),
     "a condition": (
-        node,
+        joiner,
         "filter_residual",
         "a step",
         "batch 0, streams a, b, c, condition a.v <> c.v, columns a.v, c.v",
     ),
-    "keys by which rows go on": (sending, "hash_key", "a step", "batch 0, streams a, b, column b.j = c.j"),
+    "keys by which rows go on": (send, "hash_key", "a step", "batch 0, streams a, b, column b.j = c.j"),
     "a state": (SliceFiles, "write", "writing a state", "batch 0, stream "),
-    "a late row": (late, "json_texts", "staging late rows", "batch 0, stream a, column a.t"),
-    "late rows": (late, "json_objects", "staging late rows", "batch 0, stream a, column row"),
+    "a late row": (late_rows, "json_texts", "staging late rows", "batch 0, stream a, column a.t"),
+    "late rows": (late_rows, "json_objects", "staging late rows", "batch 0, stream a, column row"),
     "results": (Sink, "stage", "staging results", "batch 0, streams a, b, c, columns a_v, c_v"),
 }
 
@@ -185,7 +185,7 @@ def test_what_fails_in_any_task_names_stream_column_and_batch_but_no_value(monke
 
     monkeypatch.setattr(module, name, fail)
     with pytest.raises(InternalError) as failure:
-        join.epoch(three(timeless=lost))
+        join.run_epoch(three(timeless=lost))
     text = "".join(traceback.format_exception(failure.value))
     assert failure.value.must == f"{what} must work with any rows"
     assert f"{error.__name__} in " in text
@@ -197,16 +197,16 @@ def test_what_fails_in_any_task_names_stream_column_and_batch_but_no_value(monke
 def test_moving_states_names_the_streams_too(monkeypatch):
     query = small_query(["a.k = b.k", "b.j = c.j"], "abc", everywhere=10)
     join = InlineJoin(query, "(a b) c", settings=Settings(2, 4))
-    join.epoch(three(timeless=False))
+    join.run_epoch(three(timeless=False))
     join.migrate("a (b c)", "moving_state")
 
     def fail(*_given: object, **_named: object) -> None:
         raise pl.exceptions.PanicException(CANARY)
 
-    monkeypatch.setattr(moving, "send", fail)
+    monkeypatch.setattr(move_states, "send", fail)
     with pytest.raises(InternalError, match=r"moving states must .* \(batch 1, stream") as failure:
-        join.epoch(three(timeless=False))
+        join.run_epoch(three(timeless=False))
     assert CANARY not in str(failure.value)
     monkeypatch.undo()
-    join.epoch({})
+    join.run_epoch({})
     assert join.manifest.epoch == 1

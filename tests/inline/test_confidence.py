@@ -6,7 +6,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from midstream.engine import node
+from midstream.engine import joiner
 from midstream.errors import InternalError
 from midstream.inline import InlineJoin
 from tests.helpers import rows, small_query
@@ -29,8 +29,8 @@ def test_a_condition_that_cannot_be_computed_gives_no_value_away(monkeypatch, er
 
     query = small_query(["a.k = b.k", "a.v <> b.v"], everywhere=10)
     join = InlineJoin(query)
-    monkeypatch.setattr(node, "filter_residual", fail)
+    monkeypatch.setattr(joiner, "filter_residual", fail)
     with pytest.raises(InternalError, match=rf"got {type(error).__name__} in \w+.py, line \d+") as failure:
-        join.epoch({"a": rows((0, 1, 0, CANARY)), "b": rows((0, 1, 0, "x"))})
+        join.run_epoch({"a": rows((0, 1, 0, CANARY)), "b": rows((0, 1, 0, "x"))})
     assert CANARY not in "".join(traceback.format_exception(failure.value))
     assert join.manifest.epoch == -1

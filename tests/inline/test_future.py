@@ -9,19 +9,19 @@ from typer.testing import CliRunner
 from midstream.cli.main import app
 from midstream.errors import CheckpointError, LockedError, OptionError
 from midstream.inline import InlineJoin
-from midstream.migration.request import Wanted
+from midstream.migration.request import StrategyChoice
 from midstream.protocol.events import events_of
 from midstream.protocol.settings import ONE_DAY, Settings
+from midstream.runtime.crash_points import crash_hook
+from midstream.runtime.watermark_reset import reset_watermark
 from midstream.state.manifest import OutputFile
 from midstream.storage import lease as leases
-from midstream.storage.crash import crash_hook
 from midstream.storage.fsck import check
-from midstream.storage.late import LATE_SCHEMA
+from midstream.storage.late_rows import LATE_SCHEMA
 from midstream.storage.lease import claim_lease, take_lease
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import close_log, manifests_newest_first, newest_manifest
+from midstream.storage.manifest_log import close_log, manifests_newest_first, newest_manifest
 from midstream.storage.memory import MemoryStore
-from midstream.storage.set_back import set_back
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.faults import SimulatedCrash
 from midstream.values import Micros
@@ -61,16 +61,16 @@ class Kept:
 def test_a_row_from_the_future_makes_nothing_late(idle, others):
     late = Kept()
     join = InlineJoin(QUERY, settings=Settings(2, 4, idle), late_sink=late)
-    found = [join.epoch({n: rows((NOW, 1, 0, f"{n}0")) for n in "abc"}, now=NOW)]
+    found = [join.run_epoch({n: rows((NOW, 1, 0, f"{n}0")) for n in "abc"}, now=NOW)]
     before = join.manifest
     wrong = rows((NOW + 5 * SECOND, 1, 0, "a1"), (NOW + YEARS, 1, 0, "wrong"))
     more = {n: rows((NOW + YEARS, 1, 0, "wrong too")) for n in others}
-    found += [join.epoch({"a": wrong, **more}, now=NOW)]
+    found += [join.run_epoch({"a": wrong, **more}, now=NOW)]
     after = join.manifest
     for number in range(1, 6):
         later = NOW + 10 * number * SECOND
-        found += [join.epoch({n: rows((later, 1, 0, f"{n}{number + 1}")) for n in "bc"}, now=later)]
-    found += [join.epoch({"a": rows((NOW + 50 * SECOND, 1, 0, "a9"))}, now=NOW + 50 * SECOND)]
+        found += [join.run_epoch({n: rows((later, 1, 0, f"{n}{number + 1}")) for n in "bc"}, now=later)]
+    found += [join.run_epoch({"a": rows((NOW + 50 * SECOND, 1, 0, "a9"))}, now=NOW + 50 * SECOND)]
     marks = join.manifest.streams
     assert {n: mark.late for n, mark in marks.items()} == dict.fromkeys("abc", 0)
     assert {n: mark.future for n, mark in marks.items()} == {n: int(n in f"a{others}") for n in "abc"}
@@ -89,7 +89,7 @@ def test_a_row_from_the_future_makes_nothing_late(idle, others):
 def test_a_day_ahead_is_in_time_and_not_a_microsecond_more():
     assert Settings(1, 1).max_event_time_ahead == ONE_DAY == 86_400 * SECOND
     join = InlineJoin(QUERY, settings=Settings(1, 1))
-    join.epoch({"a": rows((NOW + ONE_DAY, 1), (NOW + ONE_DAY + 1, 1))}, now=NOW)
+    join.run_epoch({"a": rows((NOW + ONE_DAY, 1), (NOW + ONE_DAY + 1, 1))}, now=NOW)
     mark = join.manifest.streams["a"]
     assert (mark.rows, mark.future, mark.latest) == (2, 1, NOW + ONE_DAY)
 
@@ -99,7 +99,7 @@ def test_times_at_the_ends_of_what_there_is(now):
     first, last = -(2**63) + 1, 2**63 - 1
     for ahead in (None, Micros(0), ONE_DAY):
         join = InlineJoin(QUERY, settings=Settings(1, 1, max_event_time_ahead=ahead))
-        join.epoch({"a": rows((first, 1), (0, 1), (last, 1))}, now=now)
+        join.run_epoch({"a": rows((first, 1), (0, 1), (last, 1))}, now=now)
         mark = join.manifest.streams["a"]
         limit = last if ahead is None else now + ahead
         assert mark.future == sum(time > limit for time in (first, 0, last))
@@ -111,9 +111,9 @@ def test_times_at_the_ends_of_what_there_is(now):
 def test_by_the_clock_of_the_stream_the_first_epoch_has_no_bound_and_later_ones_have_their_own():
     join = InlineJoin(QUERY, settings=Settings(1, 1, event_time_clock="stream"))
     # Long ago by the wall clock for one stream, and a thousand years ahead of it for another.
-    join.epoch({"a": rows((5, 1)), "b": rows((NOW + YEARS, 1))}, now=NOW)
-    join.epoch({"a": rows((5 + ONE_DAY, 1), (6 + ONE_DAY, 1)), "c": rows((NOW, 1))}, now=NOW)
-    join.epoch({"b": rows((NOW + YEARS + ONE_DAY, 1), (NOW + YEARS + ONE_DAY + 1, 1))}, now=0)
+    join.run_epoch({"a": rows((5, 1)), "b": rows((NOW + YEARS, 1))}, now=NOW)
+    join.run_epoch({"a": rows((5 + ONE_DAY, 1), (6 + ONE_DAY, 1)), "c": rows((NOW, 1))}, now=NOW)
+    join.run_epoch({"b": rows((NOW + YEARS + ONE_DAY, 1), (NOW + YEARS + ONE_DAY + 1, 1))}, now=0)
     marks = join.manifest.streams
     assert {n: mark.future for n, mark in marks.items()} == {"a": 1, "b": 1, "c": 0}
     assert {n: mark.latest for n, mark in marks.items()} == {
@@ -135,18 +135,18 @@ def _die_at(point: str):
 def test_an_epoch_that_runs_again_judges_by_its_first_clock(clock):
     store = MemoryStore()
     settings = Settings(1, 1, event_time_clock=clock)
-    InlineJoin(QUERY, settings=settings, store=store).epoch({"a": rows((NOW, 1))}, now=NOW)
+    InlineJoin(QUERY, settings=settings, store=store).run_epoch({"a": rows((NOW, 1))}, now=NOW)
     given = {"a": rows((NOW + ONE_DAY, 1), (NOW + ONE_DAY + 1, 1))}
     with pytest.raises(SimulatedCrash), _die_at("before the commit"):
-        InlineJoin(QUERY, settings=settings, store=store).epoch(given, now=NOW)
+        InlineJoin(QUERY, settings=settings, store=store).run_epoch(given, now=NOW)
     for other, now in ((Settings(1, 1), NOW + YEARS), (Settings(1, 1, max_event_time_ahead=None), 0)):
         with pytest.raises(SimulatedCrash), _die_at("before the commit"):
-            InlineJoin(QUERY, settings=other, store=store).epoch(given, now=now)
+            InlineJoin(QUERY, settings=other, store=store).run_epoch(given, now=now)
     again = InlineJoin(QUERY, settings=Settings(1, 1, max_event_time_ahead=None), store=store)
-    again.epoch(given, now=NOW + YEARS)
+    again.run_epoch(given, now=NOW + YEARS)
     assert again.manifest.streams["a"].future == 1
     # What was set in between takes effect with the epoch after it.
-    again.epoch({"a": rows((NOW + YEARS, 1))}, now=NOW + YEARS)
+    again.run_epoch({"a": rows((NOW + YEARS, 1))}, now=NOW + YEARS)
     assert again.manifest.streams["a"].future == 1
 
 
@@ -170,7 +170,7 @@ def _table(name: str, number: int, chance: random.Random, ahead: int = 0) -> pa.
     )
 
 
-def _poisoned(store, plan: str, *, seed: int, who: str, idle: bool, migrate: Wanted | None = None):
+def _poisoned(store, plan: str, *, seed: int, who: str, idle: bool, migrate: StrategyChoice | None = None):
     """Epochs of which the fourth has a wrong row; gives what came and the results so far."""
     chance = random.Random(seed)
     settings = Settings(2, 4, Micros(120 * SECOND) if idle else None, max_event_time_ahead=None)
@@ -185,7 +185,7 @@ def _poisoned(store, plan: str, *, seed: int, who: str, idle: bool, migrate: Wan
                 epoch = {who: epoch[who]}
         if number == 4 and migrate:
             join.migrate("a c b", migrate, background=False)
-        found.append(join.epoch(epoch))
+        found.append(join.run_epoch(epoch))
         came.append(epoch)
     lease.release()
     return join, came, found
@@ -235,7 +235,7 @@ def test_a_watermark_that_was_set_back_accepts_rows_again(plan, who, idle):
     for name in runaway:
         kept = _without_lost(kept, marks, name)
         marks[name] = back
-        set_back(store, claim_lease(store, "somebody"), name, back)
+        reset_watermark(store, claim_lease(store, "somebody"), name, back)
         assert check(store).problems == ()
     manifest = newest_manifest(store)
     assert manifest is not None
@@ -244,7 +244,7 @@ def test_a_watermark_that_was_set_back_accepts_rows_again(plan, who, idle):
     chance = random.Random(-seed)
     again = InlineJoin(QUERY, settings=join.coordinator.settings, store=store)
     more = [{n: _table(n, number, chance) for n in "abc"} for number in range(6, 28)]
-    results = [again.epoch(epoch) for epoch in more]
+    results = [again.run_epoch(epoch) for epoch in more]
     assert all(mark.late == manifest.streams[n].late for n, mark in again.manifest.streams.items())
     together = {n: pa.concat_tables([kept[n], *(epoch[n] for epoch in more)]) for n in "abc"}
     old = batch_join(QUERY, kept)
@@ -263,11 +263,11 @@ def test_a_migration_comes_to_its_end_after_a_watermark_was_set_back(strategy, w
     tables = _accepted(join, came).tables(QUERY)
     marks = {n: mark.watermark for n, mark in join.manifest.streams.items()}
     kept = _without_lost(tables, marks, who)
-    set_back(store, claim_lease(store, "somebody"), who, NOW + 45 * SECOND)
+    reset_watermark(store, claim_lease(store, "somebody"), who, NOW + 45 * SECOND)
     again = InlineJoin(QUERY, settings=OPEN, store=store)
     chance = random.Random(2)
     more = [{n: _table(n, number, chance) for n in "abc"} for number in range(6, 26)]
-    results = [again.epoch(epoch) for epoch in more]
+    results = [again.run_epoch(epoch) for epoch in more]
     assert again.manifest.migration is None
     assert again.manifest.plan == "a c b"
     want = batch_join(QUERY, {n: pa.concat_tables([kept[n], *(e[n] for e in more)]) for n in "abc"})
@@ -323,19 +323,19 @@ def test_the_command_refuses_what_it_cannot_do_and_changes_nothing(tmp_path, arg
 def test_a_watermark_is_set_back_only_where_that_makes_sense():
     store = MemoryStore()
     with pytest.raises(CheckpointError, match="must have moved to be set back"):
-        set_back(store, claim_lease(store, "somebody"), "a", 0)
+        reset_watermark(store, claim_lease(store, "somebody"), "a", 0)
     join, *_ = _poisoned(store, "a b c", seed=1, who="a", idle=False)
     lease = claim_lease(store, "somebody")
     there = join.manifest.streams["a"].watermark
     assert there is not None
     with pytest.raises(OptionError, match=r"must be one of the query's; got z\. Hint: a, b, c"):
-        set_back(store, lease, "z", NOW)
+        reset_watermark(store, lease, "z", NOW)
     for time in (there, there + 1):
         with pytest.raises(OptionError, match="can only be set back"):
-            set_back(store, lease, "a", time)
+            reset_watermark(store, lease, "a", time)
     # A row of its own that is kept is later than that by more than the lateness.
     with pytest.raises(OptionError, match="where the rows of a that are kept have moved it"):
-        set_back(store, lease, "a", NOW + 5 * SECOND)
+        reset_watermark(store, lease, "a", NOW + 5 * SECOND)
     assert newest_manifest(store) == join.manifest
 
 
@@ -343,11 +343,11 @@ def test_a_watermark_is_not_set_back_while_an_epoch_is_under_way():
     store = MemoryStore()
     _poisoned(store, "a b c", seed=1, who="a", idle=False)
     with pytest.raises(SimulatedCrash), _die_at("after the intent is written"):
-        InlineJoin(QUERY, settings=OPEN, store=store).epoch({})
+        InlineJoin(QUERY, settings=OPEN, store=store).run_epoch({})
     with pytest.raises(CheckpointError, match="got epoch 6, which was begun and not committed"):
-        set_back(store, claim_lease(store, "somebody"), "a", NOW + 45 * SECOND)
-    InlineJoin(QUERY, settings=OPEN, store=store).epoch({})
-    assert set_back(store, claim_lease(store, "somebody"), "a", NOW + 45 * SECOND).epoch == 6
+        reset_watermark(store, claim_lease(store, "somebody"), "a", NOW + 45 * SECOND)
+    InlineJoin(QUERY, settings=OPEN, store=store).run_epoch({})
+    assert reset_watermark(store, claim_lease(store, "somebody"), "a", NOW + 45 * SECOND).epoch == 6
 
 
 def test_a_watermark_is_not_set_back_while_a_query_runs(tmp_path, monkeypatch):
@@ -367,14 +367,14 @@ def test_a_damaged_manifest_with_a_watermark_set_back_is_not_done_without():
     # The one before it is of the same epoch, with the watermark that ran away: nobody would notice.
     store = MemoryStore()
     _poisoned(store, "(a b) c", seed=1, who="a", idle=False)
-    set_back(store, claim_lease(store, "somebody"), "a", NOW + 45 * SECOND)
+    reset_watermark(store, claim_lease(store, "somebody"), "a", NOW + 45 * SECOND)
     name = next(manifests_newest_first(store)).file
     whole = store.read(name).to_pybytes()
     store.put(name, whole[:-9])
     with pytest.raises(CheckpointError, match="must be readable"):
         InlineJoin(QUERY, settings=OPEN, store=store)
     store.put(name, whole)
-    InlineJoin(QUERY, settings=OPEN, store=store).epoch({})
+    InlineJoin(QUERY, settings=OPEN, store=store).run_epoch({})
     assert check(store).problems == ()
 
 
@@ -386,8 +386,8 @@ def test_whoever_was_paused_while_setting_a_watermark_back_does_so_no_more():
     successor = InlineJoin(QUERY, settings=OPEN, store=store)
     paused.check = lambda: None  # type: ignore[method-assign]  # it has looked before
     with pytest.raises(CheckpointError, match="committed by one driver only"):
-        set_back(store, paused, "a", NOW + 45 * SECOND)
-    successor.epoch({})
+        reset_watermark(store, paused, "a", NOW + 45 * SECOND)
+    successor.run_epoch({})
     again = InlineJoin(QUERY, settings=OPEN, store=store)
     assert again.manifest.epoch == join.manifest.epoch + 1
     assert check(store).problems == ()
@@ -399,7 +399,7 @@ def test_nothing_is_set_back_once_the_lease_was_given_back():
     lease = claim_lease(store, "somebody")
     lease.release()
     with pytest.raises(CheckpointError, match="which has given it back"):
-        set_back(store, lease, "a", NOW + 45 * SECOND)
+        reset_watermark(store, lease, "a", NOW + 45 * SECOND)
     assert newest_manifest(store) == join.manifest
 
 
@@ -417,12 +417,12 @@ def test_a_stream_that_only_followed_others_is_set_back_to_what_it_brought():
     settings = Settings(1, 1, Micros(30 * SECOND), max_event_time_ahead=None)
     query = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=60 * SECOND)
     join = InlineJoin(query, settings=settings, store=store)
-    join.epoch({"a": rows((0, 1)), "b": rows((0, 1))})
-    join.epoch({"b": rows((100 * SECOND, 1))})
+    join.run_epoch({"a": rows((0, 1)), "b": rows((0, 1))})
+    join.run_epoch({"b": rows((100 * SECOND, 1))})
     marks = join.manifest.streams
     assert (marks["a"].watermark, marks["c"].watermark) == (100 * SECOND, 100 * SECOND)
     for name, latest in (("a", 0), ("c", None)):
-        after = set_back(store, claim_lease(store, "somebody"), name, 40 * SECOND).streams[name]
+        after = reset_watermark(store, claim_lease(store, "somebody"), name, 40 * SECOND).streams[name]
         assert (after.watermark, after.latest, after.idle) == (40 * SECOND, latest, False)
     with pytest.raises(OptionError, match="where the rows of a"):
-        set_back(store, claim_lease(store, "somebody"), "a", -SECOND)
+        reset_watermark(store, claim_lease(store, "somebody"), "a", -SECOND)

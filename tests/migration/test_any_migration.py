@@ -15,10 +15,10 @@ from midstream.migration.request import Request, make_request
 from midstream.plan.tree import Plan, parse_plan
 from midstream.query.query import Query
 from midstream.storage.memory import MemoryStore
-from midstream.storage.slices import SliceFiles
+from midstream.storage.slice_files import SliceFiles
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.strategies import Case, cases, plans
-from tests.migration.runs import HOWS, How
+from tests.migration.migration_cases import STRATEGY_CASES, StrategyCase
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Moves:
     stops: frozenset[int] = frozenset()
 
 
-def _asked(query: Query, plan: Plan, how: How) -> Request:
-    return make_request(query, str(plan), how.strategy, background=how.background, apart=how.apart)
+def _asked(query: Query, plan: Plan, how: StrategyCase) -> Request:
+    return make_request(query, str(plan), how.strategy, background=how.background, isolated=how.isolated)
 
 
-def _is_possible(query: Query, plan: Plan, how: How) -> bool:
+def _is_possible(query: Query, plan: Plan, how: StrategyCase) -> bool:
     try:
         _asked(query, plan, how)
     except OptionError:
@@ -45,7 +45,7 @@ def _is_possible(query: Query, plan: Plan, how: How) -> bool:
 @st.composite
 def moves(draw: st.DrawFn, case: Case, *, with_stops: bool = False) -> Moves:
     """Some requests, several in a row included."""
-    possible = [how for how in HOWS if _is_possible(case.query, case.plan, how)]
+    possible = [how for how in STRATEGY_CASES if _is_possible(case.query, case.plan, how)]
     count = len(case.epochs)
     wanted = draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=4))
     requests = {}
@@ -81,18 +81,18 @@ class Run:
             if number in self.moves.requests:
                 waiting = self.moves.requests[number]
                 join.migrate(
-                    waiting.plan, waiting.strategy, background=waiting.background, apart=waiting.apart
+                    waiting.plan, waiting.strategy, background=waiting.background, isolated=waiting.isolated
                 )
             # A request is heeded once none is under way: the last one that was made by then.
             if join.manifest.migration is None and waiting is not None:
                 begun += waiting.plan != goal
                 goal, waiting = waiting.plan, None
             handed_out = {name: len(tables) for name, tables in join.late.items()}
-            self.tables.append(join.epoch(epoch, pace=self.moves.paces[number]))
+            self.tables.append(join.run_epoch(epoch, pace=self.moves.paces[number]))
             for name, tables in join.late.items():
                 rows = sum(table.num_rows for table in tables[handed_out[name] :])
                 self.late[name] = self.late.get(name, 0) + rows
-            stays.epoch(epoch)
+            stays.run_epoch(epoch)
             manifest = join.manifest
             assert manifest.streams == stays.manifest.streams
             assert manifest.migrations == begun

@@ -10,13 +10,21 @@ import pytest
 from midstream.plan.tree import Plan
 from midstream.protocol.settings import Settings
 from midstream.testing import Shape
-from midstream.testing.streams import SECOND
+from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
-from tests.migration.runs import CLIQUE, HOWS, PLANS, SEVERAL_KEYS, Ground, How, check_migration
+from tests.migration.migration_cases import (
+    CLIQUE,
+    PLANS,
+    SEVERAL_KEYS,
+    STRATEGY_CASES,
+    MigrationCase,
+    StrategyCase,
+    check_migration,
+)
 
 SHAPE = Shape(rows=3, keys=3, lateness=Micros(4 * SECOND), late=0.04, null_keys=0.04, duplicates=0.04)
-ONE_KEY = Ground(CLIQUE, SHAPE, 30, Settings(1, 4), 11)
-THREE_CLASSES = Ground(
+ONE_KEY = MigrationCase(CLIQUE, SHAPE, 30, Settings(1, 4), 11)
+THREE_CLASSES = MigrationCase(
     SEVERAL_KEYS, Shape(rows=3, keys=4, lateness=Micros(4 * SECOND)), 25, Settings(3, 8), 10
 )
 
@@ -34,33 +42,33 @@ def test_there_are_650_pairs():
 
 
 @pytest.mark.parametrize("part", range(5))
-@pytest.mark.parametrize("how", HOWS, ids=str)
-def test_a_migration_neither_loses_nor_doubles_a_result(how: How, part: int):
+@pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
+def test_a_migration_neither_loses_nor_doubles_a_result(how: StrategyCase, part: int):
     for (old, new), (start, pace) in zip(_some_pairs(part, 20), cycle(WHEN), strict=False):
         check_migration(ONE_KEY, part, old, new, how, start, pace)
 
 
 @pytest.mark.parametrize("part", range(4))
-@pytest.mark.parametrize("how", HOWS, ids=str)
-def test_nor_does_one_between_plans_that_are_placed_by_several_keys(how: How, part: int):
+@pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
+def test_nor_does_one_between_plans_that_are_placed_by_several_keys(how: StrategyCase, part: int):
     for (old, new), (start, pace) in zip(_some_pairs(100 + part, 10), cycle(WHEN), strict=False):
         check_migration(THREE_CLASSES, part, old, new, how, start, pace)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("start", [1, 2, 4])
-@pytest.mark.parametrize("how", HOWS, ids=str)
+@pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 @pytest.mark.parametrize("old", PLANS, ids=str)
-def test_every_pair_of_plans(old: Plan, how: How, start: int):
+def test_every_pair_of_plans(old: Plan, how: StrategyCase, start: int):
     for new in PLANS:
         if new != old:
             check_migration(ONE_KEY, start, old, new, how, start, pace=start)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("how", HOWS, ids=str)
+@pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 @pytest.mark.parametrize("old", PLANS, ids=str)
-def test_every_pair_of_plans_that_are_placed_by_several_keys(old: Plan, how: How):
+def test_every_pair_of_plans_that_are_placed_by_several_keys(old: Plan, how: StrategyCase):
     for new in PLANS:
         if new != old:
             check_migration(THREE_CLASSES, 7, old, new, how, start=2, pace=2)

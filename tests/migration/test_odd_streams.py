@@ -31,7 +31,7 @@ def run(
     for epoch in range(epochs):
         if change and epoch == change[0]:
             join.migrate(*change[1:])
-        got.append(join.epoch(arrivals(epoch), pace=(paces or {}).get(epoch)))
+        got.append(join.run_epoch(arrivals(epoch), pace=(paces or {}).get(epoch)))
         assert check(join.store).problems == ()
     if change:
         assert join.manifest.plan == change[1]
@@ -104,7 +104,7 @@ def test_results_wait_only_for_the_old_plans_results():
     for epoch in range(12):
         if epoch == 2:
             join.migrate("((a (b c)) e) d", "parallel_track")
-        got.append(join.epoch(arrivals(epoch)))
+        got.append(join.run_epoch(arrivals(epoch)))
         tables = join.manifest.migration.tables if join.manifest.migration else {}
         waiting = [s for s in join.manifest.slices if s.owner.kind == "held"]
         assert not waiting or tables["a,b,c,d,e"]
@@ -121,20 +121,20 @@ def test_a_state_that_is_too_large_to_be_moved_ends_the_query_once(monkeypatch):
     store = MemoryStore()
     join = InlineJoin(query, "(a b) c", settings=Settings(1, 1), store=store)
     for epoch in range(4):
-        join.epoch(same("abc")(epoch))
+        join.run_epoch(same("abc")(epoch))
     join.migrate("a (b c)", "moving_state")
     monkeypatch.setattr(intake, "_LARGEST_COLUMN", 1)
     with pytest.raises(MigrationError, match="at most 2 GiB of a column"):
-        join.epoch({})
+        join.run_epoch({})
     monkeypatch.undo()
     again = InlineJoin(query, settings=Settings(1, 1), store=store)
     # It is not deleted: somebody who was paused over it must not delete what comes after.
     again.migrate("a b c", "moving_state")
-    again.epoch(same("abc")(4))
+    again.run_epoch(same("abc")(4))
     assert (again.manifest.plan, again.manifest.migrations) == ("(a b) c", 0)
-    again.epoch(same("abc")(5))
+    again.run_epoch(same("abc")(5))
     assert (again.manifest.plan, again.manifest.migrations) == ("a b c", 1)
-    InlineJoin(query, settings=Settings(1, 1), store=store).epoch({})
+    InlineJoin(query, settings=Settings(1, 1), store=store).run_epoch({})
     assert store.list("requests") == []
     assert len(store.list("intents")) == 1
 
@@ -156,9 +156,9 @@ def test_a_manifest_whose_migration_could_not_have_come_about_is_refused(change)
     query = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=1000)
     join = InlineJoin(query, "(a b) c", settings=Settings(1, 1))
     for epoch in range(3):
-        join.epoch(same("abc")(epoch))
-    join.migrate("a (b c)", background=False, apart=False)
-    join.epoch(same("abc")(3))
+        join.run_epoch(same("abc")(epoch))
+    join.migrate("a (b c)", background=False, isolated=False)
+    join.run_epoch(same("abc")(3))
     body = msgspec.json.decode(msgspec.json.encode(join.manifest))
     body["migration"] |= change
     manifest = msgspec.json.decode(msgspec.json.encode(body), type=Manifest)

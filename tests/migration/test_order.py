@@ -16,9 +16,9 @@ import pytest
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.testing import Shape, assert_same_rows
-from midstream.testing.streams import SCHEMA, SECOND, START
+from midstream.testing.random_streams import SCHEMA, SECOND, START
 from midstream.values import Micros
-from tests.migration.runs import CLIQUE, HOWS, Epochs, How, query_of
+from tests.migration.migration_cases import CLIQUE, STRATEGY_CASES, Epochs, StrategyCase, query_of
 
 SELECT = tuple(f"{name}.{column}" for name in "abcd" for column in ("id", "t"))
 QUERY = query_of(Shape(lateness=Micros(0)), CLIQUE, window=30, select=SELECT)
@@ -28,8 +28,8 @@ PAIRS = [
     ("a (b (c d))", "((a b) c) d"),
     ("a b c d", "(a c) b d"),
 ]
-PARALLEL_TRACK = How("parallel_track")
-AT_ONCE = [how for how in HOWS if how != PARALLEL_TRACK]
+PARALLEL_TRACK = StrategyCase("parallel_track")
+AT_ONCE = [how for how in STRATEGY_CASES if how != PARALLEL_TRACK]
 START_EPOCH = 3
 
 Times = npt.NDArray[np.int64]
@@ -65,14 +65,16 @@ def _table(columns) -> pa.Table:
     return pa.table(arrays, schema=SCHEMA)
 
 
-def run(epochs: Epochs, old: str, new: str | None = None, how: How = PARALLEL_TRACK) -> list[pa.Table]:
+def run(
+    epochs: Epochs, old: str, new: str | None = None, how: StrategyCase = PARALLEL_TRACK
+) -> list[pa.Table]:
     """What each epoch gave; if another plan is wanted, the migration to it begins and ends meanwhile."""
     join = InlineJoin(QUERY, old, settings=Settings(1, 1))
     found = []
     for number, epoch in enumerate(epochs):
         if number == START_EPOCH and new is not None:
             how.migrate(join, new)
-        found.append(join.epoch(epoch, pace=2))
+        found.append(join.run_epoch(epoch, pace=2))
     if new is not None:
         assert (join.manifest.migrations, join.manifest.migration, join.manifest.plan) == (1, None, new)
     return found
@@ -102,7 +104,7 @@ def test_what_is_in_max_order_is_in_pt_order(seed):
 
 @pytest.mark.parametrize(("old", "new"), PAIRS)
 @pytest.mark.parametrize("how", AT_ONCE, ids=str)
-def test_hybrid_and_moving_state_keep_both_orders(how: How, old: str, new: str):
+def test_hybrid_and_moving_state_keep_both_orders(how: StrategyCase, old: str, new: str):
     times = times_of(run(in_order(1), old, new, how))
     assert is_in_max_order(times)
     assert is_in_pt_order(times)
@@ -117,7 +119,7 @@ def test_parallel_track_keeps_only_pt_order(old: str, new: str):
 
 @pytest.mark.parametrize(("old", "new"), PAIRS)
 @pytest.mark.parametrize("how", AT_ONCE, ids=str)
-def test_hybrid_and_moving_state_delay_nothing(how: How, old: str, new: str):
+def test_hybrid_and_moving_state_delay_nothing(how: StrategyCase, old: str, new: str):
     epochs = in_order(2)
     for number, (mine, stayed) in enumerate(zip(run(epochs, old, new, how), run(epochs, old), strict=True)):
         assert_same_rows(mine, stayed, f"epoch {number}")

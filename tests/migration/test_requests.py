@@ -9,7 +9,8 @@ from midstream.errors import OptionError, PlanError
 from midstream.migration.request import make_request
 from midstream.testing import assert_same_rows
 from tests.helpers import small_query
-from tests.migration.noted import (
+from tests.migration.migration_cases import StrategyCase
+from tests.migration.recorded_run import (
     APART,
     BEGIN,
     HYBRID,
@@ -22,7 +23,6 @@ from tests.migration.noted import (
     Run,
     stayed,
 )
-from tests.migration.runs import How
 
 
 def test_a_request_for_the_running_plan_changes_nothing():
@@ -40,7 +40,7 @@ def test_a_request_waits_for_the_migration_that_is_under_way_and_the_last_one_co
     run = Run().go(BEGIN)
     run.migrate(TURNED, SHARING)
     run.go(1)
-    run.migrate("a b c d", How("moving_state"))
+    run.migrate("a b c d", StrategyCase("moving_state"))
     run.go(1)
     run.migrate("(a d) (b c)", HYBRID)
     run.go(9)
@@ -57,7 +57,7 @@ def test_a_request_back_to_the_old_plan_waits_as_well():
     run = Run().go(BEGIN)
     run.migrate(TURNED, SHARING)
     run.go(1)
-    run.migrate(LEFT_DEEP, How("moving_state"))
+    run.migrate(LEFT_DEEP, StrategyCase("moving_state"))
     run.go(8)
     assert run.ends == {7: TURNED, 8: LEFT_DEEP}
 
@@ -68,7 +68,7 @@ def test_a_request_outlives_the_query_that_it_was_made_to():
     run.reopen()
     run.go(1)
     assert run.running == [BEGIN]
-    run.migrate("a b c d", How("moving_state"))
+    run.migrate("a b c d", StrategyCase("moving_state"))
     run.reopen()
     run.go(8)
     assert run.ends == {7: TURNED, 8: "a b c d"}
@@ -89,7 +89,7 @@ def test_a_request_must_be_for_a_plan_of_these_streams(plan):
 @pytest.mark.parametrize("strategy", ["hybrid", "moving_state", "parallel_track", "auto"])
 def test_plans_are_kept_apart_only_while_nothing_is_computed(strategy: str):
     with pytest.raises(OptionError, match="only by hybrid without background work"):
-        make_request(QUERY, TURNED, strategy, background=True, apart=True)
+        make_request(QUERY, TURNED, strategy, background=True, isolated=True)
 
 
 def test_without_time_between_streams_a_hybrid_that_waits_is_one():
@@ -110,11 +110,11 @@ def test_a_request_must_name_a_strategy_that_there_is():
 
 
 @pytest.mark.parametrize("how", [SHARING, APART, PARALLEL_TRACK], ids=str)
-def test_what_waits_for_a_window_must_have_one_between_any_two_streams(how: How):
+def test_what_waits_for_a_window_must_have_one_between_any_two_streams(how: StrategyCase):
     run = Run(small_query(ON, "abcd", pairs={("a", "b"): 30, ("b", "c"): 30}))
     with pytest.raises(OptionError, match="no window between a and d") as caught:
         run.migrate(TURNED, how)
     assert "moving_state" in str(caught.value)
     assert run.store.list("requests") == []
     run.migrate(TURNED, HYBRID)
-    run.migrate(TURNED, How("moving_state"))
+    run.migrate(TURNED, StrategyCase("moving_state"))

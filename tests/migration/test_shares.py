@@ -8,16 +8,17 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from midstream.engine.node import WorkDone
-from midstream.migration import course
-from midstream.migration.table import complete
+from midstream.engine.joiner import WorkCounts
+from midstream.migration import lifecycle
+from midstream.migration.handover import complete
 from midstream.plan.layout import streams_of
 from midstream.plan.tree import parse_plan
 from midstream.protocol.settings import Settings
 from midstream.testing import Shape, assert_same_rows
-from midstream.testing.streams import SECOND
+from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
-from tests.migration.noted import (
+from tests.migration.migration_cases import CLIQUE, MigrationCase, StrategyCase, check_migration
+from tests.migration.recorded_run import (
     APART,
     BEGIN,
     HYBRID,
@@ -31,14 +32,13 @@ from tests.migration.noted import (
     stayed,
     work_of,
 )
-from tests.migration.runs import CLIQUE, Ground, How, check_migration
 
 
 @pytest.mark.parametrize("how", [SHARING, APART, HYBRID, PARALLEL_TRACK], ids=str)
-def test_the_work_of_the_old_plan_falls_to_nothing(how: How):
+def test_the_work_of_the_old_plan_falls_to_nothing(how: StrategyCase):
     run, theirs = a_migration(how), stayed()
     (end,) = run.ends
-    old = [work.get("old", WorkDone()).comparisons for work in run.work]
+    old = [work.get("old", WorkCounts()).comparisons for work in run.work]
     assert all(count > 0 for count in old[BEGIN : BEGIN + 2])
     assert old[:BEGIN] == [0] * BEGIN
     assert old[end:] == [0] * (12 - end)
@@ -59,7 +59,7 @@ def test_the_old_plan_drops_at_once_what_is_not_its_to_make():
 
 def test_with_background_work_it_falls_sooner():
     old = [
-        sum(work.get("old", WorkDone()).comparisons for work in a_migration(how).work)
+        sum(work.get("old", WorkCounts()).comparisons for work in a_migration(how).work)
         for how in (HYBRID, SHARING, PARALLEL_TRACK)
     ]
     assert old == sorted(old)
@@ -69,7 +69,7 @@ def test_with_background_work_it_falls_sooner():
 @pytest.mark.parametrize("new", [TURNED, "((b c) a) d", "(a d) (b c)", "((a b) d) c", "((d b) a) c"])
 @pytest.mark.parametrize("how", [SHARING, APART, HYBRID, PARALLEL_TRACK], ids=str)
 @pytest.mark.parametrize("pace", [1, 2, None])
-def test_tables_only_shrink_unless_a_state_is_complete(new: str, how: How, pace: int | None):
+def test_tables_only_shrink_unless_a_state_is_complete(new: str, how: StrategyCase, pace: int | None):
     run = a_migration(how, new, pace=pace)
     assert len(run.ends) == 1
     for before, after in pairwise(run.manifests[BEGIN:]):
@@ -84,7 +84,7 @@ def test_tables_only_shrink_unless_a_state_is_complete(new: str, how: How, pace:
 
 
 def test_siblings_are_bound_by_when_a_state_was_completed_not_by_the_start(monkeypatch):
-    ground = Ground(CLIQUE, Shape(rows=3, keys=3, lateness=Micros(4 * SECOND)), 30, Settings(1, 4), 11)
+    ground = MigrationCase(CLIQUE, Shape(rows=3, keys=3, lateness=Micros(4 * SECOND)), 30, Settings(1, 4), 11)
     old, new = (parse_plan(text, "abcd") for text in ("b ((a c) d)", "c ((a b) d)"))
     check_migration(ground, 0, old, new, HYBRID, start=3, pace=None)
 
@@ -92,7 +92,7 @@ def test_siblings_are_bound_by_when_a_state_was_completed_not_by_the_start(monke
         start = min(bound for entry in tables[layout.root] for bound in entry.bounds.values())
         return complete(tables, layout, state, start)
 
-    monkeypatch.setattr(course, "complete", as_printed)
+    monkeypatch.setattr(lifecycle, "complete", as_printed)
     with pytest.raises(AssertionError, match=r"[1-9]\d* missing, 0 surplus"):
         check_migration(ground, 0, old, new, HYBRID, start=3, pace=None)
 
@@ -141,7 +141,7 @@ def test_states_that_no_row_to_come_has_a_use_for_are_dropped_at_once():
     # They wait for rows of c and d, and the old plan has nothing to do with new ones of these.
     assert not slices_of(run.manifests[BEGIN], "a,b")
     assert not slices_of(run.manifests[BEGIN], "a,b,c")
-    assert any(work.get("old", WorkDone()).probes for work in run.work[BEGIN:])
+    assert any(work.get("old", WorkCounts()).probes for work in run.work[BEGIN:])
 
 
 def test_a_state_keeps_only_rows_that_may_become_results_of_the_old_plan():

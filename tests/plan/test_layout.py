@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given
 
+from midstream.plan.build_layout import build_layout
 from midstream.plan.layout import column_name, representative, state_id, streams_of
-from midstream.plan.placing import lay_out
 from midstream.plan.tree import all_plans, parse_plan
 from midstream.testing.strategies import cases
 from tests.helpers import small_query
@@ -13,7 +13,7 @@ CLIQUE = ["a.k = b.k", "b.k = c.k", "c.k = d.k"]
 
 def laid_out(on, plan, **more):
     query = small_query(on, "abcd", **more)
-    return lay_out(query, parse_plan(plan, query.names))
+    return build_layout(query, parse_plan(plan, query.names))
 
 
 @pytest.mark.parametrize("plan", ["((a b) c) d", "(a b) (c d)", "a b c d", "a (b (c d))"])
@@ -54,7 +54,7 @@ def test_rows_carry_the_same_in_every_plan_so_that_another_can_go_on_with_them()
     query = small_query([*CHAIN, "a.v < c.v"], "abcd", select=["a.v"])
     carried: dict[frozenset[str], set[tuple[str, ...]]] = {}
     for plan in all_plans(query.names):
-        for fragment in lay_out(query, plan).fragments:
+        for fragment in build_layout(query, plan).fragments:
             for one in fragment.inputs:
                 carried.setdefault(frozenset(one.streams), set()).add(one.columns)
     assert max(map(len, carried.values())) == 1
@@ -71,7 +71,7 @@ def test_residuals_are_checked_where_their_streams_first_meet():
 
 @given(cases())
 def test_every_layout_is_sound(case):
-    query, layout = case.query, lay_out(case.query, case.plan)
+    query, layout = case.query, build_layout(case.query, case.plan)
     seen = {}
     for number, fragment in enumerate(layout.fragments):
         assert fragment.id == number
@@ -98,4 +98,4 @@ def test_small_names():
     assert state_id(query, {"c", "a"}) == "a,c"
     assert representative(query, ["c", "b"], 1) == "b"
     assert column_name(query.outputs[1].ref) == "a.k"
-    assert lay_out(query, parse_plan("a b c d", query.names)).entrances["c"].id == 0
+    assert build_layout(query, parse_plan("a b c d", query.names)).fragment_inputs["c"].id == 0

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.errors import PlanError
-from midstream.plan.default import default_plan
+from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import all_plans, join, leaf, left_deep, parse_plan
 from midstream.testing.strategies import plans
 from tests.helpers import make_query

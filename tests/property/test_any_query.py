@@ -20,7 +20,7 @@ from midstream.testing.strategies import Case, cases, plans
 
 def run(case: Case, plan=None, settings=None) -> list[pa.Table]:
     join = InlineJoin(case.query, plan or case.plan, settings=settings or case.settings)
-    return [join.epoch(epoch) for epoch in case.epochs]
+    return [join.run_epoch(epoch) for epoch in case.epochs]
 
 
 def accepted_rows(case: Case) -> Accepted:
@@ -61,7 +61,7 @@ def test_keys_of_every_kind_meet_as_in_the_oracle(domain, data):
 def test_every_row_has_one_fate_and_it_is_counted(case):
     join = InlineJoin(case.query, case.plan, settings=case.settings)
     for number, epoch in enumerate(case.epochs):
-        join.epoch(epoch)
+        join.run_epoch(epoch)
         fates = accept(case.query, case.epochs[: number + 1], case.settings.idle_timeout).fates
         for name, fate in fates.items():
             mark = join.manifest.streams[name]
@@ -110,7 +110,7 @@ def test_a_query_that_is_stopped_and_reopened_goes_on(data):
             join = InlineJoin(case.query, settings=case.settings, store=store)
             assert join.manifest.epoch == number - 1
             assert join.manifest.plan == str(case.plan)
-        got.append(join.epoch(epoch))
+        got.append(join.run_epoch(epoch))
     for mine, theirs in zip(got, run(case), strict=True):
         assert_same_rows(mine, theirs)
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from midstream.engine import encode, hashing, node, sending
+from midstream.engine import encode, hashing, joiner, send
 from midstream.inline import InlineJoin
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.strategies import cases
@@ -26,9 +26,9 @@ def colliding(columns, rows):
 @given(cases(max_streams=4))
 def test_results_do_not_depend_on_hashes_being_different(case):
     with pytest.MonkeyPatch.context() as patch:
-        for module in (encode, node, sending):
+        for module in (encode, joiner, send):
             patch.setattr(module, "hash_key", colliding)
         join = InlineJoin(case.query, case.plan, settings=case.settings)
-        got = pa.concat_tables([join.epoch(epoch) for epoch in case.epochs])
+        got = pa.concat_tables([join.run_epoch(epoch) for epoch in case.epochs])
     tables = accept(case.query, case.epochs, case.settings.idle_timeout).tables(case.query)
     assert_same_rows(got, batch_join(case.query, tables))

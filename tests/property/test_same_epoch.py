@@ -13,21 +13,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from midstream.adapt.manner import GOALS, Manner
+from midstream.adapt.policy import GOALS, MigrationPolicy
 from midstream.errors import CheckpointError, OptionError
 from midstream.inline import InlineJoin
 from midstream.migration.request import STRATEGIES, WrittenRequest, make_request, write_request
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
+from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.state.manifest import OutputFile
-from midstream.storage.crash import POINTS, crash_hook
 from midstream.storage.fsck import check
 from midstream.storage.intents import kept_intent
 from midstream.storage.lease import claim_lease
-from midstream.storage.manifests import manifests_newest_first
+from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory import MemoryStore
-from midstream.storage.output import OutputTable
+from midstream.storage.output_table import OutputTable
 from midstream.testing.faults import SimulatedCrash
-from midstream.testing.streams import SECOND, START
+from midstream.testing.random_streams import SECOND, START
 from midstream.testing.workload import Workload, draw_plan, draw_workload
 from midstream.values import Micros
 from tests.helpers import small_query
@@ -113,7 +113,7 @@ def outcome(join: InlineJoin) -> tuple[object, ...]:
         for s in manifest.slices
     ]
     outputs = sorted((o.table, o.published, o.rows) for o in manifest.outputs)
-    plans = manifest.plan, manifest.states, manifest.migration, manifest.ended, manifest.heeded
+    plans = manifest.plan, manifest.states, manifest.migration, manifest.ended, manifest.applied_requests
     known = manifest.statistics, manifest.adaptation, manifest.results
     return (manifest.epoch, manifest.streams, slices, outputs, plans, known)
 
@@ -123,7 +123,7 @@ def draw_terms(chance: random.Random, work: Workload, number: int) -> Terms:
         work.settings,
         idle_timeout=chance.choice((None, Micros(SECOND), Micros(25 * SECOND))),
         adapt=len(work.query.names) < 5 and chance.random() < 0.5,
-        manner=Manner(chance.choice(STRATEGIES), chance.random() < 0.5, chance.choice(GOALS)),
+        policy=MigrationPolicy(chance.choice(STRATEGIES), chance.random() < 0.5, chance.choice(GOALS)),
         max_event_time_ahead=chance.choice((None, ONE_DAY, Micros(5 * SECOND))),
         event_time_clock=chance.choice(CLOCKS),
     )
@@ -157,7 +157,7 @@ def run_until(join: InlineJoin, work: Workload, number: int, terms: Terms, point
 
     try:
         with crash_hook(hook):
-            join.epoch(work.epochs[number], pace=terms.pace, now=terms.now)
+            join.run_epoch(work.epochs[number], pace=terms.pace, now=terms.now)
     except SimulatedCrash:
         return False
     return True
@@ -253,7 +253,7 @@ QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=10)
 
 def _begin(store: MemoryStore) -> None:
     with pytest.raises(SimulatedCrash), crash_hook(lambda point: die(point) if point == POINTS[0] else None):
-        InlineJoin(QUERY, "a (b c)", settings=Settings(2, 8), store=store).epoch({})
+        InlineJoin(QUERY, "a (b c)", settings=Settings(2, 8), store=store).run_epoch({})
 
 
 @pytest.mark.parametrize(
@@ -289,8 +289,8 @@ def test_a_first_epoch_that_was_begun_keeps_its_plan():
     store = MemoryStore()
     _begin(store)
     again = InlineJoin(QUERY, "(a b) c", settings=Settings(2, 8, Micros(5)), store=store)
-    again.epoch({})
-    assert again.manifest.plan == again.manifest.first_plan == "a (b c)"
+    again.run_epoch({})
+    assert again.manifest.plan == again.manifest.initial_plan == "a (b c)"
     assert again.manifest.epoch == 0
 
 

@@ -20,9 +20,9 @@ from midstream.state.purge import Purge
 from midstream.storage.memory import MemoryStore
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, naive_join, stream
 from midstream.testing.oracle import matching_rows
+from midstream.testing.random_streams import SECOND
 from midstream.testing.reference import micros
 from midstream.testing.strategies import cases
-from midstream.testing.streams import SECOND
 from midstream.values import Micros
 from tests.helpers import rows, small_query
 
@@ -64,7 +64,7 @@ def test_nothing_is_forgotten_a_moment_too_early(arrivals, window, lateness):
     # A row per epoch: whatever is forgotten is a slice or a row at the edge of its window.
     epochs = [{name: rows((time, 1))} for name, time in arrivals]
     join = InlineJoin(query, settings=Settings(1, 1))
-    got = pa.concat_tables([join.epoch(epoch) for epoch in epochs])
+    got = pa.concat_tables([join.run_epoch(epoch) for epoch in epochs])
     assert_same_rows(got, naive_join(query, accept(query, epochs).tables(query)))
 
 
@@ -85,7 +85,7 @@ def test_a_long_run_has_few_slices_bounded_state_and_no_old_files(plan):
     join = InlineJoin(query_of(), plan, settings=Settings(1, 4), store=store)
     sizes = []
     for number, epoch in enumerate(generate(dict.fromkeys("abc", SHAPE), epochs, seed=1)):
-        join.epoch(epoch)
+        join.run_epoch(epoch)
         owned = Counter(s.owner for s in join.manifest.slices)
         assert max(owned.values()) <= 3 * math.log(number + 2, 4) + 4
         sizes.append(sum(s.rows for s in join.manifest.slices))
@@ -101,7 +101,7 @@ def test_without_a_window_slices_stay_few_too():
     join = InlineJoin(query_of("ab", None), settings=Settings(1, 4))
     shapes = {n: Shape(rows=1, keys=50) for n in "ab"}
     for number, epoch in enumerate(generate(shapes, 300, seed=2)):
-        join.epoch(epoch)
+        join.run_epoch(epoch)
         owned = Counter(s.owner for s in join.manifest.slices)
         assert max(owned.values()) <= 3 * math.log(number + 2, 4) + 4
 
@@ -131,6 +131,6 @@ def test_thousands_of_rows_with_everything_wrong(seed):
     )
     epochs = generate(shapes, 20, seed)
     join = InlineJoin(query, settings=Settings(2, 8))
-    got = [join.epoch(epoch) for epoch in epochs]
+    got = [join.run_epoch(epoch) for epoch in epochs]
     tables = accept(query, epochs).tables(query)
     assert_same_rows(pa.concat_tables(got), batch_join(query, tables))

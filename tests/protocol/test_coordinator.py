@@ -6,11 +6,11 @@ from msgspec.structs import replace
 from midstream.engine.program import InputCount
 from midstream.errors import CheckpointError
 from midstream.plan.tree import parse_plan
-from midstream.protocol.coordinator import RETIRED_KEPT, Coordinator, expendable
+from midstream.protocol.coordinator import RETIRED_KEPT, Coordinator, deletable_slices
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report, add_reports, encode_report
 from midstream.protocol.settings import Settings, must_agree
-from midstream.state.manifest import Retired, StreamMark
+from midstream.state.manifest import Retired, StreamProgress
 from midstream.state.slices import Slice, StateKey
 from tests.helpers import small_query
 
@@ -32,8 +32,8 @@ def commit(manifest, *slices, merged=(), counts=None):
     return COORDINATOR.commit(manifest, intent, program, report)
 
 
-def intend(manifest, **changes):
-    return Intent(manifest.id, manifest.epoch + 1, NOW, replace_field(SETTINGS, **changes))
+def intend(manifest, **migrations_seen):
+    return Intent(manifest.id, manifest.epoch + 1, NOW, replace_field(SETTINGS, **migrations_seen))
 
 
 def test_a_commit_adds_what_is_new():
@@ -51,15 +51,15 @@ def test_merged_slices_retire_and_are_expendable_later():
     assert two.retired == (Retired("x", 1),)
     before, after = one, two
     for _ in range(RETIRED_KEPT):
-        assert expendable(before, after) == []
+        assert deletable_slices(before, after) == []
         before, after = after, commit(after)
-    assert expendable(before, after) == ["x"]
+    assert deletable_slices(before, after) == ["x"]
     assert after.retired == ()
 
 
 def test_a_slice_of_which_nothing_is_alive_is_not_read_again_and_retires():
     one = commit(FIRST, make_slice("x", latest=89), make_slice("y", latest=90))
-    one = replace(one, streams={**one.streams, "b": StreamMark(latest=100, watermark=100)})
+    one = replace(one, streams={**one.streams, "b": StreamProgress(latest=100, watermark=100)})
     program = COORDINATOR.program(one, intend(one))
     assert [s.name for owned in program.slices.values() for s in owned] == ["y"]
     two = commit(one)
@@ -68,7 +68,7 @@ def test_a_slice_of_which_nothing_is_alive_is_not_read_again_and_retires():
 
 def test_a_name_that_is_used_again_is_not_expendable():
     before = replace(FIRST, retired=(Retired("x", 0), Retired("y", 0)))
-    assert expendable(before, replace(FIRST, slices=(make_slice("x"),))) == ["y"]
+    assert deletable_slices(before, replace(FIRST, slices=(make_slice("x"),))) == ["y"]
 
 
 def test_the_same_facts_give_the_same_manifest():

@@ -1,11 +1,11 @@
 from midstream.engine.program import InputCount
 from midstream.protocol.watermark import advance_marks
-from midstream.state.manifest import StreamMark
+from midstream.state.manifest import StreamProgress
 from midstream.values import Micros
 from tests.helpers import small_query
 
 QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", lateness=10)
-START = {name: StreamMark() for name in "abc"}
+START = {name: StreamProgress() for name in "abc"}
 
 
 def brought(**latest):

@@ -63,7 +63,7 @@ def test_integers_beyond_doubles_join_through_a_double_as_in_spark():
     big = 2**53 + 1
     query = build_query(key_streams(a=pa.int64(), b=pa.float64()), ["a.k = b.k"])
     join = InlineJoin(query)
-    got = join.epoch(
+    got = join.run_epoch(
         {
             "a": pa.table({"t": pa.array([0], TIME), "k": [big]}),
             "b": pa.table({"t": pa.array([0], TIME), "k": [float(big)]}),

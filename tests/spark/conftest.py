@@ -99,9 +99,9 @@ def runner(tmp_path: Path) -> Runner:
 @pytest.fixture
 def stage(spark, feed, runner: Runner):
     """A query of four streams whose plan is changed while it runs."""
-    from tests.spark.stage import Stage  # which itself needs what is here
+    from tests.spark.migration_scenario import MigrationScenario  # which itself needs what is here
 
-    return Stage(spark, feed, runner)
+    return MigrationScenario(spark, feed, runner)
 
 
 def one_key(spark, feed, names="abc") -> Join:

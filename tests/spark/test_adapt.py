@@ -9,7 +9,7 @@ import pytest
 
 from midstream import Join, OptionError
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import newest_manifest
+from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import assert_same_rows
 from tests.spark.conftest import check
 

@@ -11,7 +11,7 @@ from midstream.engine.evaluate import filter_residual
 from midstream.errors import InternalError
 from midstream.plan.layout import column_name
 from midstream.query.predicate import read_predicate
-from midstream.spark import columnar, sources
+from midstream.spark import parquet_source, row_source
 from tests.helpers import make_stream
 
 pytestmark = pytest.mark.spark
@@ -113,7 +113,7 @@ def test_a_panic_in_a_task_that_encodes_ends_the_query_with_an_error_that_says_w
         join = join.stream(name, SOURCES[source](feed.df(name)), time="t")
     join = join.on("a.k = b.k").select("a.k")
     with monkeypatch.context() as patched:
-        for module in (columnar, sources):
+        for module in (parquet_source, row_source):
             patched.setattr(module, "encoded", fail)
         with pytest.raises(InternalError) as failure:
             runner.run(join)

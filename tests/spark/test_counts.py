@@ -96,15 +96,15 @@ def test_what_the_engine_does_in_an_epoch(spark, work, tmp_path, compare):
     for epoch in range(work.seconds):
         arrivals = {name: pq.read_table(data / name / f"{epoch:05d}.parquet") for name in work.streams}
         store.asked.clear()
-        results = join.epoch(arrivals)
+        results = join.run_epoch(arrivals)
         if epoch < SETTLED:
             continue
-        did = join.report.work
+        record = join.report.work
         found = {
             "results": results.num_rows,
-            "probes": did.probes,
-            "candidates": did.candidates,
-            "intermediate rows": did.intermediate_rows,
+            "probes": record.probes,
+            "candidates": record.candidates,
+            "intermediate rows": record.intermediate_rows,
             "slices opened": sum(how == "opened" for how, _ in store.asked),
             "files written": sum(how == "written" for how, _ in store.asked),
             "folders listed": sum(how == "listed" for how, _ in store.asked),

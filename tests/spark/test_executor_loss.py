@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.spark.arena import Arena
-from tests.spark.faults import Fault, struck_migrations
-from tests.spark.victim import Change
+from tests.spark.killable_main import Change
+from tests.spark.killable_query import KillableQuery
+from tests.spark.process_faults import Fault, struck_migrations
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -26,8 +26,8 @@ LOSSES = {
 
 
 def test_an_executor_that_dies_in_the_middle_of_a_migration_costs_nothing_but_time(tmp_path):
-    arena = Arena(tmp_path, epochs=16, seed=8)
-    arena.finish(arena.start(changes=CHANGES, faults=tuple(LOSSES), master="local-cluster[2,1,1024]"))
+    arena = KillableQuery(tmp_path, epochs=16, seed=8)
+    arena.finish(arena.start(migrations_seen=CHANGES, faults=tuple(LOSSES), master="local-cluster[2,1,1024]"))
     struck = struck_migrations(tmp_path / "struck")
     assert set(struck) == {fault.mark for fault in LOSSES}
     for fault, migration in LOSSES.items():

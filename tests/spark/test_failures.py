@@ -3,7 +3,7 @@
 import pytest
 
 from midstream.errors import StreamError
-from midstream.spark.failures import plainly
+from midstream.spark.failures import readable_error
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from midstream.spark.failures import plainly
 )
 def test_a_known_failure_is_put_plainly_and_keeps_its_cause(line, must):
     spark = RuntimeError(f"[STREAM_FAILED] Query terminated\n  File ...\n{line}\n\tat org.apache.spark")
-    error = plainly(spark)
+    error = readable_error(spark)
     assert isinstance(error, StreamError)
     assert must in str(error)
     assert error.__cause__ is spark
@@ -31,4 +31,4 @@ def test_a_known_failure_is_put_plainly_and_keeps_its_cause(line, must):
 @pytest.mark.parametrize("line", ["RuntimeError: no", "java.lang.OutOfMemoryError: Java heap space"])
 def test_an_unknown_failure_stays_what_it_is(line):
     spark = RuntimeError(f"[STREAM_FAILED] Query terminated\n{line}")
-    assert plainly(spark) is spark
+    assert readable_error(spark) is spark

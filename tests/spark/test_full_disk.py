@@ -13,11 +13,11 @@ from midstream.errors import StreamError
 from midstream.state.manifest import Manifest
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import newest_manifest
+from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import Shape, generate
 from tests.spark.conftest import Feed, Runner, check, one_key
-from tests.spark.stage import LEFT_DEEP, RIGHT_DEEP
-from tests.spark.victim import Change
+from tests.spark.killable_main import Change
+from tests.spark.migration_scenario import LEFT_DEEP, RIGHT_DEEP
 
 pytestmark = [
     pytest.mark.spark,

@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from tests.spark.arena import Arena
-from tests.spark.faults import IN_DRIVERS, Fault
-from tests.spark.victim import Change
+from tests.spark.killable_main import Change
+from tests.spark.killable_query import KillableQuery
+from tests.spark.process_faults import IN_DRIVERS, Fault
 
 KILLS = int(os.environ.get("KILLS", "4"))
 
@@ -24,7 +24,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_drivers_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
-    arena = Arena(tmp_path, epochs=1, seed=1)
+    arena = KillableQuery(tmp_path, epochs=1, seed=1)
     rng = random.Random(int(os.environ.get("KILL_SEED", "1")))
     landed: Counter[str] = Counter()
     for _ in range(KILLS):
@@ -46,7 +46,7 @@ def test_drivers_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
 
 
 def test_drivers_killed_at_every_crash_point_lose_and_repeat_nothing(tmp_path):
-    arena = Arena(tmp_path, epochs=26, seed=2)
+    arena = KillableQuery(tmp_path, epochs=26, seed=2)
     for point in IN_DRIVERS:
         process = arena.start(point=point)
         assert process.wait(timeout=300) == -signal.SIGKILL, (
@@ -57,11 +57,11 @@ def test_drivers_killed_at_every_crash_point_lose_and_repeat_nothing(tmp_path):
 
 
 def test_drivers_killed_at_every_turn_of_migrations_lose_and_repeat_nothing(tmp_path):
-    arena = Arena(tmp_path, epochs=20, seed=3)
+    arena = KillableQuery(tmp_path, epochs=20, seed=3)
     left, right = "(a b) c", "a (b c)"
 
-    def dies(point: str, phase: str, *changes: Change) -> None:
-        process = arena.start(point=point, phase=phase, changes=changes)
+    def dies(point: str, phase: str, *migrations_seen: Change) -> None:
+        process = arena.start(point=point, phase=phase, migrations_seen=migrations_seen)
         assert process.wait(timeout=300) == -signal.SIGKILL, (
             f"{point}, {phase}: {(tmp_path / 'log').read_text()[-2000:]}"
         )
@@ -82,7 +82,7 @@ def test_drivers_killed_at_every_turn_of_migrations_lose_and_repeat_nothing(tmp_
     assert half is not None
     assert half.computed
     dies("after the step", "ends")
-    arena.finish(arena.start(changes=[Change(15, left, "hybrid")]))
+    arena.finish(arena.start(migrations_seen=[Change(15, left, "hybrid")]))
     arena.check()
     last = arena.manifest()
     assert (last.plan, last.migration, last.migrations) == (left, None, 4)
@@ -90,7 +90,7 @@ def test_drivers_killed_at_every_turn_of_migrations_lose_and_repeat_nothing(tmp_
 
 @pytest.mark.cluster
 def test_a_query_runs_the_same_on_several_executors(tmp_path):
-    arena = Arena(tmp_path, epochs=3, seed=5)
+    arena = KillableQuery(tmp_path, epochs=3, seed=5)
     arena.finish(arena.start(master="local-cluster[2,1,1024]"))
     assert "DONE 2" in (tmp_path / "log").read_text()
     arena.check()
@@ -98,7 +98,7 @@ def test_a_query_runs_the_same_on_several_executors(tmp_path):
 
 @pytest.mark.cluster
 def test_an_executor_that_dies_is_replaced_and_its_tasks_repeated(tmp_path):
-    arena = Arena(tmp_path, epochs=5, seed=4)
+    arena = KillableQuery(tmp_path, epochs=5, seed=4)
     fault = Fault("executor", 2, "after a slice is written")
     arena.finish(arena.start(faults=[fault], master="local-cluster[2,1,1024]"))
     assert arena.struck() == {fault.mark}

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.spark.arena import Arena
-from tests.spark.stage import (
+from tests.spark.killable_main import Change
+from tests.spark.killable_query import KillableQuery
+from tests.spark.migration_scenario import (
     ASKED,
     BEGUN,
     BUSHY,
@@ -16,7 +17,6 @@ from tests.spark.stage import (
     events_of,
     rows,
 )
-from tests.spark.victim import Change
 
 pytestmark = pytest.mark.spark
 
@@ -131,13 +131,13 @@ def test_a_migration_goes_on_after_the_query_was_stopped(stage, strategy):
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_a_query_changes_its_plan_on_several_executors(tmp_path):
-    arena = Arena(tmp_path, epochs=12, seed=8)
-    changes = [
+    arena = KillableQuery(tmp_path, epochs=12, seed=8)
+    migrations_seen = [
         Change(1, "a (b c)", "moving_state"),
         Change(3, "(a b) c", "parallel_track"),
         Change(7, "a (b c)", "hybrid"),
     ]
-    arena.finish(arena.start(changes=changes, master="local-cluster[2,1,1024]"))
+    arena.finish(arena.start(migrations_seen=migrations_seen, master="local-cluster[2,1,1024]"))
     assert "DONE 2" in (tmp_path / "log").read_text()
     arena.check()
     manifest = arena.manifest()

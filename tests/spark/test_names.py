@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from midstream import CheckpointError, Join, OptionError, QueryError
-from midstream.testing.streams import SCHEMA, START
+from midstream.testing.random_streams import SCHEMA, START
 from tests.spark.conftest import Runner
 
 pytestmark = pytest.mark.spark

@@ -21,9 +21,9 @@ from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.protocol.lease import PATIENCE
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
-from tests.spark.arena import Arena
-from tests.spark.faults import IN_TASKS
-from tests.spark.sleeper import FENCED, ONCE, PLACES, Pause
+from tests.spark.killable_query import KillableQuery
+from tests.spark.pausable_main import FENCED, ONCE, PLACES, Pause
+from tests.spark.process_faults import IN_TASKS
 
 PAUSES = int(os.environ.get("PAUSES", "3"))
 IMPATIENT = 2.0
@@ -76,7 +76,7 @@ def _log(root: Path) -> str:
     return (root / "log").read_text()[-3000:]
 
 
-def _take_over(arena: Arena, case: Takeover) -> str:
+def _take_over(arena: KillableQuery, case: Takeover) -> str:
     """What became of a driver that was paused, once it has woken and ended."""
     begun = arena.last_epoch()
     for _ in range(case.epochs):
@@ -117,7 +117,7 @@ def _take_over(arena: Arena, case: Takeover) -> str:
 
 
 def test_a_driver_that_was_given_up_does_nothing_when_it_wakes(tmp_path):
-    arena = Arena(tmp_path, epochs=1, seed=11)
+    arena = KillableQuery(tmp_path, epochs=1, seed=11)
     rng = random.Random(int(os.environ.get("PAUSE_SEED", "1")))
     for number, case in enumerate(islice(_takeovers(rng), PAUSES)):
         begin = time.monotonic()

@@ -25,10 +25,10 @@ from msgspec.structs import replace
 
 from midstream import CheckpointError, Join
 from midstream.protocol.coordinator import EPOCHS_KEPT
-from midstream.storage.crash import crash_hook
+from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import commit_manifest, newest_manifest
+from midstream.storage.manifest_log import commit_manifest, newest_manifest
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate
 from tests.helpers import digests
 from tests.spark.conftest import check

@@ -11,7 +11,7 @@ import pytest
 
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import newest_manifest
+from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import Shape, assert_same_rows, generate
 from tests.spark.conftest import check, one_key
 

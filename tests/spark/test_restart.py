@@ -19,7 +19,17 @@ from midstream.spark.options import OPTIONS
 from midstream.testing import Shape, assert_same_rows, batch_join, generate
 from midstream.testing.reference import Accepted, Fate, Terms, accept_epoch
 from tests.spark.conftest import Feed, Runner
-from tests.spark.stopped import CONDITION, EQUAL, GROUPS, LATENESS, PARTITIONS, PLAN, SELECT, WINDOW, Stopped
+from tests.spark.restart_scenario import (
+    CONDITION,
+    EQUAL,
+    GROUPS,
+    LATENESS,
+    PARTITIONS,
+    PLAN,
+    SELECT,
+    WINDOW,
+    RestartScenario,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -30,9 +40,9 @@ BEFORE = 2
 
 
 @pytest.fixture(scope="module")
-def first_run(spark, tmp_path_factory) -> Stopped:
+def first_run(spark, tmp_path_factory) -> RestartScenario:
     root = tmp_path_factory.mktemp("restart")
-    stopped = Stopped(Feed(spark, root / "in"), Runner(root), root / "late")
+    stopped = RestartScenario(Feed(spark, root / "in"), Runner(root), root / "late")
     epochs = generate({"a": SHAPE, "b": SHAPE, "c": QUIET}, epochs=BEFORE + 2, seed=21)
     stopped.feed.add(*epochs[:BEFORE])
     options = {"plan": PLAN, "partitions": PARTITIONS, "groups": GROUPS}
@@ -42,9 +52,9 @@ def first_run(spark, tmp_path_factory) -> Stopped:
 
 
 @pytest.fixture
-def stopped(first_run, tmp_path) -> Stopped:
+def stopped(first_run, tmp_path) -> RestartScenario:
     """A copy of its own: the checkpoint has moved, which is allowed."""
-    copy = Stopped(first_run.feed, Runner(tmp_path), tmp_path / "late")
+    copy = RestartScenario(first_run.feed, Runner(tmp_path), tmp_path / "late")
     for old, new in (
         (first_run.runner.checkpoint, copy.runner.checkpoint),
         (first_run.runner.out, copy.runner.out),
@@ -54,7 +64,7 @@ def stopped(first_run, tmp_path) -> Stopped:
     return copy
 
 
-def _moved(stopped: Stopped, _tmp: Path, _capfd) -> None:
+def _moved(stopped: RestartScenario, _tmp: Path, _capfd) -> None:
     query = stopped.start(stopped.join())
     query.awaitTermination()
     assert [p["batchId"] for p in query.recentProgress] == [2, 3]
@@ -62,12 +72,12 @@ def _moved(stopped: Stopped, _tmp: Path, _capfd) -> None:
     stopped.check(stopped.runner.out)
 
 
-def _path(stopped: Stopped, tmp: Path, _capfd) -> None:
+def _path(stopped: RestartScenario, tmp: Path, _capfd) -> None:
     stopped.start(stopped.join(), path=tmp / "elsewhere").awaitTermination()
     stopped.check(stopped.runner.out, tmp / "elsewhere")
 
 
-def _late_rows(stopped: Stopped, tmp: Path, _capfd) -> None:
+def _late_rows(stopped: RestartScenario, tmp: Path, _capfd) -> None:
     query = stopped.start(stopped.join(), lateRows=tmp / "elsewhere")
     query.awaitTermination()
     kept = pq.read_table(tmp / "elsewhere", partitioning=None)
@@ -76,15 +86,15 @@ def _late_rows(stopped: Stopped, tmp: Path, _capfd) -> None:
     stopped.check(stopped.runner.out)
 
 
-def _idle_timeout(stopped: Stopped, _tmp: Path, _capfd) -> None:
+def _idle_timeout(stopped: RestartScenario, _tmp: Path, _capfd) -> None:
     query = stopped.start(stopped.join(), idleTimeout="5 seconds")
     query.awaitTermination()
     assert query.lastProgress["sources"]["c"]["idle"]
     stopped.check(stopped.runner.out)
 
 
-def _ahead(seconds: int) -> Callable[[Stopped, Path, Any], None]:
-    def run(stopped: Stopped, _tmp: Path, _capfd) -> None:
+def _ahead(seconds: int) -> Callable[[RestartScenario, Path, Any], None]:
+    def run(stopped: RestartScenario, _tmp: Path, _capfd) -> None:
         asked = {"maxEventTimeAhead": f"{seconds} seconds", "eventTimeClock": "stream"}
         running = stopped.start(stopped.join(), **asked)
         running.awaitTermination()
@@ -100,8 +110,8 @@ def _ahead(seconds: int) -> Callable[[Stopped, Path, Any], None]:
     return run
 
 
-def _console(option: str, value: object, shown: str) -> Callable[[Stopped, Path, Any], None]:
-    def run(stopped: Stopped, _tmp: Path, capfd) -> None:
+def _console(option: str, value: object, shown: str) -> Callable[[RestartScenario, Path, Any], None]:
+    def run(stopped: RestartScenario, _tmp: Path, capfd) -> None:
         writer = stopped.writer(stopped.join(), **{option: value})
         writer.format("console").start().awaitTermination()
         printed = capfd.readouterr().out
@@ -111,15 +121,15 @@ def _console(option: str, value: object, shown: str) -> Callable[[Stopped, Path,
     return run
 
 
-def _adapts(stopped: Stopped, _tmp: Path, _capfd) -> None:
+def _adapts(stopped: RestartScenario, _tmp: Path, _capfd) -> None:
     query = stopped.start(stopped.join(), adapt="auto")
     query.awaitTermination()
     assert query.explanation("adaptive").startswith("== Adapting ==")
     stopped.check(stopped.runner.out)
 
 
-def _migrates(option: str, value: str) -> Callable[[Stopped, Path, Any], None]:
-    def run(stopped: Stopped, _tmp: Path, _capfd) -> None:
+def _migrates(option: str, value: str) -> Callable[[RestartScenario, Path, Any], None]:
+    def run(stopped: RestartScenario, _tmp: Path, _capfd) -> None:
         query = stopped.start(stopped.join(), **{option: value})
         query.migrate("a (b c)", None if option in ("strategy", "goal") else "hybrid")
         query.awaitTermination()
@@ -180,7 +190,7 @@ def test_an_option_that_is_not_there_yet_is_refused_at_a_restart_too(stopped, op
 
 
 # What is asked instead, and what the error must name: the part, what it was, what it is.
-PARTS: dict[str, tuple[Callable[[Stopped], Any], str, str, str]] = {
+PARTS: dict[str, tuple[Callable[[RestartScenario], Any], str, str, str]] = {
     "one stream less": (
         lambda q: q.join(order="ab", on=("a.k = b.k", CONDITION), select=("a.id", "b.id")),
         "order",
@@ -246,7 +256,9 @@ def test_the_time_zone_must_stay(spark, stopped):
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def _must_refuse(stopped: Stopped, start: Callable[[], object], name: str, old: str, new: str) -> None:
+def _must_refuse(
+    stopped: RestartScenario, start: Callable[[], object], name: str, old: str, new: str
+) -> None:
     before = stopped.files()
     with pytest.raises(MidstreamError) as refusal:
         start()

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from midstream import Join, MidstreamError
 from midstream.cli.main import app
-from midstream.testing.streams import SCHEMA, START
+from midstream.testing.random_streams import SCHEMA, START
 from tests.spark.conftest import Runner
 
 pytestmark = pytest.mark.spark

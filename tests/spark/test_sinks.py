@@ -44,7 +44,7 @@ def test_a_query_without_results_leaves_a_readable_table(spark, feed, join, runn
 
 
 def test_staged_files_are_invisible_to_readers(spark, join, runner, monkeypatch):
-    from midstream.storage.output import OutputTable
+    from midstream.storage.output_table import OutputTable
 
     seen: list[list[object]] = []
 

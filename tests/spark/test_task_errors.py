@@ -13,20 +13,20 @@ from midstream.engine.encode import make_encoders
 from midstream.engine.program import Program
 from midstream.engine.routing import even_routing
 from midstream.errors import InternalError, MidstreamError, StreamError, error_from
-from midstream.plan.placing import lay_out
+from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.intent import Intent
 from midstream.protocol.settings import Settings
-from midstream.spark import columnar, messages, sources, tasks
+from midstream.spark import messages, parquet_source, row_source, stage_task
 from midstream.spark.messages import ERROR, Addressed, Message
-from midstream.spark.pieces import Piece
+from midstream.spark.row_groups import RowGroup
 from midstream.storage.memory import MemoryStore
 from tests.helpers import rows, small_query
 
 CANARY = "canary-7f3a"
 QUERY = small_query(["a.k = b.k"], everywhere=10)
-LAYOUT = lay_out(QUERY, parse_plan("a b", QUERY.names))
+LAYOUT = build_layout(QUERY, parse_plan("a b", QUERY.names))
 ENCODERS = make_encoders(QUERY, LAYOUT, even_routing(2, 4), whole_rows=True)
 ROWS = rows((0, 1, 0, CANARY))
 
@@ -43,7 +43,7 @@ class _Context:
 
 @pytest.fixture(autouse=True)
 def _inside_a_task(monkeypatch):
-    for module in (messages, sources):
+    for module in (messages, row_source):
         monkeypatch.setattr(module.TaskContext, "get", _Context)
 
 
@@ -73,13 +73,13 @@ def read(tmp_path) -> Iterable[Addressed]:
     path = str(tmp_path / "a.parquet")
     pq.write_table(ROWS, path)
     schemas = {"a": QUERY.by_name["a"].schema}
-    return columnar._read_task(ENCODERS, schemas, [[Piece("a", path, 0, 1)]])(5, [0])
+    return parquet_source._read_task(ENCODERS, schemas, [[RowGroup("a", path, 0, 1)]])(5, [0])
 
 
 def encode_rows() -> list[Addressed]:
-    schema = sources._source_schema(QUERY, ENCODERS["a"])
+    schema = row_source._source_schema(QUERY, ENCODERS["a"])
     given = pa.table({c.name: encode.project(ROWS, c, "a") for c in ENCODERS["a"].source}).to_batches()
-    sent = sources._encode_task(ENCODERS["a"], schema)(iter(given))
+    sent = row_source._encode_task(ENCODERS["a"], schema)(iter(given))
     found = [row for batch in sent for row in batch.to_pylist()]
     return [
         (r["partition"], Message(r["origin"], r["input"], r["null_keys"], pa.py_buffer(r["blob"])))
@@ -110,7 +110,7 @@ def test_rows_that_are_not_what_spark_said():
     schema = pa.schema([("x", pa.int64())] * 1)
     encoder = ENCODERS["a"]
     batch = pa.record_batch({"c0": pa.array([CANARY])})
-    (sent,) = sources._encode_task(encoder, schema)(iter([batch]))
+    (sent,) = row_source._encode_task(encoder, schema)(iter([batch]))
     error = failure([(0, Message(0, r["input"], 0, r["blob"])) for r in sent.to_pylist()])
     assert "ArrowInvalid in sources.py" in str(error)
     assert "(batch 3, stream a, columns a.t, a.k, " in str(error)
@@ -118,11 +118,11 @@ def test_rows_that_are_not_what_spark_said():
 
 def test_rows_that_are_encoded_again_for_another_plan(panics):
     query = small_query(["a.k = b.k", "b.j = c.j"], "abc", everywhere=10)
-    plans = (lay_out(query, parse_plan(plan, query.names)) for plan in ("(a b) c", "a (b c)"))
+    plans = (build_layout(query, parse_plan(plan, query.names)) for plan in ("(a b) c", "a (b c)"))
     before, after = (make_encoders(query, plan, even_routing(2, 4), whole_rows=True) for plan in plans)
     source = pa.table({c.name: encode.project(ROWS, c, "b") for c in before["b"].source})
     sent = list(messages.encoded(before["b"], source, 5))
-    again = sources._encode_again(before, after)
+    again = row_source._encode_again(before, after)
     assert all(message.input != ERROR for one in sent for _, message in again(one))
     panics(encode, "hash_key")
     assert "(batch 3, stream b, column b.j)" in str(failure(m for one in sent for m in again(one)))
@@ -131,7 +131,7 @@ def test_rows_that_are_encoded_again_for_another_plan(panics):
 def test_an_error_passes_through_encoding_again(panics):
     panics(encode, "hash_key")
     (sent,) = encode_rows()
-    assert list(sources._encode_again(ENCODERS, ENCODERS)(sent)) == [sent]
+    assert list(row_source._encode_again(ENCODERS, ENCODERS)(sent)) == [sent]
 
 
 def first_program() -> Program:
@@ -142,16 +142,16 @@ def first_program() -> Program:
 
 def test_rows_that_a_stage_receives_or_sends(panics):
     program = first_program()
-    task = tasks.stage_task(program, 0, MemoryStore(), None)  # type: ignore[arg-type]  # nothing is written
+    task = stage_task.stage_task(program, 0, MemoryStore(), None)  # type: ignore[arg-type]  # nothing is written
     (sent,) = encode_rows()
-    panics(tasks, "unpack")
+    panics(stage_task, "unpack")
     assert f"(batch {program.epoch})" in str(failure(task(0, [sent])))
 
 
 def test_states_that_move(panics):
     program = first_program()
-    panics(tasks, "move_states")
-    error = failure(tasks.move_task(program, MemoryStore())(1, [0]))
+    panics(stage_task, "move_states")
+    error = failure(stage_task.move_task(program, MemoryStore())(1, [0]))
     assert error.must == "moving states must work with any rows"
     assert f"(batch {program.epoch})" in str(error)
 

@@ -5,12 +5,12 @@ import sys
 import pytest
 
 from midstream.errors import StreamError
-from midstream.storage.crash import crash_hook
+from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
-from tests.spark.arena import Arena, hungry_epoch
-from tests.spark.faults import AT_START, IN_TASKS, Fault, failing_tasks, struck_migrations
-from tests.spark.victim import Change, Events, start
+from tests.spark.killable_main import Change, Events, start
+from tests.spark.killable_query import KillableQuery, hungry_epoch
+from tests.spark.process_faults import AT_START, IN_TASKS, Fault, failing_tasks, struck_migrations
 
 pytestmark = [
     pytest.mark.spark,
@@ -22,14 +22,14 @@ FAILURE = Fault("raise", 4, "after a slice is written")
 HUNGER = Fault("starve", 5, AT_START)
 
 
-def _left_behind(arena: Arena) -> set[str]:
+def _left_behind(arena: KillableQuery) -> set[str]:
     """Files that no manifest names."""
     orphans = fsck(LocalStore(str(arena.root / "checkpoint"))).orphans
     staged = (path.name for path in (arena.root / "out" / "_staged").iterdir())
     return {*orphans, *(name for name in staged if name != "folder-id")}
 
 
-def _stops(spark, arena: Arena, fault: Fault) -> Exception:
+def _stops(spark, arena: KillableQuery, fault: Fault) -> Exception:
     """Run the query, whose tasks are not repeated, into a fault; gives what its user sees."""
     with failing_tasks(arena.root / "struck", [fault]):
         query = start(spark, arena.root)
@@ -43,7 +43,7 @@ def _stops(spark, arena: Arena, fault: Fault) -> Exception:
 
 @pytest.mark.slow
 def test_tasks_that_are_killed_fail_or_run_out_of_memory_are_repeated(spark, tmp_path):
-    arena = Arena(tmp_path, epochs=5, seed=3)
+    arena = KillableQuery(tmp_path, epochs=5, seed=3)
     arena.add(hungry_epoch(5))
     faults = [*KILLS, FAILURE, HUNGER]
     arena.finish(arena.start(faults=faults, master="local[2,4]"))
@@ -58,7 +58,7 @@ def test_tasks_that_are_killed_fail_or_run_out_of_memory_are_repeated(spark, tmp
 
 
 def test_a_query_whose_worker_is_killed_says_so_and_goes_on_when_started_again(spark, tmp_path):
-    arena = Arena(tmp_path, epochs=2, seed=7)
+    arena = KillableQuery(tmp_path, epochs=2, seed=7)
     error = _stops(spark, arena, Fault("kill", 1, "after a slice is written"))
     assert isinstance(error, StreamError)
     assert "Python worker of a task must live" in error.must
@@ -68,7 +68,7 @@ def test_a_query_whose_worker_is_killed_says_so_and_goes_on_when_started_again(s
 
 
 def test_a_query_whose_task_fails_stops_and_the_next_run_sweeps_what_it_left(spark, tmp_path):
-    arena = Arena(tmp_path, epochs=2, seed=8)
+    arena = KillableQuery(tmp_path, epochs=2, seed=8)
     error = _stops(spark, arena, Fault("raise", 1, "after results are staged"))
     assert "RuntimeError: a task fails here" in str(error)
     left = _left_behind(arena)
@@ -80,7 +80,7 @@ def test_a_query_whose_task_fails_stops_and_the_next_run_sweeps_what_it_left(spa
 
 
 def test_a_query_that_runs_out_of_memory_says_so_and_goes_on_when_started_again(spark, tmp_path):
-    arena = Arena(tmp_path, epochs=1, seed=9)
+    arena = KillableQuery(tmp_path, epochs=1, seed=9)
     arena.add(hungry_epoch(1))
     error = _stops(spark, arena, Fault("starve", 1, AT_START))
     assert isinstance(error, StreamError)
@@ -92,7 +92,7 @@ def test_a_query_that_runs_out_of_memory_says_so_and_goes_on_when_started_again(
 
 
 def test_a_query_that_runs_out_of_memory_in_the_middle_of_a_migration_goes_on_with_it(spark, tmp_path):
-    arena = Arena(tmp_path, epochs=2, seed=9)
+    arena = KillableQuery(tmp_path, epochs=2, seed=9)
     events = Events("", "", [Change(0, "a (b c)", "parallel_track")])
     with crash_hook(events):
         events.query = start(spark, tmp_path)

@@ -10,12 +10,12 @@ from midstream.state.manifest import (
     Manifest,
     OutputFile,
     Retired,
-    StreamMark,
+    StreamProgress,
     decode_manifest,
     digest_of,
     encode_manifest,
 )
-from midstream.state.migration import Computed, Entry, Migration
+from midstream.state.migration import HandoverEntry, Migration, RebuildProgress
 from midstream.state.slices import Slice, StateKey
 
 MIGRATION = Migration(
@@ -24,12 +24,12 @@ MIGRATION = Migration(
     plan="b a",
     strategy="hybrid",
     background=True,
-    apart=False,
+    isolated=False,
     start=2,
     states={"b": "b@3"},
-    tables={"a,b": (Entry("b@3", {"b": 2}),)},
+    tables={"a,b": (HandoverEntry("b@3", {"b": 2}),)},
     marks={2: {"a": None, "b": 5}},
-    computed={"b@3": Computed("b", 1)},
+    computed={"b@3": RebuildProgress("b", 1)},
     completed=("a@3",),
 )
 MANIFEST = Manifest(
@@ -38,12 +38,12 @@ MANIFEST = Manifest(
     epoch=3,
     query={"streams": {"a": {"time": "a.t"}}, "on": ["a.k = b.k"]},
     plan="a b",
-    first_plan="b a",
+    initial_plan="b a",
     states={"a": "a@2"},
     migration=MIGRATION,
     ended=MIGRATION,
     migrations=3,
-    streams={"a": StreamMark(5, 4, 5, False, 1, 2, 3, 4), "b": StreamMark()},
+    streams={"a": StreamProgress(5, 4, 5, False, 1, 2, 3, 4), "b": StreamProgress()},
     slices=(Slice(StateKey("index", "a,b", (0, 1), 2), 0, 3, 4, 9, (5, -6), "x.arrow", 7, "00"),),
     retired=(Retired("y.arrow", 2),),
     outputs=(OutputFile("results", "s", "p", 1),),

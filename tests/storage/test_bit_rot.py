@@ -23,9 +23,9 @@ from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import manifest_files, manifest_name, read_manifest, restore_manifest
+from midstream.storage.manifest_log import manifest_files, manifest_name, read_manifest, restore_manifest
 from midstream.storage.memory import MemoryStore
-from midstream.storage.slices import SliceFiles
+from midstream.storage.slice_files import SliceFiles
 from midstream.storage.store import Store
 from midstream.testing import Shape, assert_same_rows, generate, stream
 from midstream.values import Micros
@@ -64,9 +64,9 @@ def make(names: str, count: int) -> Checkpoint:
     epochs = generate(dict.fromkeys(names, shape), count + 1, seed=count)
     store = MemoryStore()
     join = InlineJoin(query, settings=SETTINGS, store=store)
-    results = [join.epoch(epoch) for epoch in epochs[:-1]]
+    results = [join.run_epoch(epoch) for epoch in epochs[:-1]]
     files = dict(store.files)
-    results.append(join.epoch(epochs[-1]))
+    results.append(join.run_epoch(epochs[-1]))
     there = MemoryStore(files)
     before, newest = (read_manifest(there, name).manifest for name in manifest_files(there)[-2:])
     named = {s.name for s in (*before.slices, *newest.slices)}
@@ -171,7 +171,7 @@ def _goes_on(checkpoint: Checkpoint, store: LocalStore) -> bool:
         join = InlineJoin(checkpoint.query, settings=SETTINGS, store=store)
         while join.manifest.epoch + 1 < len(checkpoint.epochs):
             number = join.manifest.epoch + 1
-            assert_same_rows(join.epoch(checkpoint.epochs[number]), checkpoint.results[number])
+            assert_same_rows(join.run_epoch(checkpoint.epochs[number]), checkpoint.results[number])
     except CheckpointError:
         return False
     assert join.manifest.results == sum(table.num_rows for table in checkpoint.results)

@@ -12,18 +12,18 @@ from midstream.migration.request import make_request
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
+from midstream.runtime.crash_points import POINTS, crash_hook
+from midstream.runtime.epoch_runner import EpochRunner
 from midstream.state.migration import Strategy
-from midstream.storage.crash import POINTS, crash_hook
 from midstream.storage.fsck import check
-from midstream.storage.ledger import Ledger
-from midstream.storage.manifests import manifest_name, newest_manifest
+from midstream.storage.manifest_log import manifest_name, newest_manifest
 from midstream.storage.memory import MemoryStore
-from midstream.storage.requests import REQUESTS
+from midstream.storage.request_queue import REQUESTS
 from midstream.storage.store import Store
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.testing.faults import FaultStore, SimulatedCrash
-from midstream.testing.sink import StoreSink
-from midstream.testing.streams import SECOND
+from midstream.testing.random_streams import SECOND
+from midstream.testing.store_sink import StoreSink
 from midstream.values import Micros
 
 SHAPE = Shape(rows=5, late=0.1, keys=4)
@@ -46,44 +46,44 @@ BEGINS = 5
 
 
 @dataclass(frozen=True)
-class How:
+class StrategyCase:
     query: Query
     strategy: Strategy
     background: bool
-    apart: bool | None
+    isolated: bool | None
     epochs: int
     """How many epochs both plans run in."""
 
     def __str__(self) -> str:
         keys = "several keys" if self.query is SEVERAL_KEYS else "one key"
-        waits = f" that waits{' apart' if self.apart else ''}"
+        waits = f" that waits{' isolated' if self.isolated else ''}"
         return f"{self.strategy}{'' if self.background else waits} over {keys}"
 
     def open(self, store: Store, sink: StoreSink | None = None, plan: str = OLD) -> InlineJoin:
         return InlineJoin(self.query, plan, settings=Settings(2, 8), store=store, sink=sink)
 
     def migrate(self, query: InlineJoin, plan: str) -> None:
-        query.migrate(plan, self.strategy, background=self.background, apart=self.apart)
+        query.migrate(plan, self.strategy, background=self.background, isolated=self.isolated)
 
     @cache  # noqa: B019  # these few are there to the end
     def want(self) -> pa.Table:
         return batch_join(self.query, accept(self.query, EPOCHS).tables(self.query))
 
 
-HOWS = [
-    How(SEVERAL_KEYS, "moving_state", True, None, 0),
-    How(SEVERAL_KEYS, "parallel_track", True, None, 3),
-    How(SEVERAL_KEYS, "hybrid", False, False, 2),
-    How(SEVERAL_KEYS, "hybrid", False, True, 3),
-    How(ONE_KEY, "hybrid", True, None, 4),
+STRATEGY_CASES = [
+    StrategyCase(SEVERAL_KEYS, "moving_state", True, None, 0),
+    StrategyCase(SEVERAL_KEYS, "parallel_track", True, None, 3),
+    StrategyCase(SEVERAL_KEYS, "hybrid", False, False, 2),
+    StrategyCase(SEVERAL_KEYS, "hybrid", False, True, 3),
+    StrategyCase(ONE_KEY, "hybrid", True, None, 4),
 ]
-MOVING, TRACK, WAITING, _, COMPUTING = HOWS
+MOVING, TRACK, WAITING, _, COMPUTING = STRATEGY_CASES
 
 
 class Run:
     """A query on a store, which is started again as often as it dies."""
 
-    def __init__(self, how: How, seed: int = 1) -> None:
+    def __init__(self, how: StrategyCase, seed: int = 1) -> None:
         self.how = how
         self.store = FaultStore(random.Random(seed))
         self.asked = False
@@ -110,7 +110,7 @@ class Run:
                 # Asked once: whatever happens from here on, the request must not be forgotten.
                 self.how.migrate(query, NEW)
                 self.asked = True
-            query.epoch(EPOCHS[query.manifest.epoch + 1], pace=1)
+            query.run_epoch(EPOCHS[query.manifest.epoch + 1], pace=1)
             if query.manifest.migration is not None:
                 self.during.add(query.manifest.epoch)
                 self.halves |= bool(query.manifest.migration.computed)
@@ -127,7 +127,7 @@ class Run:
         assert (manifest.plan, manifest.migration, manifest.migrations) == (NEW, None, 1)
 
 
-@pytest.mark.parametrize("how", HOWS, ids=str)
+@pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_the_migration_takes_as_many_epochs_as_these_tests_think(how):
     run = Run(how)
     assert run.go() == 0
@@ -139,7 +139,7 @@ def test_the_migration_takes_as_many_epochs_as_these_tests_think(how):
 
 @pytest.mark.parametrize("power", ["process", "machine"])
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("how", HOWS, ids=str)
+@pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_dying_at_each_point_in_every_epoch_of_a_migration_changes_nothing(how, point, power):
     run = Run(how)
     died: set[int] = set()
@@ -162,11 +162,11 @@ def test_dying_at_each_point_in_every_epoch_of_a_migration_changes_nothing(how, 
     run.check()
 
 
-@pytest.mark.parametrize("how", HOWS, ids=str)
+@pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_dying_while_the_request_is_written_leaves_it_or_nothing(how, monkeypatch):
     for moment in ("before", "after"):
         run, died = Run(how), list[str]()
-        real = Ledger.ask
+        real = EpochRunner.ask
 
         def dying(self, request, *, moment=moment, died=died, real=real):
             if moment == "after":
@@ -176,7 +176,7 @@ def test_dying_while_the_request_is_written_leaves_it_or_nothing(how, monkeypatc
                 raise SimulatedCrash(moment)
             real(self, request)
 
-        monkeypatch.setattr(Ledger, "ask", dying)
+        monkeypatch.setattr(EpochRunner, "ask", dying)
         run.go()
         monkeypatch.undo()
         assert died == [moment]
@@ -186,14 +186,14 @@ def test_dying_while_the_request_is_written_leaves_it_or_nothing(how, monkeypatc
 def test_a_request_is_there_after_a_power_cut_and_gone_after_it_was_heeded():
     store = FaultStore(random.Random(1))
     query = MOVING.open(store)
-    query.epoch(EPOCHS[0])
+    query.run_epoch(EPOCHS[0])
     query.migrate(NEW, "moving_state")
     store.lose_power()
     again = MOVING.open(store)
     assert again.manifest.plan == OLD
-    again.epoch(EPOCHS[1])
+    again.run_epoch(EPOCHS[1])
     assert again.manifest.plan == NEW
-    again.epoch(EPOCHS[2])
+    again.run_epoch(EPOCHS[2])
     assert again.store.list(REQUESTS) == []
 
 
@@ -201,32 +201,32 @@ def test_a_request_that_is_made_while_a_migration_is_under_way_survives_it_and_a
     store = MemoryStore()
     query = MOVING.open(store)
     for epoch in EPOCHS[:3]:
-        query.epoch(epoch)
+        query.run_epoch(epoch)
     WAITING.migrate(query, NEW)
-    query.epoch(EPOCHS[3])
+    query.run_epoch(EPOCHS[3])
     query.migrate("a b c d", "moving_state")
-    query.epoch(EPOCHS[4])
+    query.run_epoch(EPOCHS[4])
     assert query.manifest.migration is not None
     plans = []
     for epoch in EPOCHS[5:]:
         query = MOVING.open(store)
-        query.epoch(epoch)
+        query.run_epoch(epoch)
         plans.append(query.manifest.plan)
     assert list(dict.fromkeys(plans)) == [NEW, "a b c d"]
     assert query.manifest.migrations == 2
 
 
 def _run_again_after_damage(
-    how: How, *, asked_before: bool, old: str = OLD, new: str = NEW
+    how: StrategyCase, *, asked_before: bool, old: str = OLD, new: str = NEW
 ) -> tuple[InlineJoin, pa.Table]:
     """The manifest of an epoch is damaged, so that it runs again; gives the query and what readers see."""
     store = FaultStore(random.Random(1))
     query = how.open(store, StoreSink(store), old)
     for epoch in EPOCHS[:BEGINS]:
-        query.epoch(epoch)
+        query.run_epoch(epoch)
     if asked_before:
         how.migrate(query, new)
-    query.epoch(EPOCHS[BEGINS])
+    query.run_epoch(EPOCHS[BEGINS])
     if not asked_before:
         how.migrate(query, new)
     name = manifest_name(query.manifest.lease, BEGINS)
@@ -234,11 +234,11 @@ def _run_again_after_damage(
     query = how.open(store, StoreSink(store), old)
     assert query.manifest.epoch == BEGINS - 1
     for epoch in EPOCHS[BEGINS:]:
-        query.epoch(epoch, pace=1)
+        query.run_epoch(epoch, pace=1)
     return query, StoreSink(store).published(how.query.output_schema, len(EPOCHS))
 
 
-@pytest.mark.parametrize("how", HOWS, ids=str)
+@pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_an_epoch_that_runs_again_because_its_manifest_was_damaged_heeds_its_request_again(how):
     query, got = _run_again_after_damage(how, asked_before=True)
     assert query.manifest.plan == NEW
@@ -276,11 +276,11 @@ def test_a_request_that_is_made_while_another_is_being_deleted_lasts():
     later = [make_request(MOVING.query, "a b c d", "moving_state", background=True)]
     store = Store()
     query = MOVING.open(store)
-    query.epoch(EPOCHS[0])
+    query.run_epoch(EPOCHS[0])
     query.migrate(NEW, "moving_state")
-    query.epoch(EPOCHS[1])
-    query.epoch(EPOCHS[2])
+    query.run_epoch(EPOCHS[1])
+    query.run_epoch(EPOCHS[2])
     assert later == []
     again = MOVING.open(store)
-    again.epoch(EPOCHS[3])
+    again.run_epoch(EPOCHS[3])
     assert again.manifest.plan == "a b c d"

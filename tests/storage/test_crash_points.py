@@ -7,11 +7,11 @@ import pytest
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
-from midstream.storage.crash import POINTS, crash_hook, reach
+from midstream.runtime.crash_points import POINTS, crash_hook, crash_point
 from midstream.storage.fsck import check
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.testing.faults import FaultStore, SimulatedCrash
-from midstream.testing.sink import StoreSink
+from midstream.testing.store_sink import StoreSink
 from midstream.values import Micros
 
 SHAPE = Shape(rows=12, late=0.1)
@@ -38,7 +38,7 @@ def run(store: FaultStore, hook) -> int:
             with crash_hook(hook):
                 query = InlineJoin(QUERY, settings=Settings(2, 8), store=store, sink=StoreSink(store))
                 while query.manifest.epoch + 1 < len(EPOCHS):
-                    query.epoch(EPOCHS[query.manifest.epoch + 1])
+                    query.run_epoch(EPOCHS[query.manifest.epoch + 1])
             return deaths
         except SimulatedCrash:
             deaths += 1
@@ -74,4 +74,4 @@ def test_a_point_that_is_not_on_the_list_is_an_error():
     from midstream.errors import InternalError
 
     with pytest.raises(InternalError, match="must be on the list; got 'somewhere'"):
-        reach("somewhere")
+        crash_point("somewhere")

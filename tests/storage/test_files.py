@@ -9,7 +9,7 @@ from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.state.manifest import FORMAT, Manifest, encode_manifest
 from midstream.state.sealed import seal
 from midstream.state.slices import Slice, StateKey
-from midstream.storage.manifests import (
+from midstream.storage.manifest_log import (
     close_log,
     commit_manifest,
     manifest_name,
@@ -18,7 +18,7 @@ from midstream.storage.manifests import (
     sweep_manifests,
 )
 from midstream.storage.memory import MemoryStore
-from midstream.storage.slices import SliceFiles, lease_of, slice_files
+from midstream.storage.slice_files import SliceFiles, lease_of, slice_files
 
 INDEX = pa.table({"hash": pa.array([1, 2, 3], pa.uint64()), "ref a": [0, 1, 2], "time a": [5, 6, 7]})
 NEW = NewSlice(Slice(StateKey("index", "a", (0,), 0), 0, 0, 1, 3, (7,)), INDEX)
@@ -119,7 +119,7 @@ def test_a_slice_with_another_name_is_refused(name):
 
 def manifest(epoch: int, lease: int = 1) -> Manifest:
     return Manifest(
-        id="q", source="s", epoch=epoch, query={}, plan="a b", first_plan="a b", streams={}, lease=lease
+        id="q", source="s", epoch=epoch, query={}, plan="a b", initial_plan="a b", streams={}, lease=lease
     )
 
 
@@ -182,6 +182,23 @@ def test_closing_a_log_twice_is_closing_it_once():
     before = dict(store.files)
     close_log(store, 7, by=9)
     assert store.files == before
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("committed_by", [None, 7, 8])
+def test_a_log_whose_closing_file_is_damaged_is_closed_all_the_same(noted, committed_by):
+    # Taking over once went round for ever: the name was taken, and did not say by what.
+    store = MemoryStore()
+    if committed_by is not None:
+        commit_manifest(store, manifest(0, committed_by))
+    close_log(store, 7, by=9)
+    closing = manifest_name(7, 0 if committed_by is None else 1)
+    store.put(closing, b"{")
+    if not noted:
+        store.delete(f"{closing}.closed")
+    close_log(store, 7, by=10)
+    with pytest.raises(FencedError):
+        commit_manifest(store, manifest(0 if committed_by is None else 1, 7))
 
 
 def test_old_manifests_go_but_enough_stay():

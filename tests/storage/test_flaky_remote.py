@@ -12,16 +12,16 @@ import pytest
 
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.inline import InlineJoin
+from midstream.runtime.crash_points import crash_hook
 from midstream.storage import lease as leases
-from midstream.storage.crash import crash_hook
 from midstream.storage.fsck import check
 from midstream.storage.lease import take_lease
-from midstream.storage.manifests import newest_manifest
-from midstream.storage.output import OutputTable
+from midstream.storage.manifest_log import newest_manifest
+from midstream.storage.output_table import OutputTable
 from midstream.storage.remote import RemoteStore, store_at
 from midstream.testing import accept, assert_same_rows, batch_join
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
-from tests.storage.flaky import FAULTS, FlakyProxy
+from tests.storage.flaky_proxy import FAULTS, FlakyProxy
 
 SEEDS = (1, 2)
 LIVES = 400
@@ -105,7 +105,7 @@ def test_a_commit_that_is_put_twice_is_known_to_be_ones_own(flaky, proxy, tmp_pa
             network.close()
 
     with contextlib.ExitStack() as network, crash_hook(twice):
-        query.epoch(EPOCHS[0])
+        query.run_epoch(EPOCHS[0])
     assert query.manifest.epoch == 0
 
 
@@ -121,12 +121,12 @@ def test_a_commit_whose_answer_is_lost_ends_the_query_and_the_next_start_goes_on
 
         query = InlineJoin(QUERY, settings=SETTINGS, store=flaky, sink=sink)
         with crash_hook(fail), pytest.raises((OSError, CheckpointError), match=r"must .*; got .* Hint:"):
-            query.epoch(EPOCHS[0])
+            query.run_epoch(EPOCHS[0])
     assert query.manifest.epoch == -1
     query = InlineJoin(QUERY, settings=SETTINGS, store=flaky, sink=sink)
     assert query.manifest.epoch == 0
     for epoch in EPOCHS[1:]:
-        query.epoch(epoch)
+        query.run_epoch(epoch)
     _check_results(tmp_path / "results")
 
 
@@ -160,7 +160,7 @@ class Lives:
             if query.manifest.epoch + 1 == 3 and not self.asked:
                 query.migrate("a (b c)", "hybrid", background=False)
                 self.asked = True
-            query.epoch(EPOCHS[query.manifest.epoch + 1])
+            query.run_epoch(EPOCHS[query.manifest.epoch + 1])
 
 
 def _short(error: Exception) -> str:

@@ -9,7 +9,7 @@ from midstream.cli.main import app
 from midstream.inline import InlineJoin
 from midstream.storage.fsck import check
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import restore_manifest
+from midstream.storage.manifest_log import restore_manifest
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
 
 
@@ -17,7 +17,7 @@ from tests.golden.case import EPOCHS, QUERY, SETTINGS
 def checkpoint(tmp_path):
     query = InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(tmp_path)))
     for epoch in EPOCHS[:5]:
-        query.epoch(epoch)
+        query.run_epoch(epoch)
     return tmp_path
 
 
@@ -61,7 +61,7 @@ def test_a_damaged_newest_manifest_is_named_and_done_without(checkpoint):
     assert restored.manifest.epoch == 3
     assert check(store).problems == ()
     again = InlineJoin(QUERY, settings=SETTINGS, store=store)
-    again.epoch(EPOCHS[4])
+    again.run_epoch(EPOCHS[4])
     assert again.manifest.epoch == 4
 
 

@@ -9,13 +9,13 @@ import pytest
 from midstream.cli.fsck import gc
 from midstream.errors import CheckpointError, FencedError, LockedError
 from midstream.inline import InlineJoin
+from midstream.runtime.crash_points import crash_hook
 from midstream.storage import fsck
 from midstream.storage import lease as leases
-from midstream.storage.crash import crash_hook
 from midstream.storage.fsck import check, collect_garbage
 from midstream.storage.lease import claim_lease, take_lease
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import manifests_newest_first
+from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory import MemoryStore
 from midstream.testing.faults import SimulatedCrash
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
@@ -41,9 +41,9 @@ def _littered(store):
     lease = claim_lease(store, "first")
     query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
     for epoch in EPOCHS[:2]:
-        query.epoch(epoch)
+        query.run_epoch(epoch)
     with pytest.raises(SimulatedCrash), _die_at("after the step"):
-        query.epoch(EPOCHS[2])
+        query.run_epoch(EPOCHS[2])
     lease.release()
     orphans = check(store).orphans
     assert orphans
@@ -74,7 +74,7 @@ def test_nobody_starts_while_garbage_is_collected_however_long_that_takes(impati
     assert not set(orphans) & set(store.list("slices"))
     lease = take_lease(store, "start")
     query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
-    query.epoch(EPOCHS[2])
+    query.run_epoch(EPOCHS[2])
     lease.release()
     assert check(store).problems == ()
 
@@ -104,8 +104,8 @@ def test_a_collector_that_was_paused_and_given_up_deletes_nothing_of_its_success
         successor = InlineJoin(QUERY, settings=SETTINGS, store=truth)
         try:
             with _die_at(until):
-                successor.epoch(EPOCHS[2])
-                successor.epoch(EPOCHS[3])
+                successor.run_epoch(EPOCHS[2])
+                successor.run_epoch(EPOCHS[3])
         except SimulatedCrash:
             pass
         # What a successor has under way when the collector wakes.
@@ -126,7 +126,7 @@ def test_a_collector_that_was_paused_and_given_up_deletes_nothing_of_its_success
     assert new <= set(store.files), "what the successor has written"
     again = InlineJoin(QUERY, settings=SETTINGS, store=store)
     for epoch in EPOCHS[again.manifest.epoch + 1 :]:
-        again.epoch(epoch)
+        again.run_epoch(epoch)
     assert check(store).problems == ()
 
 
@@ -150,20 +150,20 @@ def test_a_query_that_was_stopped_in_the_middle_of_an_epoch_does_not_commit_it(i
     store = MemoryStore()
     lease = take_lease(store, "stopped")
     query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
-    query.epoch(EPOCHS[0])
+    query.run_epoch(EPOCHS[0])
 
     def stop(point: str) -> None:
         if point == "before the commit":
             lease.release()
 
     with pytest.raises(FencedError, match="which has given it back"), crash_hook(stop):
-        query.epoch(EPOCHS[1])
+        query.run_epoch(EPOCHS[1])
     assert query.manifest.epoch == 0
     successor = take_lease(store, "successor")
     again = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=successor)
     assert again.manifest.epoch == 0
     for epoch in EPOCHS[1:]:
-        again.epoch(epoch)
+        again.run_epoch(epoch)
     successor.release()
     assert check(store).problems == ()
 
@@ -172,18 +172,18 @@ def test_a_query_that_was_stopped_after_its_successor_began_commits_nothing(impa
     store = MemoryStore()
     lease = take_lease(store, "stopped")
     query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
-    query.epoch(EPOCHS[0])
+    query.run_epoch(EPOCHS[0])
     others: list[InlineJoin] = []
 
     def stop(point: str) -> None:
         if point == "before the commit" and not others:
             lease.release()
             others.append(InlineJoin(QUERY, settings=SETTINGS, store=store))
-            others[0].epoch(EPOCHS[1])
+            others[0].run_epoch(EPOCHS[1])
 
     with pytest.raises(FencedError), crash_hook(stop):
-        query.epoch(EPOCHS[1])
-    others[0].epoch(EPOCHS[2])
+        query.run_epoch(EPOCHS[1])
+    others[0].run_epoch(EPOCHS[2])
     assert check(store).problems == ()
 
 
@@ -191,7 +191,7 @@ def test_nothing_is_deleted_from_a_checkpoint_that_is_damaged():
     store = MemoryStore()
     join = InlineJoin(QUERY, settings=SETTINGS, store=store)
     for epoch in EPOCHS[:3]:
-        join.epoch(epoch)
+        join.run_epoch(epoch)
     newest = next(manifests_newest_first(store)).file
     whole = store.files[newest]
     store.put(newest, whole.to_pybytes()[:-9])

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.storage.iso_text import date_texts, time_texts
 from midstream.storage.json_text import json_objects, json_texts
-from midstream.storage.moments import date_texts, time_texts
 
 LOCAL, ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -10,7 +10,7 @@ from midstream.errors import FencedError, LockedError, StreamError
 from midstream.inline import InlineJoin
 from midstream.storage import lease as leases
 from midstream.storage.lease import claim_lease, take_lease
-from midstream.storage.manifests import manifest_name
+from midstream.storage.manifest_log import manifest_name
 from midstream.storage.memory import MemoryStore
 from tests.helpers import small_query
 
@@ -91,11 +91,11 @@ def test_a_lease_is_kept_from_the_moment_it_is_taken(impatient):
 def test_numbers_grow_though_somebody_removed_the_leases():
     store = MemoryStore()
     join = InlineJoin(QUERY, store=store)
-    join.epoch({})
+    join.run_epoch({})
     for name in store.list("leases"):
         store.delete(name)
     again = InlineJoin(QUERY, store=store)
-    again.epoch({})
+    again.run_epoch({})
     assert again.manifest.lease == 2
 
 
@@ -112,7 +112,7 @@ def test_nothing_is_committed_once_the_lease_was_given_back():
 def test_a_driver_that_died_while_it_took_over_leaves_the_rest_to_the_next():
     store = MemoryStore()
     paused = InlineJoin(QUERY, store=store)
-    paused.epoch({})
+    paused.run_epoch({})
     # The second driver has its lease, and dies before it has closed the log of the first.
     store.put_if_absent("leases/000000000002.json", store.read("leases/000000000001.json"))
     third = claim_lease(store, "third")

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from midstream.cli.main import app
 from midstream.errors import CheckpointError, LockedError, OptionError
 from midstream.inline import InlineJoin
+from midstream.runtime.crash_points import crash_hook
 from midstream.spark.options import read_option
 from midstream.storage import remote as module
-from midstream.storage.crash import crash_hook
 from midstream.storage.fsck import check
 from midstream.storage.lease import take_lease
-from midstream.storage.output import OutputTable
+from midstream.storage.output_table import OutputTable
 from midstream.storage.remote import RemoteStore, store_at
 from midstream.testing import accept, assert_same_rows, batch_join
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
@@ -64,7 +64,7 @@ def test_a_query_that_dies_again_and_again_is_exact(remote, tmp_path):
             with crash_hook(hook):
                 query = start(remote, sink)
                 while query.manifest.epoch + 1 < len(EPOCHS):
-                    query.epoch(EPOCHS[query.manifest.epoch + 1])
+                    query.run_epoch(EPOCHS[query.manifest.epoch + 1])
         except DiedError:
             deaths += 1
             query = None
@@ -75,7 +75,7 @@ def test_a_query_that_dies_again_and_again_is_exact(remote, tmp_path):
 
 def test_slices_are_read_from_the_cache_and_leave_it_when_they_are_deleted(remote, monkeypatch):
     query = start(remote)
-    query.epoch(EPOCHS[0])
+    query.run_epoch(EPOCHS[0])
     written = {name.rpartition("/")[2] for name in remote.list("slices")}
     assert cached(remote) == written
     some = f"slices/{min(written)}"
@@ -88,12 +88,12 @@ def test_slices_are_read_from_the_cache_and_leave_it_when_they_are_deleted(remot
 
 def test_another_machine_fetches_what_it_has_not_got(remote, monkeypatch, tmp_path):
     sink = OutputTable("results", str(tmp_path / "results"), "q")
-    start(remote, sink).epoch(EPOCHS[0])
+    start(remote, sink).run_epoch(EPOCHS[0])
     monkeypatch.setattr(module, "_cache_folder", lambda url: tmp_path / "elsewhere")
     assert cached(remote) == set()
     query = start(remote, sink)
     for epoch in EPOCHS[1:]:
-        query.epoch(epoch)
+        query.run_epoch(epoch)
     check_results(tmp_path / "results")
     assert cached(remote)
 
@@ -111,13 +111,13 @@ def test_a_full_disk_under_the_cache_stops_nobody(remote, monkeypatch):
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("midstream.storage.writing.os.fsync", full)
+    monkeypatch.setattr("midstream.storage.atomic_file.os.fsync", full)
     remote.put("slices/x", b"bytes")
     assert remote.read("slices/x").to_pybytes() == b"bytes"
 
 
 def test_a_damaged_copy_is_fetched_anew(remote):
-    start(remote).epoch(EPOCHS[0])
+    start(remote).run_epoch(EPOCHS[0])
     name = remote.list("slices")[0]
     good = remote.read(name).to_pybytes()
     copy = Path(module._cache_folder(remote.url), name)
@@ -146,7 +146,7 @@ def test_a_second_driver_is_refused(remote):
 
 
 def test_fsck_and_gc_look_at_the_object_store_itself(remote):
-    start(remote).epoch(EPOCHS[0])
+    start(remote).run_epoch(EPOCHS[0])
     name = remote.list("slices")[0]
     copy = Path(module._cache_folder(remote.url), name).read_bytes()
     remote.put("slices/left-behind", b"")

@@ -11,13 +11,13 @@ from midstream.errors import CheckpointError, FencedError
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
-from midstream.storage.crash import POINTS, crash_hook
+from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.storage.fsck import check
 from midstream.storage.intents import settle_intent
 from midstream.storage.lease import claim_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.memory import MemoryStore
-from midstream.storage.output import OutputTable
+from midstream.storage.output_table import OutputTable
 from midstream.storage.store import Store
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.values import Micros
@@ -48,7 +48,7 @@ class Drivers:
     def go(self, upto: int) -> None:
         query = self.open()
         while query.manifest.epoch + 1 < upto:
-            query.epoch(EPOCHS[query.manifest.epoch + 1])
+            query.run_epoch(EPOCHS[query.manifest.epoch + 1])
 
     def pause(self, point: str, epoch: int, upto: int) -> bool:
         """Pause a driver in an epoch; the other goes on up to another. Whether that point was reached."""
@@ -63,7 +63,7 @@ class Drivers:
         with crash_hook(hook):
             try:
                 for rows in EPOCHS[: epoch + 8]:
-                    query.epoch(rows)
+                    query.run_epoch(rows)
             except FencedError:
                 assert paused
         return bool(paused)
@@ -100,9 +100,9 @@ def test_a_query_that_two_drivers_begin_is_one_query():
     # The first wakes between looking at its lease and writing down what it is about to do.
     settle_intent(store, paused._ledger.intend(0, None))
     with pytest.raises(CheckpointError, match="must begin once"):
-        other.epoch(EPOCHS[0])
+        other.run_epoch(EPOCHS[0])
     again = InlineJoin(QUERY, "a b", settings=SETTINGS, store=store)
-    again.epoch(EPOCHS[0])
+    again.run_epoch(EPOCHS[0])
     assert again.manifest.plan == "b a"
 
 
@@ -117,7 +117,7 @@ def test_a_driver_that_misses_what_its_successor_deleted_is_told_so(tmp_path):
 
     query = drivers.open()
     for epoch in EPOCHS[:6]:
-        query.epoch(epoch)
+        query.run_epoch(epoch)
     with crash_hook(hook), pytest.raises(FencedError, match="taken by another driver"):
-        query.epoch(EPOCHS[6])
+        query.run_epoch(EPOCHS[6])
     drivers.check()

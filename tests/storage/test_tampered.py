@@ -23,7 +23,7 @@ from midstream.storage.fsck import check
 from midstream.storage.lease import take_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.memory import MemoryStore
-from midstream.storage.output import OutputTable
+from midstream.storage.output_table import OutputTable
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
 
 Change = Callable[[dict[str, Any]], object]
@@ -34,7 +34,7 @@ def sound(tmp_path_factory) -> Path:
     folder: Path = tmp_path_factory.mktemp("sound")
     query = InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(folder)))
     for epoch in EPOCHS[:3]:
-        query.epoch(epoch)
+        query.run_epoch(epoch)
     return folder
 
 
@@ -46,7 +46,7 @@ def checkpoint(sound, tmp_path) -> Path:
 
 def _go_on(checkpoint: Path) -> None:
     query = InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(checkpoint)))
-    query.epoch(EPOCHS[3])
+    query.run_epoch(EPOCHS[3])
 
 
 def _tamper(checkpoint: Path, change: Change) -> None:
@@ -400,7 +400,7 @@ def other(tmp_path, monkeypatch) -> Path:
     folder: Path = tmp_path / "other"
     query = InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(folder)))
     for epoch in EPOCHS[1:6]:
-        query.epoch(epoch)
+        query.run_epoch(epoch)
     monkeypatch.undo()
     return folder
 
@@ -417,7 +417,7 @@ def test_all_manifests_of_another_query_are_refused(checkpoint, other):
     shutil.rmtree(checkpoint / "manifests")
     shutil.copytree(other / "manifests", checkpoint / "manifests")
     with pytest.raises(CheckpointError, match="must be there; got no slices/"):
-        InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(checkpoint))).epoch(EPOCHS[6])
+        InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(checkpoint))).run_epoch(EPOCHS[6])
     assert any(name.startswith("slices/") for name in _named(checkpoint))
 
 

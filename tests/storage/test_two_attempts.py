@@ -15,17 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from midstream.engine.encode import Part
+from midstream.engine.encode import RoutedRows
 from midstream.engine.program import Program
 from midstream.inline import InlineJoin, runner
 from midstream.protocol.report import Report
 from midstream.query.build import build_query
-from midstream.storage.crash import crash_hook
+from midstream.runtime.crash_points import crash_hook
+from midstream.runtime.partition_task import Arrivals, run_partition
 from midstream.storage.fsck import check
 from midstream.storage.local import LocalStore
-from midstream.storage.manifests import manifest_name
-from midstream.storage.output import STAGED, OutputTable, ParquetWriter
-from midstream.storage.partition import Arrivals, run_partition
+from midstream.storage.manifest_log import manifest_name
+from midstream.storage.output_table import STAGED, OutputTable, ParquetWriter
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.values import Micros
 
@@ -39,7 +39,7 @@ QUERY = build_query(
 )
 PATIENCE = 60.0
 
-Done = tuple[Report, list[Part]]
+Done = tuple[Report, list[RoutedRows]]
 
 
 class Call(NamedTuple):
@@ -104,11 +104,11 @@ def test_of_two_attempts_of_a_task_one_counts_and_none_does_harm(pool, tmp_path,
     table = OutputTable("results", str(tmp_path / "out"), "query")
     query = InlineJoin(QUERY, store=store, sink=table)
     # The first commit of a run sweeps: an attempt that is late then misses its temporary file and fails.
-    query.epoch(EPOCHS[0])
+    query.run_epoch(EPOCHS[0])
     for epoch in EPOCHS[1:-1]:
         rivals = Rivals(pool, table, zombies=zombies)
         monkeypatch.setattr(runner, "run_partition", rivals)
-        query.epoch(epoch)
+        query.run_epoch(epoch)
         committed = {output.staged for output in query.manifest.outputs}
         for pair in rivals.pairs:
             (one, sent), (other, sent_too) = (future.result(PATIENCE) for future in pair)
@@ -122,7 +122,7 @@ def test_of_two_attempts_of_a_task_one_counts_and_none_does_harm(pool, tmp_path,
     findings = check(store)
     assert (findings.problems, findings.orphans) == ((), ())
     assert list((tmp_path / "out" / STAGED).iterdir()), "the losers have staged results too"
-    InlineJoin(QUERY, store=store, sink=table).epoch(EPOCHS[-1])
+    InlineJoin(QUERY, store=store, sink=table).run_epoch(EPOCHS[-1])
     assert list((tmp_path / "out" / STAGED).iterdir()) == []
     assert check(store).problems == ()
     got = pa.concat_tables(map(pq.read_table, sorted((tmp_path / "out").glob("*.parquet"))))

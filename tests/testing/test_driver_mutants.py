@@ -8,13 +8,14 @@ from msgspec.structs import replace
 from midstream.errors import CheckpointError
 from midstream.migration import request
 from midstream.protocol import coordinator
-from midstream.storage import intents, lease, ledger
-from midstream.storage.slices import SliceFiles
-from midstream.testing import sink
+from midstream.runtime import epoch_runner
+from midstream.storage import intents, lease
+from midstream.storage.slice_files import SliceFiles
+from midstream.testing import store_sink
 from midstream.testing.faults import FaultStore
 from midstream.testing.promises import BrokenPromiseError
 from midstream.testing.simulate import simulate
-from tests.testing.eventful import make_eventful, pause_and_die_at, small_and_long
+from tests.testing.eventful_seeds import make_eventful, pause_and_die_at, small_and_long
 
 TRIED = 60
 
@@ -54,25 +55,25 @@ def test_slices_that_two_drivers_give_the_same_name_are_seen(monkeypatch):
 
 
 def test_a_sweep_of_what_a_later_driver_wrote_is_seen(monkeypatch):
-    monkeypatch.setattr(ledger, "lease_of", lambda _: 0)
+    monkeypatch.setattr(epoch_runner, "lease_of", lambda _: 0)
     assert broken_promise() in ("fsck", "errors", "conservation", "replay")
 
 
 def test_a_sweep_of_what_a_later_driver_staged_is_seen(monkeypatch):
     # One is paused after its commit; the other commits as well, and dies before it has published.
     pause_and_die_at(monkeypatch, "after the commit")
-    real = sink.StoreSink.sweep
+    real = store_sink.StoreSink.sweep
 
     def everything(self):
-        real(sink.StoreSink(self.store, self.table, 10**9))
+        real(store_sink.StoreSink(self.store, self.table, 10**9))
 
-    monkeypatch.setattr(sink.StoreSink, "sweep", everything)
+    monkeypatch.setattr(store_sink.StoreSink, "sweep", everything)
     assert broken_promise() == "prefix"
 
 
 def test_an_epoch_that_goes_by_what_is_set_now_is_seen(monkeypatch):
     monkeypatch.setattr(
-        ledger, "settle_intent", lambda store, mine: (intents.settle_intent(store, mine)[1], mine)[::-1]
+        epoch_runner, "settle_intent", lambda store, mine: (intents.settle_intent(store, mine)[1], mine)[::-1]
     )
     assert broken_promise() in ("replay", "prefix", "conservation", "requests", "batches", "errors")
 
@@ -85,7 +86,7 @@ def test_an_epoch_that_reads_back_only_a_part_of_its_intent_is_seen(monkeypatch,
         intent, again = real(store, mine)
         return replace(intent, **{field: getattr(mine, field)}), again
 
-    monkeypatch.setattr(ledger, "settle_intent", forgetful)
+    monkeypatch.setattr(epoch_runner, "settle_intent", forgetful)
     # What goes on with half of another intent may come to no good in any way.
     assert broken_promise() not in ("none", "litter")
 
@@ -93,7 +94,7 @@ def test_an_epoch_that_reads_back_only_a_part_of_its_intent_is_seen(monkeypatch,
 def test_an_intent_that_is_forgotten_too_early_is_seen(monkeypatch):
     make_eventful(monkeypatch, rot_rate=0.9, pause_rate=0.0)
     real = intents.forget_intent
-    monkeypatch.setattr(ledger, "forget_intent", lambda store, epoch: real(store, epoch + 1))
+    monkeypatch.setattr(epoch_runner, "forget_intent", lambda store, epoch: real(store, epoch + 1))
     assert broken_promise() == "replay"
 
 
@@ -117,7 +118,7 @@ def test_results_that_are_published_once_more_for_a_reader_who_has_them_are_seen
 
 
 def test_a_sink_that_takes_a_file_that_was_moved_away_for_lost_is_seen(monkeypatch):
-    real = sink.StoreSink.publish
+    real = store_sink.StoreSink.publish
 
     def strict(self, outputs):
         for output in outputs:
@@ -126,7 +127,7 @@ def test_a_sink_that_takes_a_file_that_was_moved_away_for_lost_is_seen(monkeypat
                 raise CheckpointError("results of a committed epoch must be there", got=output.staged)
         real(self, outputs)
 
-    monkeypatch.setattr(sink.StoreSink, "publish", strict)
+    monkeypatch.setattr(store_sink.StoreSink, "publish", strict)
     assert broken_promise() == "errors"
 
 
@@ -135,7 +136,7 @@ def test_a_request_of_another_kind_than_was_asked_for_is_seen(monkeypatch):
 
     def other(self, query):
         strategy = "hybrid" if self.strategy == "moving_state" else "moving_state"
-        return real(replace(self, strategy=strategy, apart=None, background=True), query)
+        return real(replace(self, strategy=strategy, isolated=None, background=True), query)
 
     monkeypatch.setattr(request.WrittenRequest, "read", other)
     assert broken_promise() == "requests"

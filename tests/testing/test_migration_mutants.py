@@ -9,19 +9,19 @@ from functools import cache
 import pytest
 
 from midstream.engine.step import _Step
-from midstream.migration import course as course_module
-from midstream.migration import merge, table
+from midstream.migration import combined_layout, handover
+from midstream.migration import lifecycle as course_module
+from midstream.migration.handover import complete
 from midstream.migration.request import Request
-from midstream.migration.table import complete
 from midstream.protocol import coordinator
-from midstream.storage import partition
-from midstream.storage.ledger import Ledger
-from midstream.storage.requests import REQUESTS, Requests
+from midstream.runtime import partition_task
+from midstream.runtime.epoch_runner import EpochRunner
+from midstream.storage.request_queue import REQUESTS, Requests
 from midstream.testing.faults import FaultStore
 from midstream.testing.promises import BrokenPromiseError
 from midstream.testing.simulate import simulate
 from midstream.testing.workload import draw_workload
-from tests.testing.eventful import make_eventful
+from tests.testing.eventful_seeds import make_eventful
 
 SEEDS = 300
 TRIED = 40
@@ -61,14 +61,14 @@ def test_there_are_seeds_with_every_strategy():
 
 @pytest.mark.parametrize("strategy", ["parallel_track", "hybrid"])
 def test_an_old_plan_that_makes_what_the_new_one_makes_is_seen(monkeypatch, strategy):
-    monkeypatch.setattr(merge, "_restricted", lambda node, *_, **__: replace(node, side="old"))
+    monkeypatch.setattr(combined_layout, "_restricted", lambda node, *_, **__: replace(node, side="old"))
     # Results that are there twice are seen among those that are published, or only among those that wait.
     assert broken_promise(seeds_with(strategy)) in ("prefix", "conservation")
 
 
 @pytest.mark.parametrize("strategy", ["parallel_track", "hybrid"])
 def test_an_old_plan_that_stops_before_its_rows_have_expired_is_seen(monkeypatch, strategy):
-    monkeypatch.setattr(table, "_is_dead", lambda *_: True)
+    monkeypatch.setattr(handover, "_is_dead", lambda *_: True)
     seeds = seeds_with(strategy, background=strategy == "parallel_track")
     # Results are missing, or rows of a state that the new plan goes on with: a seed may have other requests.
     assert broken_promise(seeds) in ("prefix", "conservation")
@@ -91,7 +91,7 @@ def test_a_state_that_counts_as_complete_from_the_start_of_the_migration_on_is_s
 
 
 def test_a_state_that_is_computed_and_then_not_used_is_seen(monkeypatch):
-    real = coordinator._still_used
+    real = coordinator._slices_in_use
     monkeypatch.setattr(
         coordinator, "_still_used", lambda course, slices: real(replace(course, finishes=None), slices)
     )
@@ -100,7 +100,9 @@ def test_a_state_that_is_computed_and_then_not_used_is_seen(monkeypatch):
 
 def test_a_state_that_is_used_before_all_of_it_is_computed_is_seen(monkeypatch):
     real = _Step.rebuild
-    monkeypatch.setattr(_Step, "rebuild", lambda self, rebuild: real(self, replace(rebuild, piece=None)))
+    monkeypatch.setattr(
+        _Step, "rebuild", lambda self, rebuild: real(self, replace(rebuild, epoch_range=None))
+    )
     assert broken_promise(seeds_with("hybrid", background=True)) in ("prefix", "conservation")
 
 
@@ -110,13 +112,13 @@ def test_a_state_that_is_not_computed_is_seen(monkeypatch):
 
 
 def test_a_state_that_is_lost_on_the_way_to_other_partitions_is_seen(monkeypatch):
-    monkeypatch.setattr(partition, "run_moves", lambda *_: [])
+    monkeypatch.setattr(partition_task, "run_moves", lambda *_: [])
     seeds = seeds_with("moving_state", "hybrid")
     assert broken_promise(seeds) in ("prefix", "conservation")
 
 
 def test_results_that_wait_and_are_dropped_are_seen(monkeypatch):
-    real = coordinator._still_used
+    real = coordinator._slices_in_use
     monkeypatch.setattr(
         coordinator, "_still_used", lambda course, slices: real(replace(course, holds=False), slices)
     )
@@ -171,7 +173,7 @@ def test_a_request_that_a_power_cut_undoes_is_seen(monkeypatch):
 
 
 def test_a_request_that_nobody_heeds_is_seen(monkeypatch):
-    monkeypatch.setattr(Ledger, "ask", lambda *_: None)
+    monkeypatch.setattr(EpochRunner, "ask", lambda *_: None)
     assert broken_promise(seeds_with("hybrid")) == "requests"
 
 

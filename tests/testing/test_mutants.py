@@ -9,26 +9,27 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from midstream.engine import node, program
+from midstream.engine import joiner, program
+from midstream.engine.index_rows import merge_rows
 from midstream.engine.probe import matches
 from midstream.engine.program import NewSlice
-from midstream.engine.rows import merge_rows
 from midstream.inline import runner
 from midstream.protocol.report import Report
+from midstream.runtime import epoch_runner
+from midstream.runtime.crash_points import crash_point
+from midstream.runtime.epoch_runner import EpochRunner
+from midstream.runtime.partition_task import run_partition
 from midstream.state.manifest import Manifest, encode_manifest
 from midstream.state.purge import Purge
 from midstream.state.sealed import digest
-from midstream.storage import ledger, manifests
-from midstream.storage.crash import reach
-from midstream.storage.ledger import Ledger
-from midstream.storage.partition import run_partition
-from midstream.storage.published import note_published, published_epochs
-from midstream.storage.slices import SliceFiles
+from midstream.storage import manifest_log
+from midstream.storage.publish_log import note_published, published_epochs
+from midstream.storage.slice_files import SliceFiles
 from midstream.testing import simulate as simulator
 from midstream.testing.faults import Damage, FaultStore, SimulatedCrash
 from midstream.testing.promises import BrokenPromiseError
 from midstream.testing.simulate import simulate
-from tests.testing.eventful import make_eventful
+from tests.testing.eventful_seeds import make_eventful
 
 SEEDS = 60
 
@@ -51,7 +52,7 @@ def test_a_lost_result_is_seen(monkeypatch):
         for left, right in matches(rows, run, windows):
             yield left[1:], right[1:]
 
-    monkeypatch.setattr(node, "matches", lossy)
+    monkeypatch.setattr(joiner, "matches", lossy)
     assert broken_promises() == {"prefix"}
 
 
@@ -59,7 +60,7 @@ def test_a_doubled_result_is_seen(monkeypatch):
     def twice(parts):
         return merge_rows([*parts, parts[0].take(np.arange(1))])
 
-    monkeypatch.setattr(node, "merge_rows", twice)
+    monkeypatch.setattr(joiner, "merge_rows", twice)
     assert broken_promises() == {"prefix"}
 
 
@@ -67,10 +68,10 @@ def test_results_that_are_noted_before_they_are_published_are_seen(monkeypatch):
     def hasty(self, shell, *, again):
         if self.manifest.epoch >= 0 and self.manifest.epoch not in published_epochs(self.store):
             note_published(self.store, self.manifest.epoch)
-            reach("after noting that it was published")
+            crash_point("after noting that it was published")
             shell.publish(self.manifest, again=again)
 
-    monkeypatch.setattr(Ledger, "publish", hasty)
+    monkeypatch.setattr(EpochRunner, "publish", hasty)
     assert broken_promises() == {"prefix"}
 
 
@@ -128,11 +129,11 @@ def test_an_epoch_that_writes_something_else_when_it_is_run_again_is_seen(monkey
 def test_a_commit_that_a_power_cut_undoes_is_seen(monkeypatch):
     def commit(store, manifest):
         store.sync("slices")
-        name = manifests.manifest_name(manifest.lease, manifest.epoch)
+        name = manifest_log.manifest_name(manifest.lease, manifest.epoch)
         store.put(name, encode_manifest(manifest))
         return name
 
-    monkeypatch.setattr(ledger, "commit_manifest", commit)
+    monkeypatch.setattr(epoch_runner, "commit_manifest", commit)
     # If it was cut off before it was confirmed, what readers saw of it already tells, or what was deleted.
     assert broken_promises(enough=3) <= {"lasting", "prefix", "fsck"} != set()
 
@@ -164,7 +165,7 @@ def test_a_commit_before_its_slices_last_is_seen(monkeypatch):
 
 
 def test_files_that_are_left_behind_are_seen(monkeypatch):
-    monkeypatch.setattr(Ledger, "_sweep", lambda *_: None)
+    monkeypatch.setattr(EpochRunner, "_sweep", lambda *_: None)
     assert broken_promises() == {"litter"}
 
 
@@ -196,7 +197,7 @@ def test_damage_that_is_not_refused_is_seen(monkeypatch):
         return msgspec.json.decode(body, type=Manifest), digest(bytes(body))
 
     def another_count(self):
-        name = next(manifests.manifests_newest_first(self.inner), None)
+        name = next(manifest_log.manifests_newest_first(self.inner), None)
         if name is None:
             return None
         before = self.inner.files[name.file]
@@ -207,7 +208,7 @@ def test_damage_that_is_not_refused_is_seen(monkeypatch):
     monkeypatch.setattr(FaultStore, "rot", another_count)
     for seed in range(10):
         simulate(seed)
-    monkeypatch.setattr(manifests, "decode_manifest", unsealed)
+    monkeypatch.setattr(manifest_log, "decode_manifest", unsealed)
     # The next manifest names the digest of the one that it follows from, and goes on with its count.
     assert broken_promises() in ({"fsck"}, {"conservation"})
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from midstream.adapt.estimate import Estimator, Streams
-from midstream.engine.node import WorkDone
+from midstream.engine.joiner import WorkCounts
 from midstream.plan.layout import Fragment, Layout, Node, StateId, streams_of
 
 PROBE = 1.0
 MATCH = 1.0
 """A row of the state with the hash that was looked for."""
-DEAD = 1.5
+EXPIRED_MATCH_FACTOR = 1.5
 """So many times as many are found as are alive: a slice leaves as a whole."""
 ROW = 2.0
 """A combined row."""
@@ -66,10 +66,10 @@ def cost_of(layout: Layout, estimator: Estimator, partitions: int) -> Cost:
             here += node_cost(node, estimator)
         for state, keys in fragment.arrangements.items():
             here += _state_cost(fragment, state, len(keys), estimator)
-        for entrance in fragment.inputs:
+        for fragment_input in fragment.inputs:
             # Rows for a later stage pass through the earlier ones.
-            hops = 1 if not entrance.is_stream else 1 + fragment.stage
-            here += Cost(sent=SENT * hops * estimator.rate(entrance.streams))
+            hops = 1 if not fragment_input.is_stream else 1 + fragment.stage
+            here += Cost(sent=SENT * hops * estimator.rate(fragment_input.streams))
         # Without a key all rows are in one partition, and the others wait.
         total += here.times(1 if fragment.key else partitions)
     return total
@@ -98,7 +98,9 @@ def probings(node: Node) -> Iterator[tuple[Streams, Streams, Streams]]:
 def probing_cost(going: float, found: float, other: Streams, estimator: Estimator) -> Cost:
     """What it costs if rows search a state, and so many are made of them."""
     # A joined row is dead once its oldest component is, but is found until its newest one is.
-    return Cost(PROBE * going * estimator.runs(other), MATCH * DEAD * found * len(other), ROW * found)
+    return Cost(
+        PROBE * going * estimator.runs(other), MATCH * EXPIRED_MATCH_FACTOR * found * len(other), ROW * found
+    )
 
 
 def _state_cost(fragment: Fragment, state: StateId, arrangements: int, estimator: Estimator) -> Cost:
@@ -111,7 +113,7 @@ def _state_cost(fragment: Fragment, state: StateId, arrangements: int, estimator
     )
 
 
-def work_in_units(work: WorkDone) -> float:
+def work_in_units(work: WorkCounts) -> float:
     """What tasks have done, in the same unit."""
     return (
         PROBE * work.probes

@@ -16,9 +16,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from midstream.adapt.nearness import Nearness
 from midstream.adapt.statistics import arrays, half_window
-from midstream.engine.sample import fractions
+from midstream.adapt.window_model import WindowModel
+from midstream.engine.key_sample import fractions
 from midstream.plan.layout import key_column, streams_of
 from midstream.query.query import Query
 from midstream.state.statistics import Statistics
@@ -28,11 +28,11 @@ Streams = frozenset[str]
 # The share of rows that a condition leaves, as long as nobody has seen it: that of System R.
 _CONDITION = 1 / 3
 # What a plan made is believed once it was watched for one and a half windows, of which this much counts.
-_WATCHED = 0.95
+_MIN_OBSERVED_SHARE = 0.95
 # An estimate that is surer than this needs no correction.
-_SURE = 0.5
+_CONFIDENT = 0.5
 # No estimate is larger: numbers in a manifest must be finite.
-_MOST = 1e60
+_LARGEST_RATE = 1e60
 # What was seen corrects an estimate by this factor at most.
 _CORRECTION = 100.0
 
@@ -42,7 +42,7 @@ class Estimate:
     """A figure, and how sure it is: from 0, a guess, to 1, known."""
 
     value: float
-    sure: float
+    confidence: float
 
 
 class Estimator:
@@ -54,7 +54,7 @@ class Estimator:
         self._seconds = max(statistics.seconds, 1e-9)
         self._shares = {c.id: _Shares(query, c.id, statistics) for c in query.classes}
         self._known: dict[Streams, Estimate] = {}
-        self.near = Nearness(query, max(statistics.elapsed, 1.0))
+        self.windows = WindowModel(query, max(statistics.elapsed, 1.0))
 
     def rate(self, streams: Iterable[str]) -> float:
         """Rows of the join that come into being in a second of event time."""
@@ -63,19 +63,19 @@ class Estimator:
     def rows(self, streams: Iterable[str]) -> float:
         """Rows of the join that may still be of use at any time."""
         members = frozenset(streams)
-        lifetime = self.near.lifetime(members)
+        lifetime = self.windows.lifetime(members)
         # A row is of use while its oldest component is; with one window, on average for a share of it.
-        alive = max(1 / len(members), 1 - self.near.span(members) / max(lifetime, 1e-9))
+        alive = max(1 / len(members), 1 - self.windows.span(members) / max(lifetime, 1e-9))
         return self.held(members) * alive
 
     def held(self, streams: Iterable[str]) -> float:
         """Rows of the join that its state holds: until their newest component is too old."""
         members = frozenset(streams)
-        return self.rate(members) * self.near.lifetime(members)
+        return self.rate(members) * self.windows.lifetime(members)
 
     def runs(self, streams: Iterable[str]) -> float:
         """Slices that a state has in a partition, each of which is searched; they are merged as they age."""
-        return math.log2(2 + self.near.lifetime(frozenset(streams)) * self.epochs())
+        return math.log2(2 + self.windows.lifetime(frozenset(streams)) * self.epochs())
 
     def row_bytes(self, streams: Iterable[str]) -> float:
         """Bytes of payload that the rows of a join stand for."""
@@ -101,7 +101,7 @@ class Estimator:
         for key_class in joined:
             one = self._shares[key_class.id].joined(key_class.streams & members)
             share *= one.value
-            doubt += 1 / max(one.sure, 1e-3) - 1
+            doubt += 1 / max(one.confidence, 1e-3) - 1
         # Nobody knows whether keys of different classes go together.
         doubt += max(len(joined) - 1, 0)
         for residual in self.query.residuals:
@@ -117,14 +117,14 @@ class Estimator:
         if len(each) == 1:
             return Estimate(each[0], 1.0)
         selectivity = self.selectivity(members)
-        value = selectivity.value * math.prod(each) * self.near.combinations(members)
-        return Estimate(min(value, _MOST), selectivity.sure)
+        value = selectivity.value * math.prod(each) * self.windows.combinations(members)
+        return Estimate(min(value, _LARGEST_RATE), selectivity.confidence)
 
     def _corrected(self, members: Streams, estimate: Estimate) -> Estimate:
         """The estimate, by what the running plan has made of the join or of its largest part."""
         parts = [part for part in self._seen if part <= members and len(part) > 1]
         # When streams change, what was made lags behind the sample: it counts where the sample cannot tell.
-        if not parts or estimate.sure > _SURE:
+        if not parts or estimate.confidence > _CONFIDENT:
             return estimate
         part = max(parts, key=lambda p: (len(p), sorted(p)))
         seen = self._seen[part]
@@ -132,18 +132,21 @@ class Estimator:
             return Estimate(seen, 1.0)
         thought = self._from_sample(part).value
         # A little of both is added, so that hardly any rows prove hardly anything.
-        little = 3 / max(self.statistics.watched, 1e-9)
+        little = 3 / max(self.statistics.observed_seconds, 1e-9)
         factor = (seen + little) / (thought + little)
         factor = min(max(factor, 1 / _CORRECTION), _CORRECTION)
-        return Estimate(estimate.value * factor, estimate.sure)
+        return Estimate(estimate.value * factor, estimate.confidence)
 
     @cached_property
     def _seen(self) -> dict[Streams, float]:
         """The rates of the joins that the running plan makes, if it has run long enough."""
         statistics = self.statistics
-        if statistics.watched < _WATCHED * half_window(self.query):
+        if statistics.observed_seconds < _MIN_OBSERVED_SHARE * half_window(self.query):
             return {}
-        return {frozenset(streams_of(s)): made / statistics.watched for s, made in statistics.made.items()}
+        return {
+            frozenset(streams_of(s)): made / statistics.observed_seconds
+            for s, made in statistics.made.items()
+        }
 
 
 class _Shares:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from midstream.adapt.decide import Situation
+from midstream.adapt.decision import DecisionContext
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.optimizer import total_cost
 from midstream.plan.layout import key_column
@@ -13,22 +13,26 @@ from midstream.state.adaptation import Adaptation, Decision
 from midstream.state.statistics import KeyStatistics, Statistics
 
 
-def explain_adaptive(situation: Situation, known: Adaptation, *, adapts: bool) -> str:
+def explain_adaptive(decision_context: DecisionContext, known: Adaptation, *, adapts: bool) -> str:
     """The statistics, the last decision, and what holds until the next."""
     lines = ["== Adapting ==" if adapts else "== Adapting (off) =="]
-    if not situation.is_known():
+    if not decision_context.is_known():
         lines.append("Nothing is known yet of some streams.")
         return "\n".join(lines)
-    estimator = situation.estimator
-    cost = total_cost(situation.query, situation.layout.plan, estimator, situation.partitions)
-    lines.append(f"The running plan, {situation.layout.plan}, costs {_units(cost)}.")
-    lines += ["", "Streams", *_streams(situation.query, situation.statistics, estimator)]
-    lines += ["", "Joins", *_joins(situation)]
+    estimator = decision_context.estimator
+    cost = total_cost(
+        decision_context.query, decision_context.layout.plan, estimator, decision_context.partitions
+    )
+    lines.append(f"The running plan, {decision_context.layout.plan}, costs {_units(cost)}.")
+    lines += ["", "Streams", *_streams(decision_context.query, decision_context.statistics, estimator)]
+    lines += ["", "Joins", *_joins(decision_context)]
     if known.last is not None:
         lines += ["", *describe_decision(known.last)]
-    if adapts and known.calm_until > situation.now:
-        lines.append(f"Nothing is changed for {known.calm_until - situation.now:,.0f} s of event time.")
-    if known.asked == str(situation.layout.plan):
+    if adapts and known.cooldown_until > decision_context.now:
+        lines.append(
+            f"Nothing is changed for {known.cooldown_until - decision_context.now:,.0f} s of event time."
+        )
+    if known.asked == str(decision_context.layout.plan):
         lines.append("The plan was asked for: it stands until something changes.")
     return "\n".join(lines)
 
@@ -46,7 +50,7 @@ def describe_decision(decision: Decision) -> Iterator[str]:
         yield f"  {plan:<{width}}  {_units(cost)}  {', '.join(marks)}".rstrip()
     if decision.best != decision.plan:
         with_what = " with background work" if decision.background else ""
-        with_what = " with its plans apart" if decision.apart else with_what
+        with_what = " with its plans apart" if decision.isolated else with_what
         saved = (decision.cost - decision.best_cost) * decision.horizon
         yield f"  A migration by {decision.strategy}{with_what} costs {decision.price:,.0f} units;"
         yield f"  in {decision.horizon:,.0f} s the best plan saves {saved:,.0f}."
@@ -59,18 +63,18 @@ def _streams(query: Query, statistics: Statistics, estimator: Estimator) -> Iter
         for key_class in (c for c in query.classes if name in c.streams):
             keys = statistics.streams[name].keys.get(key_column(name, key_class.id), KeyStatistics())
             distinct = len(keys.keys) / 8 / keys.threshold
-            watched = f"{keys.threshold:.2%} of them watched"
-            yield f"    {key_class}: distinct keys about {distinct:,.0f}, {watched}"
+            observed_seconds = f"{keys.threshold:.2%} of them watched"
+            yield f"    {key_class}: distinct keys about {distinct:,.0f}, {observed_seconds}"
     for key_class in query.classes:
         hot = len(statistics.hot.get(key_class.id, b"")) // 8
         if hot:
             yield f"  {hot} frequent keys of {key_class}"
 
 
-def _joins(situation: Situation) -> Iterator[str]:
-    for pair in situation.pairs:
-        found = situation.estimator.estimate(pair)
-        yield f"  {' and '.join(pair)}: {_number(found.value)} rows/s, {found.sure:.0%} sure"
+def _joins(decision_context: DecisionContext) -> Iterator[str]:
+    for pair in decision_context.pairs:
+        found = decision_context.estimator.estimate(pair)
+        yield f"  {' and '.join(pair)}: {_number(found.value)} rows/s, {found.confidence:.0%} sure"
 
 
 def _units(cost: float) -> str:

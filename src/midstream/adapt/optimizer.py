@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
 
-from midstream.adapt.cost import DEAD, HELD, MATCH, PROBE, ROW, SENT, STAGE, cost_of
+from midstream.adapt.cost import EXPIRED_MATCH_FACTOR, HELD, MATCH, PROBE, ROW, SENT, STAGE, cost_of
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.sets import Members, Sets, taken_apart
-from midstream.plan.placing import lay_out
+from midstream.adapt.subsets import StreamSet, Subsets, splits
+from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import Plan, join, leaf
 from midstream.query.query import Query
 
@@ -31,7 +31,7 @@ _FEW = 5
 class _Part:
     """The best plan of a set of streams."""
 
-    parts: tuple[Members, ...] = ()
+    parts: tuple[StreamSet, ...] = ()
     """What its top node joins; empty for a stream."""
     cost: float = 0.0
     """What it costs, apart from stages."""
@@ -56,7 +56,7 @@ def best_plan(query: Query, estimator: Estimator, partitions: int) -> Candidate:
 
 def total_cost(query: Query, plan: Plan, estimator: Estimator, partitions: int) -> float:
     """What a plan costs."""
-    return cost_of(lay_out(query, plan), estimator, partitions).total
+    return cost_of(build_layout(query, plan), estimator, partitions).total
 
 
 class _Search:
@@ -66,8 +66,8 @@ class _Search:
         self.query = query
         self.estimator = estimator
         self.partitions = partitions
-        self.sets = Sets(estimator)
-        self.best: dict[Members, _Part] = {stream: _Part() for stream in self.sets.streams}
+        self.sets = Subsets(estimator)
+        self.best: dict[StreamSet, _Part] = {stream: _Part() for stream in self.sets.streams}
         self.stage = STAGE * estimator.epochs()
 
     def exhaustive(self) -> Plan:
@@ -78,7 +78,7 @@ class _Search:
             if members in best or (connected and not sets.is_connected(members)):
                 continue
             found, least = _Part(), float("inf")
-            for parts in taken_apart(members):
+            for parts in splits(members):
                 if not all(part in best for part in parts):
                     continue
                 if sum(best[part].cost + sets.kept(part) for part in parts) >= least:
@@ -110,13 +110,13 @@ class _Search:
                 return self._flattened(without, tries)
         return plan
 
-    def _plan(self, members: Members) -> Plan:
+    def _plan(self, members: StreamSet) -> Plan:
         parts = self.best[members].parts
         if not parts:
             return leaf(self.sets.named(members)[0])
         return join(*(self._plan(part) for part in self._reordered(parts)))
 
-    def _joined(self, parts: tuple[Members, ...], most: float = float("inf")) -> _Part:
+    def _joined(self, parts: tuple[StreamSet, ...], most: float = float("inf")) -> _Part:
         """The plan that joins the best plans of some sets in one node; nobody wants it if it costs more."""
         sets = self.sets
         placed = sets.spanning(parts)
@@ -142,7 +142,7 @@ class _Search:
                 cost += (SENT * (1 + stage) * sets.rate(part) + sets.kept_stream(part)) * alone
         return _Part(parts, cost, stage)
 
-    def _probing(self, parts: tuple[Members, ...], most: float = float("inf")) -> float:
+    def _probing(self, parts: tuple[StreamSet, ...], most: float = float("inf")) -> float:
         """What the probes of a node over some sets cost, in this order."""
         sets, cost = self.sets, 0.0
         for head in parts:
@@ -155,10 +155,10 @@ class _Search:
                 seen |= part
                 cost += PROBE * going * sets.runs(part)
                 going = sets.rate(seen) * mine / seen.bit_count()
-                cost += (MATCH * DEAD * part.bit_count() + ROW) * going
+                cost += (MATCH * EXPIRED_MATCH_FACTOR * part.bit_count() + ROW) * going
         return cost
 
-    def _next(self, seen: Members, waiting: Sequence[Members]) -> int:
+    def _next(self, seen: StreamSet, waiting: Sequence[StreamSet]) -> int:
         """As the layout does: go on with what shares most."""
         if len(self.sets.keys) == 1:
             return 0
@@ -166,11 +166,11 @@ class _Search:
         shared = [(here & self.sets.classes(part)).bit_count() for part in waiting]
         return shared.index(max(shared))
 
-    def _ordered(self, parts: tuple[Members, ...]) -> tuple[Members, ...]:
+    def _ordered(self, parts: tuple[StreamSet, ...]) -> tuple[StreamSet, ...]:
         """An order in which rows probe: first what leaves least of them."""
         return tuple(sorted(parts, key=lambda part: (self.sets.growth(part), part)))
 
-    def _reordered(self, parts: tuple[Members, ...]) -> tuple[Members, ...]:
+    def _reordered(self, parts: tuple[StreamSet, ...]) -> tuple[StreamSet, ...]:
         """The order in which probes cost least, as far as swapping two at a time finds it."""
         best = self._ordered(parts)
         cost = self._probing(best)

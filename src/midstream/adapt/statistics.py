@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from midstream.engine.hashing import Hashes
-from midstream.engine.sample import LEAST, KeyCounts, Sampling, fractions
+from midstream.engine.key_sample import MIN_SAMPLED_SHARE, KeyCounts, Sampling, fractions
 from midstream.plan.layout import key_column
 from midstream.query.query import Query
 from midstream.state.statistics import KeyStatistics, Statistics, StreamStatistics
@@ -29,7 +29,7 @@ from midstream.state.statistics import KeyStatistics, Statistics, StreamStatisti
 SECOND = 1_000_000
 # Keys that are kept of a stream and class, and frequent ones of a class.
 KEYS = 512
-HOT = 32
+FREQUENT_KEYS = 32
 # A key is frequent if it has this share of a stream's rows, until it has less than half of it.
 _SHARE = 1 / 128
 # Below this weight a key is forgotten: nearly all of what it had has faded.
@@ -89,7 +89,7 @@ def advance(
         streams=streams,
         hot=hot,
         made={} if made is None else _made(before.made, made, fade, fresh),
-        watched=0.0 if made is None else before.watched * fade + seconds * fresh,
+        observed_seconds=0.0 if made is None else before.observed_seconds * fade + seconds * fresh,
     )
 
 
@@ -150,7 +150,7 @@ def _hot_keys(
         if column in counted:
             for key in np.frombuffer(counted[column].frequent, "<u8").tolist():
                 shares[key] = max(shares.get(key, 0.0), _SHARE)
-    best = sorted(shares, key=lambda key: (-shares[key], key))[:HOT]
+    best = sorted(shares, key=lambda key: (-shares[key], key))[:FREQUENT_KEYS]
     return np.array(sorted(best), "<u8").tobytes()
 
 
@@ -163,7 +163,7 @@ def _trim(keys: KeyStatistics, hot: bytes) -> KeyStatistics:
     threshold = keys.threshold
     cold = np.sort(place[kept & ~is_hot])
     if len(cold) > KEYS:
-        threshold = max(float(cold[KEYS]), LEAST)
+        threshold = max(float(cold[KEYS]), MIN_SAMPLED_SHARE)
         kept &= is_hot | (place < threshold)
     elif len(cold) < KEYS // 8:
         # Fewer keys than there is room for: more are sampled from now on. Until they have come as often as

@@ -68,7 +68,7 @@ def gc(
 
 def open_store(checkpoint: str) -> Store:
     """The store of a checkpoint, as it is: nothing from a cache."""
-    from midstream.storage.manifests import manifest_files
+    from midstream.storage.manifest_log import manifest_files
     from midstream.storage.remote import is_remote, store_at
 
     location = checkpoint if is_remote(checkpoint) else str(Path(checkpoint).absolute())

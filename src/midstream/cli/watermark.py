@@ -28,9 +28,9 @@ def watermark(
     itself from the wrong watermark on are dropped, too: they have moved it. No result comes twice. Refused
     while the query runs.
     """
+    from midstream.runtime.watermark_reset import reset_watermark
     from midstream.storage.lease import take_lease
-    from midstream.storage.manifests import newest_manifest
-    from midstream.storage.set_back import set_back
+    from midstream.storage.manifest_log import newest_manifest
 
     store = open_store(checkpoint)
     if (stream is None) != (to is None):
@@ -41,7 +41,7 @@ def watermark(
         moment = _micros(to)
         lease = take_lease(store, "watermark")
         try:
-            manifest = set_back(store, lease, stream, moment)
+            manifest = reset_watermark(store, lease, stream, moment)
         finally:
             lease.release()
     for name, mark in manifest.streams.items() if manifest else ():

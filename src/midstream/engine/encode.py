@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.engine.arrays import as_array, as_column
-from midstream.engine.guard import guard
+from midstream.engine.error_context import error_context
 from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.micros import fitting_micros
 from midstream.engine.routing import Routing, split
@@ -48,7 +48,7 @@ class SourceColumn:
     """The type to cast to; None to leave it as it is."""
 
 
-class Part(NamedTuple):
+class RoutedRows(NamedTuple):
     """Rows on their way to an entrance of the plan in an engine partition."""
 
     partition: int
@@ -63,7 +63,7 @@ class Encoder:
     stream: str
     keys: tuple[tuple[str, ...], ...]
     """For every key class of the stream, its columns; those of one class must be equal."""
-    entrances: tuple[tuple[StateId, tuple[str, ...]], ...]
+    fragment_inputs: tuple[tuple[StateId, tuple[str, ...]], ...]
     """Where the rows go, and the columns that decide in which engine partition. During a migration two
     plans may want them by different keys."""
     sent: tuple[str, ...]
@@ -71,9 +71,9 @@ class Encoder:
     source: tuple[SourceColumn, ...]
     routing: Routing
 
-    def __call__(self, table: pa.Table) -> tuple[list[Part], int]:
+    def __call__(self, table: pa.Table) -> tuple[list[RoutedRows], int]:
         """Split source rows by target partition; also the number of rows that a null key left behind."""
-        with guard(streams=[self.stream]):
+        with error_context(streams=[self.stream]):
             time = table.column(time_column(self.stream))
             joins = self._can_join(table)
             travels = joins | as_array(time.is_null())
@@ -82,24 +82,26 @@ class Encoder:
                 table, joins = table.filter(as_column(travels)), joins[travels]
             return list(self._split(table, joins)), left_behind
 
-    def again(self, table: pa.Table) -> Iterator[Part]:
+    def reencode(self, table: pa.Table) -> Iterator[RoutedRows]:
         """Rows that an encoder of another plan has sent, to the entrances of this one."""
-        with guard(streams=[self.stream]):
+        with error_context(streams=[self.stream]):
             joins = np.ones(table.num_rows, np.bool_)
-            for name in {name for _, hashed in self.entrances for name in hashed}:
+            for name in {name for _, hashed in self.fragment_inputs for name in hashed}:
                 joins &= as_array(table.column(name).is_valid())
             yield from self._split(table, joins)
 
-    def empty(self, table: pa.Table) -> Part:
+    def empty(self, table: pa.Table) -> RoutedRows:
         """What would travel of no rows; it still carries the count of those left behind."""
-        return Part(0, self.entrances[0][0], self._send(table.slice(0, 0), np.zeros(0, np.uint64)))
+        return RoutedRows(
+            0, self.fragment_inputs[0][0], self._send(table.slice(0, 0), np.zeros(0, np.uint64))
+        )
 
-    def _split(self, table: pa.Table, joins: Truths) -> Iterator[Part]:
-        for state, hashed in self.entrances:
-            with guard(columns=self._shown(hashed)):
+    def _split(self, table: pa.Table, joins: Truths) -> Iterator[RoutedRows]:
+        for state, hashed in self.fragment_inputs:
+            with error_context(columns=self._shown(hashed)):
                 hashes = _hash(table, joins, hashed)
             for target, part in split(self._send(table, hashes), self.routing.targets(hashes)):
-                yield Part(target, state, part)
+                yield RoutedRows(target, state, part)
 
     def _send(self, table: pa.Table, hashes: Hashes) -> pa.Table:
         sent = table.select([time_column(self.stream), *self.sent])
@@ -108,7 +110,7 @@ class Encoder:
     def _can_join(self, table: pa.Table) -> Truths:
         can = np.ones(table.num_rows, np.bool_)
         for first, *others in self.keys:
-            with guard(columns=self._shown((first, *others))):
+            with error_context(columns=self._shown((first, *others))):
                 can &= as_array(table.column(first).is_valid())
                 for other in others:
                     # Polars compares NaN and -0.0 as Spark does.
@@ -136,7 +138,7 @@ def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArr
 
     A time that 64 bits of microseconds do not hold is none, and a date that no timestamp holds is no key.
     """
-    with guard(streams=[stream], columns=[column.ref]):
+    with error_context(streams=[stream], columns=[column.ref]):
         values = table.column(column.ref.path[0])
         for step in column.ref.path[1:]:
             # By number: Arrow would take a name with dots for a path.
@@ -153,8 +155,8 @@ def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArr
 
 def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *, whole_rows: bool) -> Encoder:
     """The encoder of a stream in a plan; with ``whole_rows`` every column travels, for the late table."""
-    doors = {s: f for s, f in layout.entrances.items() if streams_of(s) == (stream,)}
-    payload = next(f.by_id[s].columns for s, f in doors.items())
+    fragment_inputs = {s: f for s, f in layout.fragment_inputs.items() if streams_of(s) == (stream,)}
+    payload = next(f.by_id[s].columns for s, f in fragment_inputs.items())
     spec = query.by_name[stream]
     source = [SourceColumn(time_column(stream), spec.time, None)]
     keys: dict[int, tuple[str, ...]] = {}
@@ -174,7 +176,9 @@ def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *,
     return Encoder(
         stream=stream,
         keys=tuple(keys.values()),
-        entrances=tuple((s, tuple(keys[c][0] for c in f.key)) for s, f in sorted(doors.items())),
+        fragment_inputs=tuple(
+            (s, tuple(keys[c][0] for c in f.key)) for s, f in sorted(fragment_inputs.items())
+        ),
         sent=sent,
         source=tuple(source),
         routing=routing,

@@ -20,8 +20,8 @@ from pyarrow import types
 from midstream.engine.micros import exact_micros, fitting, fitting_micros
 from midstream.plan.layout import column_name
 from midstream.query.arithmetic import compared_type
+from midstream.query.clauses import Residual
 from midstream.query.expression import Call, Column, Constant, Expression, Operator
-from midstream.query.parts import Residual
 from midstream.query.types import family
 
 _MAX_DIGITS = 38

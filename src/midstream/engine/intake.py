@@ -12,9 +12,16 @@ import pyarrow.compute as pc
 
 from midstream.engine.arrays import as_array, as_column
 from midstream.engine.encode import ARRIVED, HASH, time_column
+from midstream.engine.index_rows import (
+    READ_LESS,
+    IndexRows,
+    in_time_order,
+    new_references,
+    segment_of,
+    sort_rows,
+)
 from midstream.engine.payload import make_segments
 from midstream.engine.program import InputCount, Program
-from midstream.engine.rows import READ_LESS, Rows, in_time_order, new_references, segment_of, sort_rows
 from midstream.errors import MigrationError, StreamError
 from midstream.plan.layout import FragmentInput, Key, StateId
 
@@ -25,10 +32,10 @@ REASON = "#reason"
 
 
 @dataclass(frozen=True)
-class Taken:
+class Ingested:
     """Rows that have entered a fragment, and their payload."""
 
-    rows: Rows
+    rows: IndexRows
     payload: pa.Table
     first: int
     """The first epoch of which there are rows."""
@@ -79,49 +86,53 @@ def _with_reasons(table: pa.Table, times: pl.Series, in_time: pl.Series, last: i
     return table.filter((~in_time).to_arrow()).append_column(REASON, reasons.to_arrow())
 
 
-def take_in(program: Program, partition: int, key: Key, entrance: FragmentInput, table: pa.Table) -> Taken:
+def ingest(
+    program: Program, partition: int, key: Key, fragment_input: FragmentInput, table: pa.Table
+) -> Ingested:
     """Give rows references; only these are sorted, the payload stays as it came."""
-    return _take_in(program, partition, key, entrance, table, [(program.epoch, table.num_rows)])
+    return _ingest(program, partition, key, fragment_input, table, [(program.epoch, table.num_rows)])
 
 
-def take_back(program: Program, partition: int, key: Key, entrance: FragmentInput, table: pa.Table) -> Taken:
+def ingest_moved(
+    program: Program, partition: int, key: Key, fragment_input: FragmentInput, table: pa.Table
+) -> Ingested:
     """Take in rows that belong to the state already: each keeps the epoch in which it arrived."""
-    if not entrance.is_stream:
+    if not fragment_input.is_stream:
         runs = [(program.epoch - 1, table.num_rows)]
-        return _take_in(program, partition, key, entrance, table, runs, moved=True)
+        return _ingest(program, partition, key, fragment_input, table, runs, moved=True)
     order = np.argsort(as_array(table.column(ARRIVED)), kind="stable")
     table = table.take(as_column(order))
     epochs, counts = np.unique(as_array(table.column(ARRIVED)), return_counts=True)
     runs = list(zip(epochs.tolist(), counts.tolist(), strict=True))
-    return _take_in(program, partition, key, entrance, table, runs, moved=True)
+    return _ingest(program, partition, key, fragment_input, table, runs, moved=True)
 
 
-def _take_in(
+def _ingest(
     program: Program,
     partition: int,
     key: Key,
-    entrance: FragmentInput,
+    fragment_input: FragmentInput,
     table: pa.Table,
     runs: Sequence[tuple[int, int]],
     *,
     moved: bool = False,
-) -> Taken:
+) -> Ingested:
     """Take in rows of which so many of each epoch follow each other."""
     references = [new_references(epoch, partition, count, moved=moved) for epoch, count in runs]
-    streams = program.query.windows.leading(entrance.streams)
+    streams = program.query.windows.leading(fragment_input.streams)
     times = {s: as_array(table.column(time_column(s))) for s in streams}
-    together = {entrance.id: np.concatenate(references)}
-    rows = in_time_order(sort_rows(key, as_array(table.column(HASH)), together, times))
+    concat_arrivals = {fragment_input.id: np.concatenate(references)}
+    rows = in_time_order(sort_rows(key, as_array(table.column(HASH)), concat_arrivals, times))
     starts = np.cumsum([0, *(count for _, count in runs)])[:-1]
-    latest = [np.maximum.reduceat(times[s], starts).tolist() for s in entrance.streams]
+    latest = [np.maximum.reduceat(times[s], starts).tolist() for s in fragment_input.streams]
     segments = [
         (segment_of(epoch, partition, moved=moved), count, *largest)
         for (epoch, count), largest in zip(runs, zip(*latest, strict=True), strict=True)
     ]
-    return Taken(rows, make_segments(table.select(list(entrance.columns)), segments), runs[0][0])
+    return Ingested(rows, make_segments(table.select(list(fragment_input.columns)), segments), runs[0][0])
 
 
-def together(name: StateId, tables: Sequence[pa.Table], *, moved: bool = False) -> pa.Table:
+def concat_arrivals(name: StateId, tables: Sequence[pa.Table], *, moved: bool = False) -> pa.Table:
     """All that arrived of an input. Arrow's offsets of text and binary have 31 bits."""
     table = pa.concat_tables(tables)
     for column in table.column_names:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from midstream.engine import hot
-from midstream.engine.hot import Positions
-from midstream.engine.rows import Rows
+from midstream.engine import hot_keys
+from midstream.engine.hot_keys import Positions
+from midstream.engine.index_rows import IndexRows
 from midstream.query.window import Windows
 
 # Candidate pairs held at a time: 2**21 pairs and their gathered columns are some 100 MB. A hot key with a
@@ -22,7 +22,7 @@ from midstream.query.window import Windows
 CANDIDATES_AT_ONCE = 1 << 21
 
 
-def matches(rows: Rows, run: Rows, windows: Windows) -> Iterator[tuple[Positions, Positions]]:
+def matches(rows: IndexRows, run: IndexRows, windows: Windows) -> Iterator[tuple[Positions, Positions]]:
     """Pairs of positions with equal hashes, in the order of the needles, in bounded portions.
 
     All pairs within the windows are among them, and of hot keys few others.
@@ -37,7 +37,7 @@ def matches(rows: Rows, run: Rows, windows: Windows) -> Iterator[tuple[Positions
         return
     low = low[hit]
     counts = np.searchsorted(state, needles[hit], side="right") - low
-    if counts.max() >= hot.HOT:
+    if counts.max() >= hot_keys.HOT_KEY_ROWS:
         hit, low, counts = _narrow(rows, run, windows, (hit, low, counts))
     ends = np.cumsum(counts)
     start = 0
@@ -55,16 +55,16 @@ def matches(rows: Rows, run: Rows, windows: Windows) -> Iterator[tuple[Positions
 
 
 def _narrow(
-    rows: Rows, run: Rows, windows: Windows, found: tuple[Positions, Positions, Positions]
+    rows: IndexRows, run: IndexRows, windows: Windows, found: tuple[Positions, Positions, Positions]
 ) -> tuple[Positions, Positions, Positions]:
     """Needles and what they have found, where it is much only what may be near enough."""
     hit, low, counts = found
-    many = np.flatnonzero(counts >= hot.HOT)
-    near = hot.reach(rows.times, hit[many], run.first, windows)
+    many = np.flatnonzero(counts >= hot_keys.HOT_KEY_ROWS)
+    near = hot_keys.time_range(rows.times, hit[many], run.first, windows)
     if near is None:
         return found
     begin, size = low.copy(), counts.copy()
-    begin[many], size[many] = hot.narrow(run.times[run.first], low[many], counts[many], *near)
+    begin[many], size[many] = hot_keys.narrow_by_time(run.times[run.first], low[many], counts[many], *near)
     some = size > 0
     return hit[some], begin[some], size[some]
 
@@ -73,7 +73,7 @@ def _expand(needles: Positions, low: Positions, counts: Positions) -> tuple[Posi
     total = int(counts.sum())
     if total == len(counts):
         return needles, low
-    return np.repeat(needles, counts), hot.spread(low, counts)
+    return np.repeat(needles, counts), hot_keys.expand_ranges(low, counts)
 
 
 def _walk(needle: int, low: int, count: int) -> Iterator[tuple[Positions, Positions]]:

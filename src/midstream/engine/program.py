@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from midstream.engine.encode import Part
-from midstream.engine.node import WorkDone
-from midstream.engine.restrict import Piece
+from midstream.engine.encode import RoutedRows
+from midstream.engine.epoch_filter import EpochRange
+from midstream.engine.joiner import WorkCounts
+from midstream.engine.key_sample import KeyCounts, Sampling
 from midstream.engine.routing import Routing
-from midstream.engine.sample import KeyCounts, Sampling
 from midstream.plan.layout import Bounds, Layout, Side, StateId
 from midstream.query.query import Query
 from midstream.state.migration import Migration
@@ -39,12 +39,12 @@ class Rebuild:
     state: StateId
     bounds: tuple[Bounds, ...]
     """Which rows it lacks."""
-    piece: Piece | None = None
+    epoch_range: EpochRange | None = None
     """Which of them now; None for all at once. Those of a piece wait until all are there."""
 
 
 @dataclass(frozen=True)
-class Course:
+class MigrationStep:
     """What an epoch does about plans, and what holds of them after it."""
 
     layout: Layout
@@ -91,7 +91,7 @@ class Program:
     query: Query
     routing: Routing
     watermarks: Mapping[str, int | None]
-    course: Course
+    course: MigrationStep
     slices: Mapping[StateKey, tuple[Slice, ...]] = field(default_factory=dict)
     sampling: Mapping[str, Sampling] = field(default_factory=dict)
     """Which keys are counted, by the streams' key columns."""
@@ -156,7 +156,7 @@ class StepOutput:
 
     results: pa.Table | None
     """Results in order of their time, if the fragment makes any."""
-    outgoing: tuple[Part, ...]
+    outgoing: tuple[RoutedRows, ...]
     """Rows for other fragments."""
     slices: tuple[NewSlice, ...]
     merged: tuple[Slice, ...]
@@ -164,7 +164,7 @@ class StepOutput:
     late: Mapping[str, pa.Table]
     """Rows that came too late or without a time, with whatever columns travelled."""
     counts: Mapping[str, InputCount]
-    work: Mapping[Side, WorkDone]
+    work: Mapping[Side, WorkCounts]
     keys: Mapping[str, KeyCounts]
     """Samples of the keys of new rows, by the streams' key columns."""
     made: Mapping[StateId, int]

@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.engine.arrays import as_column
-from midstream.engine.compact import OpenSlice, compact
-from midstream.engine.encode import Part
-from midstream.engine.guard import guard
-from midstream.engine.intake import Taken, admit, take_back, take_in, together
-from midstream.engine.node import Joiner, WorkDone
+from midstream.engine.encode import RoutedRows
+from midstream.engine.epoch_filter import filter_by_epoch
+from midstream.engine.error_context import error_context
+from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows
+from midstream.engine.intake import Ingested, admit, concat_arrivals, ingest, ingest_moved
+from midstream.engine.joiner import Joiner, WorkCounts
+from midstream.engine.key_sample import KeyCounts, count_keys
+from midstream.engine.merge_slices import OpenSlice, compact
 from midstream.engine.ordering import stable_order
 from midstream.engine.payload import Payload
 from midstream.engine.program import InputCount, NewSlice, Program, Rebuild, StepOutput
-from midstream.engine.restrict import limit
-from midstream.engine.rows import Rows, in_time_order, merge_rows
-from midstream.engine.sample import KeyCounts, count_keys
-from midstream.engine.sending import STATE, WAITING, send
+from midstream.engine.send import STATE, WAITING, send
 from midstream.plan.layout import (
     Fragment,
     FragmentInput,
@@ -45,14 +45,14 @@ def run_step(
 ) -> StepOutput:
     """Take in what arrived, join it, and say what is new."""
     step = _Step(program, fragment, partition, open_slice)
-    for entrance in fragment.inputs:
-        with guard(streams=entrance.streams):
-            step.enter(entrance, arrivals)
+    for fragment_input in fragment.inputs:
+        with error_context(streams=fragment_input.streams):
+            step.enter(fragment_input, arrivals)
     step.restore()
     for rebuild in program.course.rebuilds:
         step.rebuild(rebuild)
     for node in fragment.nodes:
-        with guard(streams=streams_of(node.id)):
+        with error_context(streams=streams_of(node.id)):
             step.join(node)
     return step.output()
 
@@ -67,45 +67,45 @@ class _Step:
         self.open_slice = open_slice
         self.counts: dict[str, InputCount] = {}
         self.late: dict[str, pa.Table] = {}
-        self.deltas: dict[StateId, Rows] = {}
+        self.deltas: dict[StateId, IndexRows] = {}
         self.new: list[NewSlice] = []
-        self.outgoing: list[Part] = []
+        self.outgoing: list[RoutedRows] = []
         self.keys: dict[str, KeyCounts] = {}
         self.made: dict[StateId, int] = {}
-        self.found: list[Rows] = []
-        self.held: list[Rows] = []
-        self.missing: list[tuple[StateId, Rows, int, str]] = []
-        self.restored: dict[tuple[StateId, Key], list[Rows]] = {}
+        self.found: list[IndexRows] = []
+        self.deferred: list[IndexRows] = []
+        self.missing: list[tuple[StateId, IndexRows, int, str]] = []
+        self.restored: dict[tuple[StateId, Key], list[IndexRows]] = {}
         self.fresh: dict[StateId, list[pa.Table]] = {one.id: [] for one in fragment.inputs}
         payloads = {one.id: Payload(partial(self._payload, one.id)) for one in fragment.inputs}
         self.joiner = Joiner(program.query, payloads, program.purge)
 
-    def enter(self, entrance: FragmentInput, arrivals: Arrivals) -> None:
+    def enter(self, fragment_input: FragmentInput, arrivals: Arrivals) -> None:
         """Take in new rows of an input, and rows that its state lacks."""
         program = self.program
         for waiting in ("", WAITING):
-            missing = arrivals.get(f"{STATE}{entrance.id}{waiting}")
+            missing = arrivals.get(f"{STATE}{fragment_input.id}{waiting}")
             if missing:
-                table = together(entrance.id, missing, moved=True)
-                taken = take_back(program, self.partition, self.fragment.key, entrance, table)
-                self._keep_payload(entrance, taken)
-                self.missing.append((entrance.id, taken.rows, taken.first, waiting))
-        if entrance.id not in arrivals:
+                table = concat_arrivals(fragment_input.id, missing, moved=True)
+                taken = ingest_moved(program, self.partition, self.fragment.key, fragment_input, table)
+                self._keep_payload(fragment_input, taken)
+                self.missing.append((fragment_input.id, taken.rows, taken.first, waiting))
+        if fragment_input.id not in arrivals:
             return
-        table = together(entrance.id, arrivals[entrance.id])
-        if entrance.is_stream:
-            (stream,) = entrance.streams
+        table = concat_arrivals(fragment_input.id, arrivals[fragment_input.id])
+        if fragment_input.is_stream:
+            (stream,) = fragment_input.streams
             admitted = admit(program, stream, table)
             table = admitted.table
-            if entrance.owned and entrance.id in program.layout.counted:
+            if fragment_input.owned and fragment_input.id in program.layout.counted:
                 self.counts[stream] = admitted.count
                 self.keys |= count_keys(program.query, stream, self.fragment.key, table, program.sampling)
                 if admitted.late.num_rows:
                     self.late[stream] = admitted.late
         if table.num_rows:
-            taken = take_in(program, self.partition, self.fragment.key, entrance, table)
-            self._keep_payload(entrance, taken)
-            self._arrived(entrance.id, taken.rows)
+            taken = ingest(program, self.partition, self.fragment.key, fragment_input, table)
+            self._keep_payload(fragment_input, taken)
+            self._arrived(fragment_input.id, taken.rows)
 
     def restore(self) -> None:
         """Put rows into the states that lacked them; only now is all the payload here to arrange them by."""
@@ -116,11 +116,11 @@ class _Step:
         """Compute rows that a state of this fragment, or one that it sends to, lacks."""
         mine = (n for n in self.fragment.nodes if n.id == rebuild.state and n.side != "old")
         node = next(mine, None)
-        rows = self.joiner.whole(node, self._runs, rebuild.bounds, rebuild.piece) if node else None
+        rows = self.joiner.rebuild(node, self._runs, rebuild.bounds, rebuild.epoch_range) if node else None
         if rows is None:
             return
-        waiting = WAITING if rebuild.piece else ""
-        if rebuild.state in self.program.layout.entrances:
+        waiting = WAITING if rebuild.epoch_range else ""
+        if rebuild.state in self.program.layout.fragment_inputs:
             self.outgoing += self._send(rebuild.state, rows, f"{STATE}{rebuild.state}{waiting}")
         else:
             self._restore_rows(rebuild.state, rows, self.program.epoch, waiting)
@@ -134,11 +134,11 @@ class _Step:
         # What two plans make of the same state refers to the same rows only if it stays in the fragment.
         if node.id == self.program.layout.root:
             waits = self.program.course.holds and node.side == "new"
-            (self.held if waits else self.found).append(rows)
+            (self.deferred if waits else self.found).append(rows)
             return
-        if node.id in self.program.layout.entrances:
+        if node.id in self.program.layout.fragment_inputs:
             self.outgoing += self._send(node.id, rows, node.id)
-            self.joiner.did(WorkDone(sent=len(rows)), node.side)
+            self.joiner.record(WorkCounts(sent=len(rows)), node.side)
             return
         others = self.deltas.get(node.id)
         both = [rows] if others is None else [others, self.joiner.arrange(rows, others.key)]
@@ -147,15 +147,17 @@ class _Step:
     def output(self) -> StepOutput:
         """All that is new."""
         for state, keys in self.fragment.arrangements.items():
-            entrance = self.fragment.by_id.get(state)
-            rows = limit(self.deltas.get(state), self.program.layout.lasting.get(state), self.joiner.epochs)
-            if rows is not None and (entrance is None or entrance.owned):
+            fragment_input = self.fragment.by_id.get(state)
+            rows = filter_by_epoch(
+                self.deltas.get(state), self.program.layout.retention_bounds.get(state), self.joiner.epochs
+            )
+            if rows is not None and (fragment_input is None or fragment_input.owned):
                 for key in keys:
                     arranged = self.joiner.searchable(rows, key)
-                    self.joiner.did(WorkDone(inserted=len(arranged)), self._keeper(state))
+                    self.joiner.record(WorkCounts(inserted=len(arranged)), self._keeper(state))
                     self.new.append(self._slice("index", state, key, arranged, arranged.to_table()))
         layout = self.program.layout
-        for rows in self.held:
+        for rows in self.deferred:
             self.new.append(self._slice("held", layout.root, (), rows, self._results([rows])))
         slices, merged = compact(self.program, self.new, self.open_slice)
         return StepOutput(
@@ -175,37 +177,37 @@ class _Step:
         sides = {node.side for node in self.fragment.nodes if state in node.inputs}
         return sides.pop() if len(sides) == 1 else "both"
 
-    def _arrived(self, state: StateId, rows: Rows) -> None:
+    def _arrived(self, state: StateId, rows: IndexRows) -> None:
         self.deltas[state] = rows
         for original, copy in self.fragment.copies:
             if original == state:
                 self.deltas[copy] = rows
 
-    def _restore_rows(self, state: StateId, rows: Rows, first: int, waiting: str) -> None:
+    def _restore_rows(self, state: StateId, rows: IndexRows, first: int, waiting: str) -> None:
         for key in self.fragment.arrangements[state]:
             arranged = self.joiner.searchable(rows, key)
-            self.joiner.did(WorkDone(inserted=len(arranged)), "new")
+            self.joiner.record(WorkCounts(inserted=len(arranged)), "new")
             name = f"{state}{waiting}"
             self.new.append(self._slice("index", name, key, arranged, arranged.to_table(), first))
             if not waiting:
                 self.restored.setdefault((state, key), []).append(arranged)
 
-    def _keep_payload(self, entrance: FragmentInput, taken: Taken) -> None:
-        if entrance.columns:
-            self.fresh[entrance.id].append(taken.payload)
-            if entrance.owned:
+    def _keep_payload(self, fragment_input: FragmentInput, taken: Ingested) -> None:
+        if fragment_input.columns:
+            self.fresh[fragment_input.id].append(taken.payload)
+            if fragment_input.owned:
                 key, payload = self.fragment.key, taken.payload
-                self.new.append(self._slice("rows", entrance.id, key, taken.rows, payload, taken.first))
+                self.new.append(self._slice("rows", fragment_input.id, key, taken.rows, payload, taken.first))
 
     def _payload(self, state: StateId) -> list[pa.Table]:
         return [*self._open("rows", state, self.fragment.key), *self.fresh[state]]
 
-    def _runs(self, state: StateId, key: Key) -> list[Rows]:
+    def _runs(self, state: StateId, key: Key) -> list[IndexRows]:
         stored = [self._run(slice_) for slice_ in self._slices("index", state, key)]
         return [*stored, *self.restored.get((state, key), ())]
 
-    def _run(self, slice_: Slice) -> Rows:
-        rows = Rows.from_table(self.open_slice(slice_), slice_.owner.key)
+    def _run(self, slice_: Slice) -> IndexRows:
+        rows = IndexRows.from_table(self.open_slice(slice_), slice_.owner.key)
         # Versions before this order wrote slices without it; once they have merged they have it too.
         return rows if slice_.by_time else in_time_order(rows)
 
@@ -220,7 +222,7 @@ class _Step:
         kind: SliceKind,
         state: StateId,
         key: Key,
-        rows: Rows,
+        rows: IndexRows,
         table: pa.Table,
         first: int | None = None,
     ) -> NewSlice:
@@ -232,8 +234,8 @@ class _Step:
         made = Slice(owner, lower, epoch, 1, table.num_rows, latest, by_time=kind == "index")
         return NewSlice(made, table)
 
-    def _send(self, state: StateId, rows: Rows, name: StateId) -> Iterator[Part]:
-        to = self.program.layout.entrances[state]
+    def _send(self, state: StateId, rows: IndexRows, name: StateId) -> Iterator[RoutedRows]:
+        to = self.program.layout.fragment_inputs[state]
         return send(self.joiner, rows, to, state, self.program.routing, name=name)
 
     def _all_results(self) -> pa.Table | None:
@@ -244,7 +246,7 @@ class _Step:
             tables.append(self._results(self.found))
         return pa.concat_tables(tables) if tables else None
 
-    def _results(self, found: list[Rows]) -> pa.Table:
+    def _results(self, found: list[IndexRows]) -> pa.Table:
         """The outputs of results of one plan or of both, in the order of their latest component."""
         found = [rows.take(stable_order(rows.latest())) for rows in found]
         query = self.program.query

@@ -9,23 +9,24 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
-from midstream.engine.encode import Part, make_encoder, project
-from midstream.engine.guard import guard
+from midstream.engine.encode import RoutedRows, make_encoder, project
+from midstream.engine.error_context import error_context
 from midstream.engine.program import InputCount, Program
-from midstream.migration.request import Wanted, make_request
-from midstream.plan.default import default_plan
+from midstream.migration.request import StrategyChoice, make_request
+from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
+from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
+from midstream.runtime.epoch_runner import EpochRunner
+from midstream.runtime.partition_task import move_states, run_partition
 from midstream.state.manifest import Manifest, OutputFile
-from midstream.storage.late import late_columns, late_rows
+from midstream.storage.late_rows import late_columns, late_rows
 from midstream.storage.lease import claim_lease
-from midstream.storage.ledger import Holding, Ledger
 from midstream.storage.memory import MemoryStore
-from midstream.storage.opening import begin_manifest, open_manifest
-from midstream.storage.partition import move_states, run_partition
+from midstream.storage.open_checkpoint import begin_manifest, open_manifest
 from midstream.storage.store import Store
 
 
@@ -57,7 +58,7 @@ class InlineJoin:
         store: Store | None = None,
         sink: InlineSink | None = None,
         late_sink: InlineSink | None = None,
-        lease: Holding | None = None,
+        lease: LeaseHandle | None = None,
     ) -> None:
         """Without a ``sink`` results are only returned; with one they are also staged and published.
 
@@ -78,7 +79,7 @@ class InlineJoin:
         self.coordinator = coordinator
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
-        self._ledger = Ledger(self.store, coordinator, stored, lease, run)
+        self._ledger = EpochRunner(self.store, coordinator, stored, lease, run)
         self._sinks: _Sinks = {"results": sink, "late": late_sink}
         self._ledger.recover(self._shell({}))
 
@@ -90,15 +91,15 @@ class InlineJoin:
     def migrate(
         self,
         plan: str | Plan,
-        strategy: Wanted = "hybrid",
+        strategy: StrategyChoice = "hybrid",
         *,
         background: bool = True,
-        apart: bool | None = None,
+        isolated: bool | None = None,
     ) -> None:
         """Move the query onto another plan, from the next epoch on, or once a migration has ended."""
-        self._ledger.ask(make_request(self.query, plan, strategy, background=background, apart=apart))
+        self._ledger.ask(make_request(self.query, plan, strategy, background=background, isolated=isolated))
 
-    def epoch(
+    def run_epoch(
         self, arrivals: Mapping[str, pa.Table], *, pace: int | None = None, now: int | None = None
     ) -> pa.Table:
         """Run one epoch over new rows by stream, commit it, and return its results.
@@ -107,7 +108,7 @@ class InlineJoin:
         time in microseconds since 1970 if it is not that of the wall clock.
         """
         shell = self._shell(arrivals)
-        self.report = self._ledger.epoch(shell, time.time_ns() // 1000 if now is None else now, pace)
+        self.report = self._ledger.run_epoch(shell, time.time_ns() // 1000 if now is None else now, pace)
         for name, table in shell.late_rows:
             self.late[name].append(table)
         return pa.concat_tables([self.query.output_schema.empty_table(), *shell.tables])
@@ -139,7 +140,7 @@ class _InlineShell:
         for partition in range(self._coordinator.settings.partitions):
             messages += move_states(program, partition, self._store)
         for stage in range(program.layout.stages):
-            passed_on: list[Part] = []
+            passed_on: list[RoutedRows] = []
             for partition in range(self._coordinator.settings.partitions):
                 here: dict[str, list[pa.Table]] = {}
                 for message in messages:
@@ -186,12 +187,12 @@ class _InlineShell:
         parts = [late_rows(epoch, name, part, columns[name]) for name, part in rows.items()]
         return [sink.stage(epoch, f"{partition:05d}-{fragment:03d}", pa.concat_tables(parts))]
 
-    def _encode(self, program: Program) -> tuple[list[Part], Report]:
-        messages: list[Part] = []
+    def _encode(self, program: Program) -> tuple[list[RoutedRows], Report]:
+        messages: list[RoutedRows] = []
         report = Report()
         for stream, table in self._arrivals.items():
             encoder = make_encoder(program.query, program.layout, stream, program.routing, whole_rows=True)
-            with guard("encoding rows", batch=program.epoch, streams=[stream]):
+            with error_context("encoding rows", batch=program.epoch, streams=[stream]):
                 source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
                 parts, nulls = encoder(source)
             messages += parts

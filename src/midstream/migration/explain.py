@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from midstream.migration.course import layout_of
-from midstream.migration.table import tasks_of
+from midstream.migration.handover import replaced_subplans
+from midstream.migration.lifecycle import layout_of
 from midstream.plan.explain import StateSize, explain
 from midstream.plan.layout import StateId, plain
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
-from midstream.state.migration import Entry, Migration
+from midstream.state.migration import HandoverEntry, Migration
 
 
 def explain_query(query: Query, manifest: Manifest, sizes: Mapping[StateId, StateSize]) -> str:
@@ -36,8 +36,8 @@ def explain_query(query: Query, manifest: Manifest, sizes: Mapping[StateId, Stat
 
 
 def _summary(migration: Migration) -> Iterator[str]:
-    apart = " with its plans apart" if migration.strategy == "hybrid" and migration.apart else ""
-    yield f"Migration {migration.number}, by {migration.strategy}{apart}, since epoch {migration.start}"
+    isolated = " with its plans apart" if migration.strategy == "hybrid" and migration.isolated else ""
+    yield f"Migration {migration.number}, by {migration.strategy}{isolated}, since epoch {migration.start}"
     yield f"  from {migration.old_plan}"
     yield f"  to   {migration.plan}"
 
@@ -46,7 +46,7 @@ def _shares(query: Query, manifest: Manifest, migration: Migration) -> Iterator[
     old = layout_of(query, manifest.plan, manifest.states)
     new = layout_of(query, migration.plan, migration.states)
     shared = old.states & new.states
-    for task in tasks_of(old, new, shared):
+    for task in replaced_subplans(old, new, shared):
         what = "results" if task.root == new.root else f"rows of {{{plain(task.root)}}}"
         entries = migration.tables.get(task.root, ())
         if not entries:
@@ -58,11 +58,11 @@ def _shares(query: Query, manifest: Manifest, migration: Migration) -> Iterator[
         waits = "; these wait for the end" if tracks else ""
         yield f"and the new plan all others{waits}."
     common = sorted(f"{{{plain(state)}}}" for state in shared)
-    if migration.apart:
+    if migration.isolated:
         yield "The new plan has states of its own; when it is alone, it goes on with these of the old one:"
     yield f"Shared states: {', '.join(common) or 'none'}"
 
 
-def _entry(entry: Entry) -> str:
+def _entry(entry: HandoverEntry) -> str:
     parts = [f"{stream} arrived before epoch {epoch}" for stream, epoch in entry.bounds.items()]
     return " and ".join(parts)

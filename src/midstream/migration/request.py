@@ -13,9 +13,9 @@ from midstream.query.query import Query
 from midstream.state.migration import Strategy
 from midstream.state.sealed import UNREADABLE
 
-Wanted = Strategy | Literal["auto"]
+StrategyChoice = Strategy | Literal["auto"]
 """What a user may ask for: a strategy, or the one that serves the goal best when the migration begins."""
-STRATEGIES: tuple[Wanted, ...] = ("auto", *get_args(Strategy))
+STRATEGIES: tuple[StrategyChoice, ...] = ("auto", *get_args(Strategy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Request:
     """A plan to move to, and how."""
 
     plan: Plan
-    strategy: Wanted
+    strategy: StrategyChoice
     background: bool = True
     """Whether ``hybrid`` computes what the new plan lacks, instead of waiting until nobody needs it."""
-    apart: bool | None = None
+    isolated: bool | None = None
     """Whether a ``hybrid`` that waits leaves all that has an old row to the old plan, and the new one begins
     without any; None if that is to be decided by what is known of the streams."""
 
@@ -34,11 +34,11 @@ class Request:
     def leaves_a_choice(self) -> bool:
         """Whether what is known of the streams decides how the migration goes."""
         waits = self.strategy == "hybrid" and not self.background
-        return self.strategy == "auto" or (waits and self.apart is None)
+        return self.strategy == "auto" or (waits and self.isolated is None)
 
 
 def make_request(
-    query: Query, plan: str | Plan, strategy: str, *, background: bool, apart: bool | None = None
+    query: Query, plan: str | Plan, strategy: str, *, background: bool, isolated: bool | None = None
 ) -> Request:
     """A request, if there is such a plan and such a strategy and the migration can come to an end."""
     wanted = parse_plan(str(plan), query.names)
@@ -54,27 +54,29 @@ def make_request(
             got=f"no window between {endless[0]}",
             hint="use moving_state, or hybrid with background work",
         )
-    if apart and (known != "hybrid" or background):
+    if isolated and (known != "hybrid" or background):
         raise OptionError("plans must be kept apart only by hybrid without background work", got=strategy)
-    return Request(wanted, known, background, apart)
+    return Request(wanted, known, background, isolated)
 
 
 class WrittenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request as it is kept until it is applied."""
 
     plan: str
-    strategy: Wanted
+    strategy: StrategyChoice
     background: bool
-    apart: bool | None
+    isolated: bool | None
 
     def read(self, query: Query) -> Request:
         """The request, if the query still has such a plan and such a strategy."""
-        return make_request(query, self.plan, self.strategy, background=self.background, apart=self.apart)
+        return make_request(
+            query, self.plan, self.strategy, background=self.background, isolated=self.isolated
+        )
 
 
 def write_request(request: Request) -> WrittenRequest:
     """A request as it is kept until it is applied."""
-    return WrittenRequest(str(request.plan), request.strategy, request.background, request.apart)
+    return WrittenRequest(str(request.plan), request.strategy, request.background, request.isolated)
 
 
 def decode_request(query: Query, name: str, data: bytes) -> Request:

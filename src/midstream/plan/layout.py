@@ -69,16 +69,16 @@ class Node:
         inputs = tuple(names.get(state, state) for state in self.inputs)
         return replace(self, id=names.get(self.id, self.id), inputs=inputs, probes=probes)
 
-    def lasting(self, state: StateId) -> tuple[Bounds, ...] | None:
+    def retention_bounds(self, state: StateId) -> tuple[Bounds, ...] | None:
         """What rows of an input must lie within to be of use once they are kept; None if all are.
 
         They wait for rows of the other inputs that are yet to come, with a component beyond every bound.
         """
         if self.restriction is None or not self.restriction.early:
             return None
-        return tuple(bound for bound in self.restriction.bounds if self.awaits(state, dict(bound)))
+        return tuple(bound for bound in self.restriction.bounds if self.needs_future_rows(state, dict(bound)))
 
-    def awaits(self, state: StateId, streams: Iterable[str]) -> bool:
+    def needs_future_rows(self, state: StateId, streams: Iterable[str]) -> bool:
         """Whether kept rows of an input wait for any component but those of some streams."""
         others = (other for other in self.inputs if other != state)
         return any(not set(streams_of(other)) <= set(streams) for other in others)
@@ -159,7 +159,7 @@ class Layout:
         return max((node.id for f in self.fragments for node in f.nodes), key=lambda s: len(streams_of(s)))
 
     @cached_property
-    def entrances(self) -> dict[StateId, Fragment]:
+    def fragment_inputs(self) -> dict[StateId, Fragment]:
         """Which fragment takes in what enters one; the first, if several do."""
         return {one.id: f for f in reversed(self.fragments) for one in f.inputs}
 
@@ -169,7 +169,7 @@ class Layout:
         return frozenset(s for f in self.fragments for s in (*f.arrangements, *f.by_id))
 
     @cached_property
-    def lasting(self) -> dict[StateId, tuple[Bounds, ...]]:
+    def retention_bounds(self) -> dict[StateId, tuple[Bounds, ...]]:
         """States of which only rows within some bounds are worth keeping: all their nodes are restricted."""
         # What is copied is all there is for the new plan after the migration.
         found: dict[StateId, tuple[Bounds, ...] | None] = {
@@ -177,7 +177,7 @@ class Layout:
         }
         for node in (node for fragment in self.fragments for node in fragment.nodes):
             for state in node.inputs:
-                mine, others = node.lasting(state), found.get(state, ())
+                mine, others = node.retention_bounds(state), found.get(state, ())
                 found[state] = None if mine is None or others is None else (*others, *mine)
         return {state: bounds for state, bounds in found.items() if bounds is not None}
 
@@ -188,7 +188,7 @@ class Layout:
     @cached_property
     def counted(self) -> frozenset[StateId]:
         """The entrances at which rows of streams are counted, one for each stream: where they are kept."""
-        first = {streams_of(state): state for state in reversed(self.entrances)}
+        first = {streams_of(state): state for state in reversed(self.fragment_inputs)}
         return frozenset(state for streams, state in first.items() if len(streams) == 1)
 
 
@@ -213,7 +213,7 @@ def state_id(query: Query, streams: Iterable[str]) -> StateId:
     return ",".join(name for name in query.names if name in members)
 
 
-def begun_anew(state: StateId, number: int) -> StateId:
+def restarted(state: StateId, number: int) -> StateId:
     """The id that a state has which migration ``number`` begins anew."""
     return f"{plain(state)}@{number}"
 

@@ -12,24 +12,24 @@ from dataclasses import replace as replace_field
 
 from msgspec.structs import replace
 
-from midstream.adapt.decide import Situation, after_migration, decide
-from midstream.adapt.manner import price_of
+from midstream.adapt.decision import DecisionContext, after_migration, decide
+from midstream.adapt.policy import best_migration
 from midstream.adapt.statistics import samplings
-from midstream.engine.program import Course, Program
-from midstream.engine.sending import WAITING
+from midstream.engine.program import MigrationStep, Program
+from midstream.engine.send import WAITING
 from midstream.errors import CheckpointError, PlanError
-from midstream.migration.course import after_epoch, check_migration, layout_of, plan_epoch
+from midstream.migration.lifecycle import after_epoch, check_migration, layout_of, plan_epoch
 from midstream.migration.request import Request
 from midstream.plan.layout import Layout, streams_of
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings, describe, must_agree
-from midstream.protocol.watch import watch
+from midstream.protocol.statistics_update import update_statistics
 from midstream.protocol.watermark import advance_marks, latest_accepted
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation
-from midstream.state.manifest import Manifest, Retired, StreamMark
+from midstream.state.manifest import Manifest, Retired, StreamProgress
 from midstream.state.purge import Purge
 from midstream.state.slices import Slice, StateKey
 
@@ -83,8 +83,8 @@ class Coordinator:
             source="",
             query=describe(self.query, self.settings),
             plan=str(plan),
-            first_plan=str(plan),
-            streams={name: StreamMark() for name in self.query.names},
+            initial_plan=str(plan),
+            streams={name: StreamProgress() for name in self.query.names},
         )
 
     def layout(self, manifest: Manifest) -> Layout:
@@ -102,7 +102,7 @@ class Coordinator:
         slices: dict[StateKey, tuple[Slice, ...]] = {}
         for slice_ in _alive(manifest, purge):
             slices[slice_.owner] = (*slices.get(slice_.owner, ()), slice_)
-        wanted = self._wanted(manifest, intent, decides=decides)
+        wanted = self._chosen_migration(manifest, intent, decides=decides)
         return Program(
             manifest.epoch + 1,
             self.query,
@@ -116,34 +116,34 @@ class Coordinator:
 
     def commit(self, manifest: Manifest, intent: Intent, program: Program, report: Report) -> Manifest:
         """The manifest of the program's epoch, given what all its partitions report."""
-        course = program.course
+        step = program.course
         before = [slice_ for owned in program.slices.values() for slice_ in owned]
         # By owner as well: two states that get the same rows have slices of the same name.
         merged = {(s.owner, s.name) for s in report.merged}
         kept = (s for s in before if (s.owner, s.name) not in merged)
-        slices = _still_used(course, (*kept, *report.slices))
+        slices = _slices_in_use(step, (*kept, *report.slices))
         used = {slice_.name for slice_ in slices}
         gone = dict.fromkeys(s.name for s in manifest.slices if s.name not in used)
         retired = [r for r in manifest.retired if r.epoch > program.epoch - RETIRED_KEPT]
         after = replace(
             manifest,
             epoch=program.epoch,
-            plan=course.plan,
-            states=dict(course.states),
-            ended=course.ended,
-            heeded=intent.applied_requests,
-            migrations=manifest.migrations + course.begins,
+            plan=step.plan,
+            states=dict(step.states),
+            ended=step.ended,
+            applied_requests=intent.applied_requests,
+            migrations=manifest.migrations + step.begins,
             streams=advance_marks(self.query, manifest.streams, report.counts, intent.settings.idle_timeout),
             slices=tuple(sorted(slices, key=lambda s: (s.owner, s.lower))),
             retired=(*retired, *(Retired(name, program.epoch) for name in gone)),
             outputs=report.outputs,
             results=manifest.results + report.results,
         )
-        statistics = watch(self.query, manifest, after, course, report)
-        after = replace(after, migration=after_epoch(self.query, course, after), statistics=statistics)
+        statistics = update_statistics(self.query, manifest, after, step, report)
+        after = replace(after, migration=after_epoch(self.query, step, after), statistics=statistics)
         return replace(after, adaptation=self._adapt(after, intent))
 
-    def _wanted(self, manifest: Manifest, intent: Intent, *, decides: bool) -> Request | None:
+    def _chosen_migration(self, manifest: Manifest, intent: Intent, *, decides: bool) -> Request | None:
         """The change of plan that was asked for, or else what was decided with the last epoch.
 
         A decision is committed with its manifest. It is carried out whatever the options are by then.
@@ -152,20 +152,22 @@ class Coordinator:
         decided = manifest.adaptation.wants(manifest.epoch + 1) if decides else None
         if request is None and decided is not None:
             plan = parse_plan(decided.best, self.query.names)
-            return Request(plan, decided.strategy, decided.background, decided.apart)
+            return Request(plan, decided.strategy, decided.background, decided.isolated)
         if request is None or not request.leaves_a_choice:
             return request
-        manner = intent.settings.manner
-        manner = replace_field(manner, strategy=request.strategy, background=request.background)
-        price = price_of(self.layout(manifest), request.plan, manifest.statistics, self.query, manner)
+        policy = intent.settings.policy
+        policy = replace_field(policy, strategy=request.strategy, background=request.background)
+        price = best_migration(self.layout(manifest), request.plan, manifest.statistics, self.query, policy)
         if request.strategy == "auto":
-            return Request(request.plan, price.strategy, price.background, price.apart)
-        return replace_field(request, apart=price.apart)
+            return Request(request.plan, price.strategy, price.background, price.isolated)
+        return replace_field(request, isolated=price.isolated)
 
-    def situation(self, manifest: Manifest) -> Situation:
+    def decision_context(self, manifest: Manifest) -> DecisionContext:
         """What decisions about the plan are made from."""
         partitions = self.settings.partitions
-        return Situation(self.query, self.layout(manifest), manifest.statistics, partitions, manifest.epoch)
+        return DecisionContext(
+            self.query, self.layout(manifest), manifest.statistics, partitions, manifest.epoch
+        )
 
     def _adapt(self, manifest: Manifest, intent: Intent) -> Adaptation:
         known, migration = manifest.adaptation, manifest.migration or manifest.ended
@@ -173,13 +175,13 @@ class Coordinator:
             return known
         if intent.request is not None:
             known = replace(known, asked=intent.request.plan, baseline={})
-        situation = self.situation(manifest)
+        decision_context = self.decision_context(manifest)
         if migration is not None:
-            return after_migration(situation, known)
-        return decide(situation, known, intent.settings.manner)
+            return after_migration(decision_context, known)
+        return decide(decision_context, known, intent.settings.policy)
 
 
-def expendable(before: Manifest, after: Manifest) -> list[str]:
+def deletable_slices(before: Manifest, after: Manifest) -> list[str]:
     """Files that were retired long enough ago and that ``after`` does not use.
 
     Names are digests of contents, so a file may come back into use: what is used is never expendable.
@@ -197,19 +199,19 @@ def _alive(manifest: Manifest, purge: Purge) -> list[Slice]:
     ]
 
 
-def _still_used(course: Course, slices: Iterable[Slice]) -> list[Slice]:
+def _slices_in_use(step: MigrationStep, slices: Iterable[Slice]) -> list[Slice]:
     """The slices of states that are still somebody's; what has waited for its state to be whole joins it."""
-    waiting = {f"{rebuilt}{WAITING}" for rebuilt in (course.migration.computed if course.migration else ())}
-    done = f"{course.finishes}{WAITING}"
+    waiting = {f"{rebuilt}{WAITING}" for rebuilt in (step.migration.computed if step.migration else ())}
+    done = f"{step.finishes}{WAITING}"
     found = []
     for slice_ in slices:
         owner = slice_.owner
         if owner.state == done:
-            found.append(replace(slice_, owner=replace(owner, state=course.finishes)))
+            found.append(replace(slice_, owner=replace(owner, state=step.finishes)))
         elif owner.kind == "held":
-            found += [slice_] if course.holds else []
-        elif owner.kind == "index" and course.layout.lasting.get(owner.state) == ():
+            found += [slice_] if step.holds else []
+        elif owner.kind == "index" and step.layout.retention_bounds.get(owner.state) == ():
             continue  # no row that is yet to come makes anything of it
-        elif owner.state in course.layout.states or owner.state in waiting:
+        elif owner.state in step.layout.states or owner.state in waiting:
             found.append(slice_)
     return found

@@ -9,7 +9,7 @@ holds the lease: it may be paused right after. Its number is part of what it doe
     driver 2                                        take 8, close 7-43 --- beat --- commit 8-43
 
 - *Commits.* The name of a manifest has the number of the lease. Whoever gives a holder up takes the name that
-  it would commit next (:mod:`midstream.storage.manifests`), and only then begins to work.
+  it would commit next (:mod:`midstream.storage.manifest_log`), and only then begins to work.
 - *Deletions.* Names of slices and staged files have the number as well; a holder deletes none with a higher
   one. Temporary files are listed before a commit and deleted after it: a commit that succeeded proves that
   nobody had taken over when they were listed.
@@ -17,6 +17,9 @@ holds the lease: it may be paused right after. Its number is part of what it doe
 """
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import msgspec
 
@@ -40,6 +43,20 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} (run {self.run}, since {self.since})"
+
+
+class LeaseHandle(Protocol):
+    """A lease that this driver has taken, as far as those need it who work under it."""
+
+    @property
+    def number(self) -> int:
+        """Which lease it is: files that are written under it carry its number."""
+
+    def check(self) -> None:
+        """Raise if another driver has taken the lease."""
+
+    def holding(self) -> AbstractContextManager[None]:
+        """Do something that must not happen once the lease was given back."""
 
 
 def refuse(me: Holder, holder: Holder) -> LockedError:

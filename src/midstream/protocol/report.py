@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from midstream.engine.node import WorkDone
+from midstream.engine.joiner import WorkCounts
+from midstream.engine.key_sample import KeyCounts
 from midstream.engine.program import InputCount
-from midstream.engine.sample import KeyCounts
 from midstream.plan.layout import Side
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
@@ -23,8 +23,8 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     outputs: tuple[OutputFile, ...] = ()
     counts: dict[str, InputCount] = msgspec.field(default_factory=dict)
     results: int = 0
-    work: WorkDone = WorkDone()
-    work_by_plan: dict[Side, WorkDone] = msgspec.field(default_factory=dict)
+    work: WorkCounts = WorkCounts()
+    work_by_plan: dict[Side, WorkCounts] = msgspec.field(default_factory=dict)
     """The work of nodes that only the old or only the new plan of a migration has, or both have."""
     keys: dict[str, KeyCounts] = msgspec.field(default_factory=dict)
     """Samples of the keys of new rows, by the streams' key columns."""
@@ -47,7 +47,10 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             {n: self.counts.get(n, none) + other.counts.get(n, none) for n in names},
             self.results + other.results,
             self.work + other.work,
-            {s: self.work_by_plan.get(s, WorkDone()) + other.work_by_plan.get(s, WorkDone()) for s in sides},
+            {
+                s: self.work_by_plan.get(s, WorkCounts()) + other.work_by_plan.get(s, WorkCounts())
+                for s in sides
+            },
             {n: self.keys.get(n, KeyCounts()) + other.keys.get(n, KeyCounts()) for n in keys},
             {s: self.made.get(s, 0) + other.made.get(s, 0) for s in made},
             {n: max(self.millis.get(n, 0.0), other.millis.get(n, 0.0)) for n in parts},

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from midstream.adapt.manner import Manner
+from midstream.adapt.policy import MigrationPolicy
+from midstream.engine.index_rows import MAX_PARTITIONS
 from midstream.engine.routing import Routing, even_routing
-from midstream.engine.rows import MAX_PARTITIONS
 from midstream.errors import CheckpointError
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
@@ -32,7 +32,7 @@ class Settings:
     idle_timeout: Micros | None = None
     adapt: bool = False
     """Whether the query changes its plan by itself."""
-    manner: Manner = field(default_factory=Manner)
+    policy: MigrationPolicy = field(default_factory=MigrationPolicy)
     max_event_time_ahead: Micros | None = ONE_DAY
     """How far ahead of the clock an event time may be; None for any time."""
     event_time_clock: Clock = "wall"
@@ -80,14 +80,14 @@ def must_agree(stored: dict[str, Any], query: Query, settings: Settings) -> None
         )
 
 
-class Lasting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PersistedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The options that a checkpoint remembers."""
 
     partitions: Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTITIONS)]
     groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUPS)]
 
 
-def read_description(stored: dict[str, Any]) -> Lasting:
+def read_description(stored: dict[str, Any]) -> PersistedOptions:
     """The lasting options of a description, if it has the form that :func:`describe` gives it."""
     try:
         return msgspec.convert(stored, _Description).options
@@ -121,7 +121,7 @@ class _Description(msgspec.Struct, forbid_unknown_fields=True, rename={"time_zon
     on: list[str]
     within: dict[str, str]
     select: list[str]
-    options: Lasting
+    options: PersistedOptions
 
 
 def _selected(stored: dict[str, Any], stream: str) -> frozenset[str]:

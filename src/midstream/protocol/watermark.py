@@ -27,14 +27,14 @@ from midstream.engine.program import InputCount
 from midstream.protocol.intent import Intent
 from midstream.protocol.settings import Clock
 from midstream.query.query import Query
-from midstream.state.manifest import StreamMark
+from midstream.state.manifest import StreamProgress
 from midstream.values import Micros
 
 _LAST = 2**63 - 1
 """The last moment that an event time can be."""
 
 
-def latest_accepted(marks: Mapping[str, StreamMark], intent: Intent) -> dict[str, int | None]:
+def latest_accepted(marks: Mapping[str, StreamProgress], intent: Intent) -> dict[str, int | None]:
     """The latest event time that a row of each stream may have in an epoch; None for any."""
     ahead = intent.settings.max_event_time_ahead
     if ahead is None:
@@ -50,10 +50,10 @@ def latest_accepted(marks: Mapping[str, StreamMark], intent: Intent) -> dict[str
 
 def advance_marks(
     query: Query,
-    marks: Mapping[str, StreamMark],
+    marks: Mapping[str, StreamProgress],
     counts: Mapping[str, InputCount],
     idle_timeout: Micros | None,
-) -> dict[str, StreamMark]:
+) -> dict[str, StreamProgress]:
     """The marks after an epoch that brought ``counts``."""
     moved = {
         s.name: _advance(marks[s.name], counts.get(s.name, InputCount()), s.lateness) for s in query.streams
@@ -74,12 +74,12 @@ def advance_marks(
     return {name: _follow(mark, slowest) if mark.idle else mark for name, mark in moved.items()}
 
 
-def _follow(mark: StreamMark, slowest: int) -> StreamMark:
+def _follow(mark: StreamProgress, slowest: int) -> StreamProgress:
     ahead = mark.watermark is not None and mark.watermark >= slowest
     return mark if ahead else replace(mark, watermark=slowest)
 
 
-def _advance(mark: StreamMark, count: InputCount, lateness: Micros) -> StreamMark:
+def _advance(mark: StreamProgress, count: InputCount, lateness: Micros) -> StreamProgress:
     times = [time for time in (mark.latest, count.latest) if time is not None]
     latest = max(times, default=None)
     own = latest - lateness if latest is not None else None

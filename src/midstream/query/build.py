@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from midstream.errors import QueryError
+from midstream.query.clauses import Equality, Residual
 from midstream.query.keys import KeyClass, key_classes
-from midstream.query.parts import Equality, Residual
 from midstream.query.predicate import compare_exactly, read_predicate
 from midstream.query.query import Query
 from midstream.query.select import read_outputs
@@ -60,10 +60,10 @@ def _must_connect(names: Sequence[str], classes: Sequence[KeyClass]) -> None:
         if not more:
             break
         reached |= more
-    apart = [name for name in names if name not in reached]
-    if apart:
+    isolated = [name for name in names if name not in reached]
+    if isolated:
         raise QueryError(
             "every stream must be connected to the others by an equality",
-            got=f"nothing between {', '.join(sorted(reached))} and {', '.join(apart)}",
+            got=f"nothing between {', '.join(sorted(reached))} and {', '.join(isolated)}",
             hint="add .on('a.x = b.y'), or ask for all combinations with .cross()",
         )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from midstream.errors import QueryError
-from midstream.query.parts import Equality
+from midstream.query.clauses import Equality
 from midstream.query.stream import ColumnRef, Stream
 from midstream.query.types import common_type, fits_in_hash, show_type
 

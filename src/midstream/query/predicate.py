@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from midstream.errors import QueryError
-from midstream.query.parts import Equality, Residual
+from midstream.query.clauses import Equality, Residual
 from midstream.query.sql import conjuncts, dotted_name, parse
 from midstream.query.stream import ColumnRef, Stream, resolve
 from midstream.query.translate import Translator

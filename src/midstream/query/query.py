@@ -8,8 +8,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from midstream.query.clauses import Equality, Output, Residual
 from midstream.query.keys import KeyClass
-from midstream.query.parts import Equality, Output, Residual
 from midstream.query.stream import Stream
 from midstream.query.window import Windows
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from midstream.errors import QueryError
-from midstream.query.parts import Output
+from midstream.query.clauses import Output
 from midstream.query.sql import dotted_name, parse
 from midstream.query.stream import ColumnRef, Stream, resolve
 

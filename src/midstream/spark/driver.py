@@ -24,17 +24,17 @@ from midstream.plan.tree import Plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.events import events_of
 from midstream.protocol.report import Report, add_reports
+from midstream.runtime.epoch_runner import EpochRunner
+from midstream.spark.background_budget import BackgroundBudget
 from midstream.spark.messages import ERROR, REPORT
-from midstream.spark.pace import Pace
 from midstream.spark.progress import describe_epoch
+from midstream.spark.row_source import Sources, query_id
 from midstream.spark.shuffle import shuffle
 from midstream.spark.sinks import Sink
-from midstream.spark.sources import Sources, query_id
-from midstream.spark.tasks import move_task, stage_task
+from midstream.spark.stage_task import move_task, stage_task
 from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.lease import Lease
-from midstream.storage.ledger import Ledger
-from midstream.storage.output import ParquetWriter
+from midstream.storage.output_table import ParquetWriter
 from midstream.storage.store import Store
 
 PROGRESS_KEPT = 100
@@ -46,7 +46,7 @@ class Driver:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: EpochRunner,
         sink: Sink,
         writer: ParquetWriter,
         lease: Lease,
@@ -61,7 +61,7 @@ class Driver:
         self.identity: dict[str, str | None] = {}
         self._sink = sink
         self._writer = writer
-        self._pace = Pace(interval)
+        self._pace = BackgroundBudget(interval)
 
     @property
     def coordinator(self) -> Coordinator:
@@ -86,9 +86,9 @@ class Driver:
         """Ask for another plan; what is not said is as the options say."""
         if background not in (None, "auto", "off"):
             raise OptionError("background must be one of auto, off", got=repr(background))
-        query, manner = self.coordinator.query, self.coordinator.settings.manner
-        wanted = manner.background if background is None else background == "auto"
-        self.ledger.ask(make_request(query, plan, strategy or manner.strategy, background=wanted))
+        query, policy = self.coordinator.query, self.coordinator.settings.policy
+        wanted = policy.background if background is None else background == "auto"
+        self.ledger.ask(make_request(query, plan, strategy or policy.strategy, background=wanted))
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """One micro-batch; what goes wrong is kept, because Spark passes on only its text."""
@@ -114,7 +114,7 @@ class Driver:
                 got=batch_id,
                 hint="the folder 'spark' of the checkpoint does not belong to its manifests; restore both",
             )
-        report = self.ledger.epoch(shell, time.time_ns() // 1000, self._pace.next())
+        report = self.ledger.run_epoch(shell, time.time_ns() // 1000, self._pace.next())
         if self.ledger.course is not None:
             self._pace.learn(self.ledger.course, self.ledger.millis["total"])
         events = events_of(self.coordinator.query, before, self.manifest)

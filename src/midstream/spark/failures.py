@@ -33,7 +33,7 @@ _KNOWN = (
 )
 
 
-def plainly(error: Exception) -> Exception:
+def readable_error(error: Exception) -> Exception:
     """An error that says what to do, if it is known what happened; the error itself if not."""
     text = str(error)
     for pattern, must, hint in _KNOWN:

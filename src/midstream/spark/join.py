@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from midstream.errors import QueryError
-from midstream.plan.default import default_plan
+from midstream.plan.build_layout import build_layout
+from midstream.plan.default_plan import default_plan
 from midstream.plan.explain import explain
-from midstream.plan.placing import lay_out
 from midstream.plan.tree import parse_plan
 from midstream.query.build import build_query
 from midstream.query.query import Query
@@ -137,7 +137,7 @@ class Join:
         """Print how the join would run, with the default plan or with ``plan``."""
         query = self.query()
         chosen = default_plan(query) if plan is None else parse_plan(plan, query.names)
-        print(explain(query, lay_out(query, chosen), {}))
+        print(explain(query, build_layout(query, chosen), {}))
 
     @property
     def writeStream(self) -> JoinStreamWriter:  # noqa: N802  # Spark's name

@@ -17,29 +17,29 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from midstream.adapt.manner import GOALS, Manner
+from midstream.adapt.policy import GOALS, MigrationPolicy
 from midstream.engine.encode import make_encoders
-from midstream.engine.rows import MAX_PARTITIONS
+from midstream.engine.index_rows import MAX_PARTITIONS
 from midstream.errors import CheckpointError, OptionError, QueryError
 from midstream.migration.request import STRATEGIES
-from midstream.plan.default import default_plan
+from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings, read_description
 from midstream.query.query import Query
-from midstream.spark.columnar import sources_of
+from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.driver import Driver
 from midstream.spark.options import Options
+from midstream.spark.parquet_source import sources_of
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.sinks import ForeachBatchSink, MemorySink, ParquetSink, Sink, show_batch
 from midstream.state.manifest import Manifest
-from midstream.storage.folders import must_be_apart
-from midstream.storage.late import late_columns
+from midstream.storage.folder_overlap import refuse_overlapping_folders
+from midstream.storage.late_rows import late_columns
 from midstream.storage.lease import Lease, take_lease
-from midstream.storage.ledger import Ledger
-from midstream.storage.manifests import Committed
-from midstream.storage.opening import begin_manifest, open_manifest
-from midstream.storage.output import OutputTable, ParquetWriter
+from midstream.storage.manifest_log import Committed
+from midstream.storage.open_checkpoint import begin_manifest, open_manifest
+from midstream.storage.output_table import OutputTable, ParquetWriter
 from midstream.storage.remote import is_remote, store_at
 from midstream.storage.store import Store
 from midstream.values import duration
@@ -77,7 +77,7 @@ def launch(
         )
     store = store_at(checkpoint)
     late_path = options.text("lateRows")
-    must_be_apart(options.text("path"), late_path, None if is_remote(checkpoint) else checkpoint)
+    refuse_overlapping_folders(options.text("path"), late_path, None if is_remote(checkpoint) else checkpoint)
     run = uuid.uuid4().hex[:8]
     lease = take_lease(store, run)
     try:
@@ -86,7 +86,7 @@ def launch(
         target = _sink(spark, query, sink, options, tables, checkpoint, name)
         late = tables.late(late_path) if late_path else None
         writer = ParquetWriter(target.table, late, query.output_schema, late_columns(query))
-        ledger = Ledger(store, coordinator, committed, lease, run)
+        ledger = EpochRunner(store, coordinator, committed, lease, run)
         driver = Driver(ledger, target, writer, lease, _interval(trigger))
         driver.recover()
         # Whoever has taken over has a Spark that does not expect another one in its half of the checkpoint.
@@ -164,11 +164,15 @@ def _open(
     committed = open_manifest(store, lease.number)
     stored = committed.manifest if committed else None
     _must_be_as_new_as_spark(stored, done_by_spark)
-    lasting = read_description(stored.query) if stored else None
+    retention_bounds = read_description(stored.query) if stored else None
     default = min(spark.sparkContext.defaultParallelism, MAX_PARTITIONS)
-    partitions = options.number("partitions") or (lasting.partitions if lasting else default)
-    groups = options.number("groups") or (lasting.groups if lasting else max(256, 4 * partitions))
-    manner = Manner(
+    partitions = options.number("partitions") or (
+        retention_bounds.partitions if retention_bounds else default
+    )
+    groups = options.number("groups") or (
+        retention_bounds.groups if retention_bounds else max(256, 4 * partitions)
+    )
+    policy = MigrationPolicy(
         strategy=next(s for s in STRATEGIES if s == (options.text("strategy") or "auto")),
         background=options.text("background") != "off",
         goal=next(g for g in GOALS if g == (options.text("goal") or "steady")),
@@ -179,7 +183,7 @@ def _open(
         groups,
         options.duration("idleTimeout"),
         adapt,
-        manner,
+        policy,
         None
         if options.text("maxEventTimeAhead") == "off"
         else options.duration("maxEventTimeAhead") or ONE_DAY,
@@ -194,7 +198,7 @@ def _open(
         coordinator = Coordinator(query, settings)
         return coordinator, begin_manifest(coordinator.first_manifest(uuid.uuid4().hex, plan))
     coordinator = Coordinator.resume(query, settings, stored)
-    known = {stored.plan, stored.first_plan, stored.migration.plan if stored.migration else stored.plan}
+    known = {stored.plan, stored.initial_plan, stored.migration.plan if stored.migration else stored.plan}
     if text and str(plan) not in known:
         raise OptionError(
             f"the plan of a checkpoint must be the one it began with, or has now: {stored.plan}",

@@ -13,8 +13,8 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from midstream.engine.encode import Encoder, Part
-from midstream.engine.guard import guard
+from midstream.engine.encode import Encoder, RoutedRows
+from midstream.engine.error_context import error_context
 from midstream.errors import MidstreamError, error_fields
 from midstream.plan.layout import StateId
 
@@ -43,13 +43,15 @@ Addressed = tuple[int, Message]
 """A message and the engine partition that it goes to."""
 
 
-def guarded(what: str, messages: Iterable[Addressed], origin: int, batch: int | None) -> Iterator[Addressed]:
+def errors_as_messages(
+    what: str, messages: Iterable[Addressed], origin: int, batch: int | None
+) -> Iterator[Addressed]:
     """The messages of a task; an error is the last of them.
 
     As a message it reaches the driver as what it is. Spark would run the task four times, and pass on a text.
     """
     try:
-        with guard(what, batch=batch):
+        with error_context(what, batch=batch):
             yield from messages
     except MidstreamError as error:
         fields = msgspec.json.encode(error_fields(error))
@@ -71,7 +73,7 @@ def encoded(encoder: Encoder, table: pa.Table, origin: int) -> Iterator[Addresse
     yield from addressed(parts, origin, null_keys)
 
 
-def addressed(parts: Iterable[Part], origin: int, null_keys: int = 0) -> Iterator[Addressed]:
+def addressed(parts: Iterable[RoutedRows], origin: int, null_keys: int = 0) -> Iterator[Addressed]:
     """Rows on their way as messages; the first also says how many rows were left behind."""
     for part in parts:
         for blob in pack(part.table):

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from midstream.adapt.manner import GOALS
-from midstream.engine.rows import MAX_PARTITIONS
+from midstream.adapt.policy import GOALS
+from midstream.engine.index_rows import MAX_PARTITIONS
 from midstream.errors import OptionError, QueryError
 from midstream.migration.request import STRATEGIES
 from midstream.protocol.settings import CLOCKS, MAX_GROUPS

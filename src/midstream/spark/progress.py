@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from midstream.engine.node import WorkDone
+from midstream.engine.joiner import WorkCounts
 from midstream.engine.program import InputCount
 from midstream.plan.explain import StateSize
 from midstream.plan.layout import plain
 from midstream.protocol.events import Event
 from midstream.protocol.report import Report
-from midstream.state.manifest import Manifest, StreamMark
+from midstream.state.manifest import Manifest, StreamProgress
 
 
 def state_sizes(manifest: Manifest) -> dict[str, StateSize]:
@@ -69,7 +69,7 @@ def describe_epoch(
     }
 
 
-def _work(done: WorkDone) -> dict[str, int]:
+def _work(done: WorkCounts) -> dict[str, int]:
     return {
         "probes": done.probes,
         "candidates": done.candidates,
@@ -96,14 +96,14 @@ def _migration(manifest: Manifest) -> dict[str, Any] | None:
     }
 
 
-def _skew(marks: Iterable[StreamMark]) -> int | None:
+def _skew(marks: Iterable[StreamProgress]) -> int | None:
     """How far the event time of the slowest stream is behind that of the fastest."""
     times = [mark.latest for mark in marks]
     known = [time for time in times if time is not None]
     return (max(known) - min(known)) // 1000 if len(known) == len(times) else None
 
 
-def _source(count: InputCount, mark: StreamMark) -> dict[str, Any]:
+def _source(count: InputCount, mark: StreamProgress) -> dict[str, Any]:
     return {
         "rows": count.rows,
         "late": count.late,

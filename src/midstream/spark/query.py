@@ -12,7 +12,7 @@ from midstream.errors import FencedError, MidstreamError, OptionError, StreamErr
 from midstream.migration.explain import explain_query
 from midstream.plan.tree import Plan
 from midstream.spark.driver import Driver
-from midstream.spark.failures import plainly
+from midstream.spark.failures import readable_error
 from midstream.spark.progress import state_sizes
 
 
@@ -79,7 +79,7 @@ class JoinStreamingQuery:
         if mode != "adaptive":
             raise OptionError("the mode of explain must be 'adaptive', or be left out", got=repr(mode))
         adapts = coordinator.settings.adapt
-        return explain_adaptive(coordinator.situation(manifest), manifest.adaptation, adapts=adapts)
+        return explain_adaptive(coordinator.decision_context(manifest), manifest.adaptation, adapts=adapts)
 
     def migrate(
         self, plan: str | Plan, strategy: str | None = None, *, background: str | None = None
@@ -140,7 +140,7 @@ class JoinStreamingQuery:
             return fenced
         except (OSError, MidstreamError):
             pass  # what ended the query may have taken the checkpoint with it
-        return plainly(error)
+        return readable_error(error)
 
     def __repr__(self) -> str:
         state = "active" if self.isActive else "ended"

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.spark.schema import spark_schema
 from midstream.state.manifest import OutputFile
-from midstream.storage.output import OutputTable
+from midstream.storage.output_table import OutputTable
 
 BatchFunction = Callable[[DataFrame, int], None]
 

@@ -21,7 +21,7 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     best_cost: float
     strategy: Strategy = "hybrid"
     background: bool = True
-    apart: bool = False
+    isolated: bool = False
     price: float = 0.0
     """What the migration itself would cost, in the unit of costs."""
     horizon: float = 0.0
@@ -40,7 +40,7 @@ class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When the last decision was made: seconds of event time since the first statistics."""
     baseline: dict[str, float] = {}
     """The statistics of the last decision, which changes are measured against."""
-    calm_until: float = 0.0
+    cooldown_until: float = 0.0
     """Until then nothing is changed."""
     patience: float = 1.0
     """Grows with every migration that soon follows another, and shrinks again."""

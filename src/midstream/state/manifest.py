@@ -23,7 +23,7 @@ OLDEST_FORMAT = 3
 """Manifests from this format on are read; what they lack has a default that says what held then."""
 
 
-class StreamMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StreamProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far a stream has come."""
 
     latest: int | None = None
@@ -72,9 +72,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was asked and with which lasting options: a restart must ask the same."""
     plan: str
     """The plan that makes all results, or the old one while a migration is under way."""
-    first_plan: str
+    initial_plan: str
     """The plan that the query began with."""
-    streams: dict[str, StreamMark]
+    streams: dict[str, StreamProgress]
     states: dict[str, str] = {}
     """The ids of the plan's states, where they are not just their streams."""
     migration: Migration | None = None
@@ -83,7 +83,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The migration that was over with this epoch."""
     migrations: int = 0
     """How many have begun."""
-    heeded: int = 0
+    applied_requests: int = 0
     """The number of the last request that was heeded."""
     statistics: Statistics = Statistics()
     """What is known of the streams."""

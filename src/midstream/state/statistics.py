@@ -43,5 +43,5 @@ class Statistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of each key class, the keys of which some stream has a large share: hashes, 8 bytes each."""
     made: dict[str, float] = {}
     """Rows that the running plan has made of each of its states and of the results, faded."""
-    watched: float = 0.0
+    observed_seconds: float = 0.0
     """Seconds that ``made`` is of, faded; another plan begins anew."""

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from midstream.engine.index_rows import IndexRows, in_time_order, split_references
 from midstream.engine.payload import segments_of
 from midstream.engine.routing import even_routing
-from midstream.engine.rows import Rows, in_time_order, split_references
 from midstream.errors import CheckpointError
+from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.settings import described_windows, read_description
 from midstream.state.manifest import Manifest
 from midstream.state.purge import Purge
 from midstream.state.slices import Slice
 from midstream.storage.intents import intent_name, kept_intent, stale_intents
-from midstream.storage.ledger import Holding
-from midstream.storage.manifests import Committed, manifests_newest_first, read_manifest
-from midstream.storage.slices import FOLDER as SLICES
-from midstream.storage.slices import SliceFiles
+from midstream.storage.manifest_log import Committed, manifests_newest_first, read_manifest
+from midstream.storage.slice_files import FOLDER as SLICES
+from midstream.storage.slice_files import SliceFiles
 from midstream.storage.store import TEMPORARY, Store
 
 
@@ -70,7 +70,7 @@ def check(store: Store) -> Findings:
     )
 
 
-def collect_garbage(store: Store, lease: Holding, *, delete: bool) -> list[str]:
+def collect_garbage(store: Store, lease: LeaseHandle, *, delete: bool) -> list[str]:
     """The files that nobody names, for the holder of the lease; they are deleted if that is asked for."""
     # Keeping the lease makes temporary files, too: those that are there already are nobody's.
     unfinished = store.list(TEMPORARY)
@@ -137,7 +137,7 @@ def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[P
     except CheckpointError as error:
         return [Problem(name, str(error), remedy)]
     if slice_.owner.kind == "index" and slice_.rows:
-        rows = Rows.from_table(table, slice_.owner.key)
+        rows = IndexRows.from_table(table, slice_.owner.key)
         if np.any(rows.hashes[1:] < rows.hashes[:-1]):
             return [Problem(name, "is not sorted by hash", remedy)]
         if slice_.by_time and in_time_order(rows) is not rows:
@@ -166,7 +166,7 @@ def _check_references(files: SliceFiles, manifest: Manifest) -> list[Problem]:
     for slice_ in manifest.slices:
         if slice_.owner.kind != "index":
             continue
-        rows = Rows.from_table(files.open(slice_), slice_.owner.key)
+        rows = IndexRows.from_table(files.open(slice_), slice_.owner.key)
         # Rows that have expired may have lost their payload before they merge.
         rows = rows.take(purge.alive(rows.times))
         for name, references in rows.references.items():

@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from midstream.engine.arrays import as_array, as_column
-from midstream.storage.moments import Integers, date_texts, time_texts
+from midstream.storage.iso_text import Integers, date_texts, time_texts
 
 _NULL = "null"
 

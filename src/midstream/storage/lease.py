@@ -23,7 +23,7 @@ import msgspec
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.protocol.lease import BEAT_EVERY, PATIENCE, Holder, must_hold, refuse, released
 from midstream.state.sealed import UNREADABLE
-from midstream.storage.manifests import close_log, manifest_files
+from midstream.storage.manifest_log import close_log, manifest_files
 from midstream.storage.store import Store
 
 FOLDER = "leases"

@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from midstream.errors import CheckpointError
+from midstream.storage.atomic_file import new_file, space_in
 from midstream.storage.store import TEMPORARY, parts_of
-from midstream.storage.writing import new_file, space_in
 
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600

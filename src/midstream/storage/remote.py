@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from midstream.errors import CheckpointError, MidstreamError, OptionError, StreamError
 from midstream.storage.local import LocalStore
-from midstream.storage.slices import FOLDER as SLICES
-from midstream.storage.slices import digest_in
+from midstream.storage.slice_files import FOLDER as SLICES
+from midstream.storage.slice_files import digest_in
 from midstream.storage.store import parts_of
 
 PROTOCOLS = {"s3": "s3", "s3a": "s3"}

@@ -11,7 +11,7 @@ It needs the extra ``midstream[testing]``.
 
 from midstream.testing.compare import assert_same_rows
 from midstream.testing.oracle import batch_join
+from midstream.testing.random_streams import Shape, generate, stream
 from midstream.testing.reference import accept, naive_join
-from midstream.testing.streams import Shape, generate, stream
 
 __all__ = ["Shape", "accept", "assert_same_rows", "batch_join", "generate", "naive_join", "stream"]

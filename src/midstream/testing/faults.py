@@ -26,7 +26,7 @@ from typing import TypeAlias, TypeVar
 import pyarrow as pa
 
 from midstream.storage.memory import MemoryStore
-from midstream.storage.slices import FOLDER as SLICES
+from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.store import TEMPORARY
 
 T = TypeVar("T")

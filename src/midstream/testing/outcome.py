@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from midstream.storage.crash import POINTS
+from midstream.runtime.crash_points import POINTS
 
 
 @dataclass

@@ -14,7 +14,7 @@
 | *fsck*         | the checkpoint that a life leaves behind has nothing wrong with it                     |
 | *litter*       | a life without faults leaves no file that nobody needs                                 |
 | *metamorphic*  | another plan, other partitions and other epochs give the same results in the end       |
-| *requests*,    | see :mod:`midstream.testing.changes`                                                   |
+| *requests*,    | see :mod:`midstream.testing.migration_promises`                                        |
 | *ending*       |                                                                                        |
 | *liveness*     | a life ends early only by a fault, so that the run ends when they stop                 |
 | *errors*       | no other error comes out than those that were put in, or that refuse damage            |
@@ -26,26 +26,26 @@ from collections import Counter
 
 import pyarrow as pa
 
-from midstream.engine.rows import Rows
-from midstream.migration.course import layout_of
+from midstream.engine.index_rows import IndexRows
+from midstream.migration.lifecycle import layout_of
 from midstream.plan.layout import StateId, streams_of
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.protocol.intent import Intent
 from midstream.state.manifest import Manifest
 from midstream.state.slices import Slice
 from midstream.storage.fsck import check
-from midstream.storage.manifests import FOLDER as MANIFESTS
-from midstream.storage.manifests import manifests_newest_first
+from midstream.storage.manifest_log import FOLDER as MANIFESTS
+from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory import MemoryStore
-from midstream.storage.requests import REQUESTS
-from midstream.storage.slices import FOLDER as SLICES
-from midstream.storage.slices import SliceFiles, digest_in
-from midstream.testing.changes import Changes
+from midstream.storage.request_queue import REQUESTS
+from midstream.storage.slice_files import FOLDER as SLICES
+from midstream.storage.slice_files import SliceFiles, digest_in
 from midstream.testing.compare import assert_same_rows, difference
 from midstream.testing.expected import Expected, late_rows_of
 from midstream.testing.faults import STAGED
+from midstream.testing.migration_promises import MigrationPromises
 from midstream.testing.reference import Fate, Terms
-from midstream.testing.sink import Reader, read_rows
+from midstream.testing.store_sink import Reader, read_rows
 from midstream.testing.workload import Workload
 
 Written = list[tuple[str, pa.Buffer]]
@@ -76,7 +76,7 @@ class Promises:
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
         self.expected = Expected(workload.query)
-        self.changes = Changes(workload.query, workload.plan, self.expected)
+        self.migrations_seen = MigrationPromises(workload.query, workload.plan, self.expected)
         self.replays = 0
         self._confirmed = -1
         self._highest = -1
@@ -93,7 +93,7 @@ class Promises:
             return
         hold("replay", epoch not in self._run, f"epoch {epoch} is run by another intent than before")
         if known is not None:
-            self.changes.undo(known)
+            self.migrations_seen.undo(known)
         self._intents[epoch] = intent
         settings = intent.settings
         by_stream = settings.event_time_clock == "stream"
@@ -101,7 +101,7 @@ class Promises:
         epochs = self.workload.epochs
         # The simulator ends every run with epochs without rows.
         self.expected.begin(epoch, epochs[epoch] if epoch < len(epochs) else {}, terms)
-        wrong = self.changes.begin(intent)
+        wrong = self.migrations_seen.begin(intent)
         hold("requests", wrong is None, str(wrong))
 
     def run(self, epoch: int) -> None:
@@ -127,7 +127,9 @@ class Promises:
             early = epoch > max(last, self._highest)
             hold("prefix", not early, f"{sink.table} of epoch {epoch} are there before its commit")
         results = sink.table == "results"
-        for group, open_ in self.changes.together(epochs) if results else (([e], False) for e in epochs):
+        for group, open_ in (
+            self.migrations_seen.together(epochs) if results else (([e], False) for e in epochs)
+        ):
             found = {name: file for epoch in group for name, file in files.get(epoch, {}).items()}
             whole = group[-1] <= last and not open_
             if whole and self._found_right.get((sink.table, group[-1])) == found:
@@ -176,8 +178,8 @@ class Promises:
         found = f"{manifest.results} results, and {waiting} that wait, not {results}"
         hold("conservation", manifest.results + waiting == results, found)
         for promise, wrong in {
-            "requests": self.changes.unheeded(manifest),
-            "ending": self.changes.overdue(manifest),
+            "requests": self.migrations_seen.unheeded(manifest),
+            "ending": self.migrations_seen.overdue(manifest),
         }.items():
             hold(promise, wrong is None, str(wrong))
 
@@ -191,7 +193,7 @@ class Promises:
             state, key = slice_.owner.state, slice_.owner.key
             if slice_.owner.kind == "index" and len(streams_of(state)) == 1:
                 (name,) = streams_of(state)
-                rows = Rows.from_table(files.open(slice_), key)
+                rows = IndexRows.from_table(files.open(slice_), key)
                 held[name].setdefault((state, key), Counter()).update(rows.times[name].tolist())
         for name, arrangements in held.items():
             for (state, _), live in (arrangements or {(name, ()): Counter[int]()}).items():
@@ -245,7 +247,7 @@ class Promises:
 
     def check_litter(self, store: MemoryStore, manifest: Manifest, staged: list[str]) -> None:
         """*litter*, after a life without faults that has committed something."""
-        stale = self.changes.stale(store.list(REQUESTS), manifest)
+        stale = self.migrations_seen.stale(store.list(REQUESTS), manifest)
         left = [*check(store).orphans, *staged, *stale]
         hold("litter", not left, f"nobody needs {', '.join(left)}")
         kept = len(list(manifests_newest_first(store)))
@@ -259,7 +261,7 @@ def _waiting(manifest: Manifest) -> list[Slice]:
 def _begins(manifest: Manifest, state: StateId) -> int:
     """The first epoch of which a state has rows: a new plan that is kept apart begins without any."""
     migration = manifest.migration
-    if migration is None or not migration.apart or not state.endswith(f"@{migration.number}"):
+    if migration is None or not migration.isolated or not state.endswith(f"@{migration.number}"):
         return 0
     return migration.start
 

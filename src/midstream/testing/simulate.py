@@ -24,30 +24,32 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from midstream.adapt.manner import GOALS, Manner
+from midstream.adapt.policy import GOALS, MigrationPolicy
 from midstream.errors import CheckpointError, FencedError
 from midstream.inline import InlineJoin
 from midstream.migration.request import STRATEGIES, write_request
 from midstream.protocol.intent import decode_intent
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
-from midstream.storage.crash import crash_hook
+from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import collect_garbage
 from midstream.storage.intents import intent_name
 from midstream.storage.lease import Lease, claim_lease
-from midstream.storage.manifests import newest_manifest
+from midstream.storage.manifest_log import newest_manifest
 from midstream.storage.memory import MemoryStore
-from midstream.storage.published import PUBLISHED
+from midstream.storage.publish_log import PUBLISHED
 from midstream.testing.compare import assert_same_rows
 from midstream.testing.faults import MOST_REFUSED, STAGED, Damage, FaultStore, SimulatedCrash
 from midstream.testing.outcome import Outcome
 from midstream.testing.promises import BrokenPromiseError, Promises, hold, step_files
-from midstream.testing.sink import Reader, StoreSink
-from midstream.testing.streams import SECOND, START
+from midstream.testing.random_streams import SECOND, START
+from midstream.testing.store_sink import Reader, StoreSink
 from midstream.testing.workload import draw_workload, features_of, vary
 from midstream.values import Micros
 
 _DEEPEST = 2
 """How many processes may be paused at a time."""
+_MOST_CALLS = 100_000
+"""A seed makes some hundred calls of the store; whoever makes so many more never comes to an end."""
 _SHARE_IN_CALLS = 0.1
 """How much more seldom things happen before a call of the store than at a crash point."""
 
@@ -97,6 +99,7 @@ class _Simulation:
         self.life = _Life()
         self.paused = 0
         """How many processes are paused now."""
+        self.calls = 0
         self.asked: set[int] = set()
         """The epochs before which a request was made."""
         self.outcome = Outcome(seed, str(self.workload))
@@ -117,7 +120,7 @@ class _Simulation:
         history = [fate for fates in self.promises.expected.accepted.history for fate in fates.values()]
         self.outcome.features |= {"an idle stream"} if any(fate.idle for fate in history) else set()
         self.outcome.features |= {"a row from the future"} if any(fate.future for fate in history) else set()
-        self.outcome.features |= self.promises.changes.features()
+        self.outcome.features |= self.promises.migrations_seen.features()
         return self.outcome
 
     def _live(self) -> bool:
@@ -160,11 +163,11 @@ class _Simulation:
             self.life.number = query.manifest.epoch + 1
             self._ask(query)
             now = self._clock()
-            query.epoch(self.workload.epochs[self.life.number], pace=background, now=now)
+            query.run_epoch(self.workload.epochs[self.life.number], pace=background, now=now)
             self.promises.confirm(query.manifest.epoch)
             if self._is_given_up():
                 continue
-            self.promises.changes.note(query.manifest)
+            self.promises.migrations_seen.note(query.manifest)
             self._check_published(query.manifest.epoch)
             self.promises.check_manifest(query.manifest)
             if self.chance.random() < self.stop_rate:
@@ -205,7 +208,7 @@ class _Simulation:
             settings,
             idle_timeout=chance.choice((None, settings.idle_timeout, Micros(10 * SECOND))),
             adapt=few and chance.random() < 0.5,
-            manner=Manner(chance.choice(STRATEGIES), chance.random() < 0.5, chance.choice(GOALS)),
+            policy=MigrationPolicy(chance.choice(STRATEGIES), chance.random() < 0.5, chance.choice(GOALS)),
             max_event_time_ahead=chance.choice((None, ONE_DAY, ONE_DAY, Micros(60 * SECOND))),
             event_time_clock=chance.choice(CLOCKS),
         )
@@ -229,10 +232,12 @@ class _Simulation:
         written = write_request(request)
         taken = False
         try:
-            query.migrate(request.plan, request.strategy, background=request.background, apart=request.apart)
+            query.migrate(
+                request.plan, request.strategy, background=request.background, isolated=request.isolated
+            )
             taken = not self._is_given_up()
         finally:
-            self.promises.changes.ask(written, taken=taken)
+            self.promises.migrations_seen.ask(written, taken=taken)
 
     def _reach(self, point: str) -> None:
         self.outcome.points.add(point)
@@ -272,7 +277,7 @@ class _Simulation:
         """Something was committed: whoever runs while this process is paused goes on from there."""
         manifest = newest_manifest(self.store.inner)
         if manifest is not None:
-            self.promises.changes.note(manifest)
+            self.promises.migrations_seen.note(manifest)
 
     def _is_given_up(self) -> bool:
         """Whether another process has taken over from the one that runs now."""
@@ -280,6 +285,8 @@ class _Simulation:
 
     def _before_call(self) -> None:
         """A process is about to call the store."""
+        self.calls += 1
+        hold("liveness", self.calls < _MOST_CALLS, f"{self.calls} calls of the store did not do")
         self._may_be_read(_SHARE_IN_CALLS)
         self._may_be_paused(_SHARE_IN_CALLS)
 
@@ -334,7 +341,7 @@ class _Simulation:
         manifest = newest_manifest(self.store.inner)
         waiting = None
         if manifest is not None:
-            self.promises.changes.note(manifest)
+            self.promises.migrations_seen.note(manifest)
             self.promises.check_manifest(manifest)
             self.promises.check_state(self.store.inner, manifest)
             waiting = self.promises.waiting(self.store.inner, manifest)
@@ -351,9 +358,9 @@ class _Simulation:
         self.life = _Life(pausable=False)
         query = self._open(self._take_lease("the last"))
         self.life.number = query.manifest.epoch + 1
-        query.epoch({}, pace=self.workload.pace, now=self._clock())
+        query.run_epoch({}, pace=self.workload.pace, now=self._clock())
         manifest = query.manifest
-        self.promises.changes.note(manifest)
+        self.promises.migrations_seen.note(manifest)
         self.promises.check_manifest(manifest)
         self.promises.check_litter(self.store.inner, manifest, self.store.inner.list(STAGED))
         self._check_published(manifest.epoch, self.promises.waiting(self.store.inner, manifest))
@@ -364,7 +371,7 @@ class _Simulation:
         accepted = self.promises.expected.accepted.tables(self.workload.query)
         other = vary(self.workload, accepted, self.chance)
         query = InlineJoin(other.query, other.plan, settings=other.settings, store=MemoryStore())
-        got = pa.concat_tables([query.epoch(epoch) for epoch in other.epochs])
+        got = pa.concat_tables([query.run_epoch(epoch) for epoch in other.epochs])
         late = sum(mark.late for mark in query.manifest.streams.values())
         hold("metamorphic", late == 0, f"{late} rows are late although they come in order")
         want = pa.concat_tables(self.promises.expected.tables["results"])

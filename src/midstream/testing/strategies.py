@@ -21,7 +21,7 @@ from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
 from midstream.testing.domains import DOMAINS, RESIDUALS, TIMES, VALUES, Domain
-from midstream.testing.drawing import SECOND, KeyColumn, draw_epochs
+from midstream.testing.draw_rows import SECOND, KeyColumn, draw_epochs
 from midstream.values import Micros
 
 MAX_RESULTS = 5_000

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from midstream.errors import OptionError
 from midstream.migration.request import Request, make_request
-from midstream.plan.placing import lay_out
+from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import Plan, join, leaf
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.testing.streams import SECOND, Shape, generate, stream
+from midstream.testing.random_streams import SECOND, Shape, generate, stream
 from midstream.values import Micros
 
 Epoch = Mapping[str, pa.Table]
@@ -33,7 +33,7 @@ _ROWS = 6
 """Rows that a stream brings in an epoch, on average."""
 _RESULTS = 2_000
 """About how many results there are at most."""
-_MANNERS = (
+_STRATEGIES = (
     ("moving_state", True, None),
     ("parallel_track", True, None),
     ("parallel_track", True, None),
@@ -94,7 +94,7 @@ class Workload:
             *([f"idle after {idle // SECOND} s"] if idle is not None else []),
             *(["late rows kept"] if self.keeps_late else []),
             *(["adapting"] if self.settings.adapt else []),
-            *(f"{_manner(r)} to {r.plan} from {epoch} on" for epoch, r in self.requests.items()),
+            *(f"{_strategy_name(r)} to {r.plan} from {epoch} on" for epoch, r in self.requests.items()),
         ]
         return f"{self.plan} over {len(self.epochs)} epochs ({', '.join(options)})"
 
@@ -109,7 +109,7 @@ def features_of(workload: Workload) -> set[str]:
         "a pair without a window": len(bounds) < _pairs(query),
         "different lateness": len({stream.lateness for stream in query.streams}) > 1,
         "several partitions": settings.partitions > 1,
-        "several stages": lay_out(query, workload.plan).stages > 1,
+        "several stages": build_layout(query, workload.plan).stages > 1,
         "an idle timeout": settings.idle_timeout is not None,
         "late rows kept": workload.keeps_late,
         "late rows dropped": not workload.keeps_late,
@@ -130,10 +130,10 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     # Some runs are long enough for slices to merge, to retire and to be deleted.
     epochs = chance.choice((3, 3, 4, 5, 6, 8, 14))
     query = _query(chance, names)
-    reach = _reach(query, epochs)
+    crash_point = _reach(query, epochs)
     # How many partners a row finds in each of the other streams.
     partners = min(6.0, (_RESULTS / (_ROWS * epochs)) ** (1 / (len(names) - 1)))
-    keys = max(3, round(_ROWS * reach / (partners * chance.uniform(0.5, 1.0))))
+    keys = max(3, round(_ROWS * crash_point / (partners * chance.uniform(0.5, 1.0))))
     hot = chance.choice((0.0, 0.15)) if len(names) < 4 else 0.0
     shapes = {name: _shape(chance, keys, hot, epochs) for name in names}
     partitions = chance.choice((1, 1, 2, 2, 3, 4))
@@ -150,10 +150,10 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     )
     plan, keeps_late = draw_plan(chance, names), chance.random() < 0.5
     # Drawn apart from all else, so that seeds have the same rows with and without migrations.
-    apart = random.Random(f"migrations {seed}")  # noqa: S311  # chance that repeats is the point
-    requests, pace = _requests(apart, query, plan, epochs), apart.choice((1, 1, 2, 3, None))
+    isolated = random.Random(f"migrations {seed}")  # noqa: S311  # chance that repeats is the point
+    requests, pace = _requests(isolated, query, plan, epochs), isolated.choice((1, 1, 2, 3, None))
     # Comparing all plans of many streams takes longer than all else.
-    settings = replace(settings, adapt=apart.random() < 0.5 and len(names) < 6)
+    settings = replace(settings, adapt=isolated.random() < 0.5 and len(names) < 6)
     return Workload(query, plan, settings, given, keeps_late, requests, pace)
 
 
@@ -203,9 +203,11 @@ def _requests(chance: random.Random, query: Query, plan: Plan, epochs: int) -> d
         # Of a few plans the one that has most to begin anew.
         drawn = [draw_plan(chance, query.names) for _ in range(3)]
         plan = max(drawn, key=lambda other: len(_inside(other) - _inside(plan)))
-        for strategy, background, apart in chance.sample(_MANNERS, len(_MANNERS)):
+        for strategy, background, isolated in chance.sample(_STRATEGIES, len(_STRATEGIES)):
             try:
-                found[epoch] = make_request(query, str(plan), strategy, background=background, apart=apart)
+                found[epoch] = make_request(
+                    query, str(plan), strategy, background=background, isolated=isolated
+                )
                 break
             except OptionError:
                 continue
@@ -216,7 +218,7 @@ def _inside(plan: Plan) -> set[frozenset[str]]:
     return {node.streams for node in plan.nodes()}
 
 
-def _manner(request: Request) -> str:
+def _strategy_name(request: Request) -> str:
     computes = request.strategy == "hybrid" and request.background
     return f"{request.strategy} with background work" if computes else request.strategy
 

@@ -1,0 +1,49 @@
+"""Moving states: rows that a new plan needs in other engine partitions than the old one had them in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pyarrow as pa
+
+from midstream.engine.encode import RoutedRows
+from midstream.engine.error_context import error_context
+from midstream.engine.index_rows import IndexRows, merge_rows
+from midstream.engine.joiner import Joiner
+from midstream.engine.merge_slices import OpenSlice
+from midstream.engine.payload import Payload
+from midstream.engine.program import Move, Program
+from midstream.engine.send import STATE, send
+from midstream.plan.layout import Key, Layout, StateId, streams_of
+from midstream.state.slices import SliceKind, StateKey
+
+
+def run_moves(program: Program, partition: int, open_slice: OpenSlice) -> Iterator[RoutedRows]:
+    """The rows of all states that move away from this partition."""
+    course = program.course
+    if course.moved_from is not None:
+        for move in course.moves:
+            with error_context(streams=streams_of(move.target)):
+                yield from _move(program, course.moved_from, move, partition, open_slice)
+
+
+def _move(
+    program: Program, layout: Layout, move: Move, partition: int, open_slice: OpenSlice
+) -> Iterator[RoutedRows]:
+    fragment = next(f for f in layout.fragments if move.source in f.arrangements)
+
+    def tables(kind: SliceKind, state: StateId, key: Key) -> list[pa.Table]:
+        owner = StateKey(kind, state, key, partition)
+        return [open_slice(slice_) for slice_ in program.slices.get(owner, ())]
+
+    payloads = {one.id: Payload(partial(tables, "rows", one.id, fragment.key)) for one in fragment.inputs}
+    joiner = Joiner(program.query, payloads, program.purge)
+    key = fragment.arrangements[move.source][0]
+    runs = [IndexRows.from_table(table, key) for table in tables("index", move.source, key)]
+    alive = [run.take(program.purge.alive(run.times)) for run in runs]
+    found = [run for run in alive if len(run)]
+    if found:
+        to = program.layout.fragment_inputs[move.target]
+        name = f"{STATE}{move.target}"
+        yield from send(joiner, merge_rows(found), to, move.target, program.routing, name=name)

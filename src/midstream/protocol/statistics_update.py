@@ -1,0 +1,38 @@
+"""Watching: the statistics after an epoch, from what its partitions report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from midstream.adapt.statistics import SECOND, advance
+from midstream.engine.program import MigrationStep
+from midstream.protocol.report import Report
+from midstream.query.query import Query
+from midstream.state.manifest import Manifest, StreamProgress
+from midstream.state.statistics import Statistics
+
+
+def update_statistics(
+    query: Query, before: Manifest, after: Manifest, course: MigrationStep, report: Report
+) -> Statistics:
+    """The statistics with which ``after`` is committed."""
+    was, now = _latest(before.streams.values()), _latest(after.streams.values())
+    if was is None or now is None:
+        # Nobody knows how long the first rows took to come.
+        return before.statistics
+    alone = course.migration is None and course.ended is None
+    return advance(
+        query,
+        before.statistics,
+        max(now - was, 0) / SECOND,
+        rows={name: count.accepted for name, count in report.counts.items()},
+        sizes={name: count.bytes for name, count in report.counts.items()},
+        keys=report.keys,
+        made=report.made if alone else None,
+    )
+
+
+def _latest(marks: Iterable[StreamProgress]) -> int | None:
+    """How far the streams have come: half of them at least, so that one odd time stops no clock."""
+    times = sorted(mark.latest for mark in marks if mark.latest is not None)
+    return times[len(times) // 2] if times else None

@@ -1,0 +1,261 @@
+"""The ledger: the order in which an epoch becomes part of the committed truth, the same in every shell.
+
+1. what the epoch depends on is written, or read back if the epoch was begun before; the program follows from
+   it and the last manifest;
+2. the shell runs the stages; tasks write new slices and stage results, and report;
+3. the sink prepares (``foreachBatch``: the user's function);
+4. the manifest is committed: before this nothing has happened, after it everything has;
+5. results are published, which is noted; files that nobody needs any more are deleted.
+
+A crash before 4 leaves files that nobody names; the epoch runs again with the same rows. A crash after 4
+leaves at most publishing to do, which the next start, or the same epoch, run again, finishes.
+
+A driver may have been given up at any point of this without knowing it. Why it can do no harm then is said in
+:mod:`midstream.protocol.lease`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace as replace_field
+from itertools import islice
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from midstream.engine.program import MigrationStep, Program, Writer
+from midstream.errors import CheckpointError, MigrationError
+from midstream.migration.request import Request
+from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, deletable_slices
+from midstream.protocol.intent import Intent
+from midstream.protocol.lease import LeaseHandle
+from midstream.protocol.report import Report
+from midstream.runtime.crash_points import crash_point
+from midstream.state.manifest import Manifest, digest_of
+from midstream.storage.intents import forget_intent, kept_intent, replace_intent, settle_intent, stale_intents
+from midstream.storage.manifest_log import Committed, commit_manifest, manifests_newest_first, sweep_manifests
+from midstream.storage.publish_log import note_published, published_epochs
+from midstream.storage.request_queue import Requests
+from midstream.storage.slice_files import FOLDER as SLICES
+from midstream.storage.slice_files import lease_of
+from midstream.storage.store import TEMPORARY, Store
+
+
+class Shell(Protocol):
+    """What differs between shells: how an epoch is run, and where its results go."""
+
+    def run(self, program: Program) -> Report:
+        """Run the stages of an epoch and add up what their partitions report."""
+
+    def prepare(self, epoch: int, report: Report) -> None:
+        """Before the commit: hand results to whoever takes them themselves. May be repeated."""
+
+    def publish(self, manifest: Manifest, *, again: bool) -> None:
+        """After the commit: make results visible. May be repeated.
+
+        If the epoch may have been published before, ``again``, what an earlier attempt of it published under
+        other names goes first.
+        """
+
+    def sweep(self) -> None:
+        """Remove what attempts that were given up have staged; all that was committed is published.
+
+        What drivers with a later lease have staged is not touched.
+        """
+
+
+class EpochRunner:
+    """The committed truth of one query in a store."""
+
+    def __init__(
+        self, store: Store, coordinator: Coordinator, committed: Committed, lease: LeaseHandle, run: str
+    ) -> None:
+        """``run`` names this run of the query."""
+        self.store = store
+        self.coordinator = coordinator
+        self.manifest = committed.manifest
+        self.millis: dict[str, float] = {}
+        self.course: MigrationStep | None = None
+        """What the last epoch did about plans."""
+        self._digest = committed.digest
+        self._lease = lease
+        self._requests = Requests(store, coordinator.query)
+        self._writer = Writer(self.manifest.id, lease.number, run)
+        self._left_behind: list[str] | None = []
+        """Temporary files of earlier runs; None once they are deleted."""
+        self._manifest_files: dict[int, str] = {}
+        """The manifests that are kept, by epoch."""
+
+    def bind(self, source: str) -> None:
+        """Hold the source of the epochs to what it was: its numbers mean something only with it."""
+        if self.manifest.epoch < 0:
+            self.manifest = replace(self.manifest, source=source)
+        elif self.manifest.source != source:
+            raise CheckpointError(
+                "the folder 'spark' of a checkpoint must be the one that its manifests were made with",
+                got=f"query {source} instead of {self.manifest.source}",
+                hint="restore the whole checkpoint, or start a new query with another checkpointLocation",
+            )
+
+    def recover(self, shell: Shell) -> None:
+        """On start: finish publishing the last epoch, and find what the last run has left."""
+        self.publish(shell, again=True)
+        self._requests.find(self.manifest, kept_intent(self.store, self.manifest.epoch + 1))
+        # By now no driver before us can commit. Of one after us there is nothing here yet, if it turns out
+        # that we can: so what is listed now may be deleted after our first commit.
+        self._left_behind = self.store.list(TEMPORARY)
+        kept = list(islice(manifests_newest_first(self.store), EPOCHS_KEPT))
+        self._manifest_files = {name.epoch: name.file for name in reversed(kept)}
+
+    def ask(self, request: Request) -> None:
+        """Keep a request for another plan until no migration is under way; the newest one counts."""
+        self._lease.check()
+        self._requests.ask(request)
+
+    def intend(self, now: int, background_epochs: int | None) -> Intent:
+        """What the next epoch depends on, if it was not begun before."""
+        applied, request = self._requests.due(self.manifest)
+        return Intent(
+            query=self.manifest.id,
+            epoch=self.manifest.epoch + 1,
+            now=now,
+            settings=self.coordinator.settings,
+            background_epochs=background_epochs,
+            applied_requests=applied,
+            request=request,
+            first=self.manifest if self.manifest.epoch < 0 else None,
+        )
+
+    def run_epoch(self, shell: Shell, now: int, background_epochs: int | None = None) -> Report:
+        """Run the next epoch and commit it.
+
+        ``now`` is the time by the wall clock, ``background_epochs`` limits what is computed in the
+        background; both count only if the epoch was not begun before.
+        """
+        try:
+            return self._run_epoch(shell, now, background_epochs)
+        except CheckpointError:
+            # What a driver misses that was given up is not damaged: the one that took over deleted it.
+            self._lease.check()
+            raise
+
+    def _run_epoch(self, shell: Shell, now: int, background_epochs: int | None) -> Report:
+        begin = time.perf_counter()
+        self.millis = {}
+        before = self.manifest
+        self._lease.check()
+        intent, again = settle_intent(self.store, self.intend(now, background_epochs))
+        self._must_be_of_this_query(intent)
+        crash_point("after the intent is written")
+        program = self._program(intent)
+        crash_point("before the step")
+        with self._timed("step"):
+            program, report = self._run_step(shell, intent, program)
+        self.course = program.course
+        crash_point("after the step")
+        # Whoever has taken over runs the epoch as well: nobody need hear of it twice.
+        self._lease.check()
+        with self._timed("sink"):
+            shell.prepare(program.epoch, report)
+        crash_point("after the sink prepared")
+        after = self.coordinator.commit(before, intent, program, report)
+        after = replace(after, previous=self._digest, lease=self._lease.number)
+        crash_point("before the commit")
+        with self._timed("commit"), self._lease.holding():
+            self._commit(after)
+        crash_point("after the commit")
+        self._writer = self._remember(report)
+        with self._timed("publish"):
+            self.publish(shell, again=again)
+        with self._timed("clean"):
+            self._requests.forget(after.applied_requests)
+            self._clean(shell, before)
+        self.millis = {"total": 1000 * (time.perf_counter() - begin), **self.millis}
+        return report
+
+    def _must_be_of_this_query(self, intent: Intent) -> None:
+        """Refuse an intent of another query, or of a query that another driver has begun meanwhile."""
+        if intent.first is not None and replace(intent.first, source="") != replace(self.manifest, source=""):
+            raise CheckpointError(
+                "a query must begin once",
+                got="a first epoch that another driver has begun meanwhile",
+                hint="start the query again: it goes on with what that driver has begun",
+            )
+        if intent.query != self.manifest.id or intent.applied_requests < self.manifest.applied_requests:
+            raise CheckpointError(
+                f"the intent of epoch {intent.epoch} must be one of this query, after its newest manifest",
+                got=f"one of query {intent.query}",
+                hint="files of several checkpoints were mixed: restore all of it from one copy",
+            )
+
+    def _program(self, intent: Intent, *, decides: bool = True) -> Program:
+        program = self.coordinator.program(self.manifest, intent, decides=decides)
+        return replace_field(program, writer=self._writer)
+
+    def _run_step(self, shell: Shell, intent: Intent, program: Program) -> tuple[Program, Report]:
+        try:
+            return program, shell.run(program)
+        except MigrationError:
+            if intent.request is not None or not program.course.begins:
+                # It would fail again after every restart, and nobody could take it back: the epoch goes
+                # on without, and counts the request as applied.
+                replace_intent(self.store, replace(intent, request=None))
+                raise
+        # It was only the query's own idea: the epoch goes on without.
+        stays = self._program(intent, decides=False)
+        return stays, shell.run(stays)
+
+    def _commit(self, manifest: Manifest) -> None:
+        name = commit_manifest(self.store, manifest)
+        self._manifest_files[manifest.epoch] = name
+        self._digest = digest_of(manifest)
+        self.manifest = manifest
+
+    def _remember(self, report: Report) -> Writer:
+        """Take note of the slices that tasks of this run have written, as far as they are in use."""
+        written = self._writer.written | {slice_.name for slice_ in report.slices}
+        return replace_field(self._writer, written=written & {s.name for s in self.manifest.slices})
+
+    def publish(self, shell: Shell, *, again: bool) -> None:
+        """Publish what the last epoch staged, once: readers may have moved files away since."""
+        noted = published_epochs(self.store)
+        if self.manifest.epoch in noted or self.manifest.epoch < 0:
+            return
+        shell.publish(self.manifest, again=again)
+        crash_point("after publishing")
+        note_published(self.store, self.manifest.epoch)
+        crash_point("after noting that it was published")
+        for epoch, name in noted.items():
+            if epoch < self.manifest.epoch:
+                self.store.delete(name)
+
+    def _clean(self, shell: Shell, before: Manifest) -> None:
+        if self._left_behind is not None:
+            self._sweep(shell, self._left_behind)
+        for name in deletable_slices(before, self.manifest):
+            self.store.delete(f"{SLICES}/{name}")
+            crash_point("after deleting a slice")
+        forget_intent(self.store, before.epoch)
+        if old := self._manifest_files.pop(self.manifest.epoch - EPOCHS_KEPT, None):
+            self.store.delete(old)
+        crash_point("after forgetting a manifest")
+
+    def _sweep(self, shell: Shell, left_behind: list[str]) -> None:
+        """Clear away what attempts that were given up have left behind, after our first commit."""
+        shell.sweep()
+        used = {s.name for s in self.manifest.slices} | {r.name for r in self.manifest.retired}
+        for name in self.store.list(SLICES):
+            if name.rpartition("/")[2] not in used and lease_of(name) <= self._lease.number:
+                self.store.delete(name)
+        for name in (*left_behind, *stale_intents(self.store, self.manifest.epoch)):
+            self.store.delete(name)
+        sweep_manifests(self.store, self.manifest.epoch)
+        self._left_behind = None
+
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.millis[part] = 1000 * (time.perf_counter() - begin)

@@ -1,0 +1,159 @@
+"""Setting back a watermark that has run away, while no query runs on the checkpoint.
+
+A row with a wrong time in the future moves its stream's watermark there; all that the stream brings
+afterwards is late. This commits a manifest in which the watermark is where somebody says it should be, in
+place of the newest one: the same epoch, under a later lease.
+
+What the runaway watermark has cost cannot be brought back:
+
+- Rows that were late stay so.
+- Rows of other streams that lie too far behind it to meet a row of this stream are dropped for good, from all
+  states, those too that are still in some file. Their payload may be gone already, and so may what they made
+  with each other: which results there would still be with them would depend on the plan.
+- Rows of the stream itself from the runaway watermark on are dropped: they are those that moved it. They
+  would be in the state for ever, and a migration that waits for old rows would wait as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from midstream.engine.index_rows import IndexRows
+from midstream.engine.program import NewSlice
+from midstream.errors import CheckpointError, OptionError
+from midstream.plan.layout import streams_of
+from midstream.protocol.lease import LeaseHandle
+from midstream.protocol.settings import described_lateness, described_windows
+from midstream.state.manifest import Manifest, Retired, StreamProgress
+from midstream.state.migration import Migration
+from midstream.state.purge import Purge
+from midstream.state.slices import Slice
+from midstream.storage.intents import kept_intent
+from midstream.storage.manifest_log import Committed, commit_manifest
+from midstream.storage.open_checkpoint import open_manifest
+from midstream.storage.slice_files import SliceFiles
+from midstream.storage.store import Store
+
+
+def reset_watermark(store: Store, lease: LeaseHandle, stream: str, watermark: int) -> Manifest:
+    """Commit a manifest with another watermark for a stream, and without what has expired."""
+    stored = open_manifest(store, lease.number)
+    if stored is None or stored.manifest.epoch < 0:
+        raise CheckpointError("a watermark must have moved to be set back", got="no committed epoch")
+    mark = _may_be_set_back(store, stored, stream, watermark)
+    manifest = stored.manifest
+    slices = _without_lost(SliceFiles(store, manifest.id, lease.number), manifest, stream)
+    lateness = described_lateness(manifest.query, stream)
+    _must_be_after(slices, mark, stream, watermark, lateness)
+    kept = {slice_.name for slice_ in slices}
+    gone = dict.fromkeys(s.name for s in manifest.slices if s.name not in kept)
+    latest = None if mark.latest is None else min(watermark + lateness, mark.latest)
+    moved = replace(mark, watermark=watermark, latest=latest, idle=False)
+    after = replace(
+        manifest,
+        streams=_seen_by_now({**manifest.streams, stream: moved}),
+        migration=_not_later(manifest.migration, stream, latest),
+        slices=tuple(slices),
+        retired=(*manifest.retired, *(Retired(name, manifest.epoch) for name in gone)),
+        previous=stored.digest,
+        lease=lease.number,
+    )
+    lease.check()
+    with lease.holding():
+        commit_manifest(store, after)
+    return after
+
+
+def _may_be_set_back(store: Store, stored: Committed, stream: str, watermark: int) -> StreamProgress:
+    marks = stored.manifest.streams
+    if stream not in marks:
+        raise OptionError("the stream must be one of the query's", got=stream, hint=", ".join(marks))
+    mark = marks[stream]
+    if mark.watermark is None or watermark >= mark.watermark:
+        raise OptionError(
+            "a watermark can only be set back: it moves forward by itself",
+            got=f"{watermark} us instead of {mark.watermark} us",
+        )
+    if kept_intent(store, stored.manifest.epoch + 1) is not None:
+        # Somebody may have seen results of it; it must run again as it was begun.
+        raise CheckpointError(
+            "no epoch must be under way when a watermark is set back",
+            got=f"epoch {stored.manifest.epoch + 1}, which was begun and not committed",
+            hint="start the query once more, and stop it when it has committed that epoch",
+        )
+    return mark
+
+
+def _seen_by_now(marks: dict[str, StreamProgress]) -> dict[str, StreamProgress]:
+    """No stream can have been seen later than now, which may be earlier than it was."""
+    now = max((mark.latest for mark in marks.values() if mark.latest is not None), default=0)
+    return {n: m if m.seen is None else replace(m, seen=min(m.seen, now)) for n, m in marks.items()}
+
+
+def _must_be_after(
+    slices: list[Slice], mark: StreamProgress, stream: str, watermark: int, lateness: int
+) -> None:
+    """Refuse a watermark before what the stream has brought: the rows that are kept would be ahead of it."""
+    times = [
+        slice_.latest[streams_of(slice_.owner.state).index(stream)]
+        for slice_ in slices
+        if slice_.owner.kind == "index" and stream in streams_of(slice_.owner.state)
+    ]
+    if mark.latest is not None and mark.watermark is not None and mark.latest < mark.watermark:
+        times.append(mark.latest)  # it was another stream that moved the watermark
+    earliest = max(times, default=None)
+    if earliest is not None and watermark < earliest - lateness:
+        raise OptionError(
+            f"a watermark can be set back to where the rows of {stream} that are kept have moved it",
+            got=f"{watermark} us, before {earliest - lateness} us",
+            hint="set it back to that; if the row that moved it there is wrong too, once more afterwards",
+        )
+
+
+def _not_later(migration: Migration | None, stream: str, latest: int | None) -> Migration | None:
+    """A migration waits until rows as late as the latest have expired, which may have been a wrong one."""
+    if migration is None or latest is None:
+        return migration
+    marks = {
+        epoch: {n: min(time, latest) if n == stream and time is not None else time for n, time in m.items()}
+        for epoch, m in migration.marks.items()
+    }
+    return replace(migration, marks=marks)
+
+
+def _without_lost(files: SliceFiles, manifest: Manifest, stream: str) -> list[Slice]:
+    """The slices without the rows that the watermarks as they are now have cost."""
+    marks = {name: mark.watermark for name, mark in manifest.streams.items()}
+    purge = Purge(described_windows(manifest.query), marks)
+    slices = []
+    for slice_ in manifest.slices:
+        if slice_.owner.kind != "index":
+            slices.append(slice_)
+            continue
+        rows = IndexRows.from_table(files.open(slice_), slice_.owner.key)
+        kept = purge.alive(rows.times) & _may_meet(purge, rows.times, stream)
+        if not kept.any():
+            continue
+        rows = rows.take(kept)
+        # After a merge it may still be the time of a row that has expired.
+        latest = tuple(int(rows.times[name].max()) for name in streams_of(slice_.owner.state))
+        known = replace(slice_, latest=latest, rows=len(rows))
+        slices.append(known if kept.all() else files.write(NewSlice(known, rows.to_table())))
+    return slices
+
+
+def _may_meet(purge: Purge, times: Mapping[str, npt.NDArray[np.int64]], stream: str) -> npt.NDArray[np.bool_]:
+    """Which rows are neither of those that moved a stream's watermark, nor too far behind it."""
+    watermark = purge.watermarks[stream]
+    kept = np.ones(len(next(iter(times.values()))), np.bool_)
+    for name, here in times.items():
+        window = purge.windows.bound(name, stream) if name != stream else None
+        if watermark is not None and name == stream:
+            kept &= here < watermark
+        elif watermark is not None and window is not None:
+            kept &= here >= watermark - window
+    return kept

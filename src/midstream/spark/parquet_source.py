@@ -1,0 +1,221 @@
+"""Parquet sources that the tasks read themselves.
+
+Spark would read files into rows, write the rows as Arrow batches, and pipe those to Python: most of the time
+of a large epoch. If all streams are plain Parquet sources, tasks read the files straight into Arrow memory
+instead. Spark still decides which files a micro-batch has, and runs the tasks.
+
+If a file of a micro-batch is not just what Spark would have made of it (``spark/pieces.py``), Spark reads the
+micro-batch, as it reads any other source.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+from pyspark import RDD, SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from midstream.engine.encode import Encoder, project, time_column
+from midstream.engine.error_context import error_context
+from midstream.errors import InternalError, StreamError
+from midstream.query.query import Query
+from midstream.query.stream import Stream
+from midstream.spark.messages import Addressed, encoded, errors_as_messages, running_batch
+from midstream.spark.row_groups import RowGroup, distribute, row_groups
+from midstream.spark.row_source import Encoders, RowSources, Sources, query_id
+
+# Options of a source that say which files to read, and nothing of how.
+_HARMLESS = frozenset(
+    (
+        "path",
+        "maxfilespertrigger",
+        "maxbytespertrigger",
+        "maxfileage",
+        "maxcachedfiles",
+        "latestfirst",
+        "filenameonly",
+        "cleansource",
+        "sourcearchivedir",
+        "pathglobfilter",
+        "recursivefilelookup",
+    )
+)
+_CALENDAR = "spark.sql.parquet.datetimeRebaseModeInRead"
+
+# What Spark gives a task of its own to read at most; a backlog is not read into a few workers at once.
+_BYTES_OF_A_TASK = 128 << 20
+
+
+@dataclass(frozen=True)
+class ParquetSources:
+    """The sources of a query, all of them plain Parquet, in the order in which Spark has them."""
+
+    query: Query
+    frames: Mapping[str, DataFrame]
+
+    def stream(self) -> DataFrame:
+        """A query that is never run: Spark needs it to find new files and to keep count of them."""
+        empty = (frame.select(F.lit(0).alias("nothing")) for frame in self.frames.values())
+        return reduce(DataFrame.union, empty)
+
+    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[Addressed]:
+        """The messages of the running micro-batch, read by tasks if all its files are as they must be."""
+        context = batch.sparkSession.sparkContext
+        leaves = self._leaves(query_id(batch))
+        schemas = self._schemas(encoders)
+        groups = self._row_groups(leaves, schemas)
+        if groups is None:
+            return self._by_spark(batch.sparkSession, leaves, encoders)
+        most = math.ceil(sum(group.bytes for group in groups) / _BYTES_OF_A_TASK)
+        tasks = max(1, min(len(groups), max(most, context.defaultParallelism)))
+        read = _read_task(encoders, schemas, distribute(groups, tasks))
+        return _numbers(context, tasks).mapPartitionsWithIndex(read)
+
+    def _leaves(self, running_query: str) -> dict[str, Any]:
+        """The relation of files of each stream that has news, from Spark's plan of the micro-batch."""
+        first = next(iter(self.frames.values()))
+        running = first.sparkSession._jsparkSession.streams().get(running_query)
+        leaves = running.streamingQuery().lastExecution().analyzed().collectLeaves()
+        kinds = [leaves.apply(i).getClass().getSimpleName() for i in range(leaves.size())]
+        if len(kinds) != len(self.frames) or not set(kinds) <= {"LocalRelation", "LogicalRelation"}:
+            raise InternalError("Spark's plan must have a relation of files per stream", got=kinds)
+        # A source without news is an empty local relation.
+        return {
+            name: leaves.apply(i)
+            for i, (name, kind) in enumerate(zip(self.frames, kinds, strict=True))
+            if kind == "LogicalRelation"
+        }
+
+    def _row_groups(
+        self, leaves: Mapping[str, Any], schemas: Mapping[str, pa.Schema]
+    ) -> list[RowGroup] | None:
+        groups: list[RowGroup] = []
+        for name, schema in schemas.items():
+            if name not in leaves:
+                continue
+            relation = leaves[name].relation()
+            if not relation.partitionSchema().isEmpty():
+                return None  # columns that are in no file
+            for url in sorted(str(url) for url in relation.location().inputFiles()):
+                found = row_groups(name, schema, url)
+                if found is None:
+                    return None
+                groups += found
+        return groups
+
+    def _schemas(self, encoders: Encoders) -> dict[str, pa.Schema]:
+        """The columns that are read of each stream."""
+        return {
+            name: pa.schema(
+                [self.query.by_name[name].schema.field(c) for c in dict.fromkeys(_top_columns(encoder))]
+            )
+            for name, encoder in encoders.items()
+        }
+
+    def _by_spark(
+        self, session: SparkSession, leaves: Mapping[str, Any], encoders: Encoders
+    ) -> RDD[Addressed]:
+        """The same files as Spark itself reads them."""
+        read = session._jsparkSession.baseRelationToDataFrame
+        frames = {name: DataFrame(read(leaf.relation()), session) for name, leaf in leaves.items()}
+        sources = RowSources(self.query, frames, encoders)
+        return sources.messages(sources.stream(), encoders)
+
+
+def sources_of(query: Query, frames: Mapping[str, DataFrame], encoders: Encoders) -> Sources:
+    """How the streams of a query are read: by the tasks themselves if they can read all of them."""
+    for name, frame in frames.items():
+        if not (_is_plain_parquet(frame) and _is_read_alike(query.by_name[name], encoders[name])):
+            return RowSources(query, frames, encoders)
+    return ParquetSources(query, frames)
+
+
+@cache
+def _numbers(context: SparkContext, tasks: int) -> RDD[int]:
+    """One number for each task: something for tasks to be run on."""
+    return context.parallelize(range(tasks), tasks)
+
+
+def _read_task(
+    encoders: Encoders, schemas: Mapping[str, pa.Schema], shares: Sequence[Sequence[RowGroup]]
+) -> Callable[[int, Iterable[int]], Iterator[Addressed]]:
+    """The function that reads a task's share of the files and turns it into messages."""
+
+    def read(origin: int, numbers: Iterable[int]) -> Iterator[Addressed]:
+        for number in numbers:
+            for stream, groups in groupby(shares[number], key=lambda group: group.stream):
+                encoder = encoders[stream]
+                with error_context(
+                    "reading rows",
+                    streams=[stream],
+                    columns=(f"{stream}.{name}" for name in schemas[stream].names),
+                ):
+                    table = pa.concat_tables(_read(groups, schemas[stream]))
+                with error_context(streams=[stream]):
+                    source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
+                    yield from encoded(encoder, source, origin)
+
+    return lambda origin, numbers: errors_as_messages(
+        "encoding rows", read(origin, numbers), origin, running_batch()
+    )
+
+
+def _read(groups: Iterable[RowGroup], schema: pa.Schema) -> Iterator[pa.Table]:
+    for path, of_file in groupby(groups, key=lambda group: group.path):
+        with pq.ParquetFile(path) as file:
+            share = list(of_file)
+            try:
+                numbers = [group.number for group in share]
+                table = file.read_row_groups(numbers, schema.names, use_threads=False)
+            except pa.ArrowInvalid as error:
+                # The driver has read its footer, so it is a Parquet file.
+                raise StreamError(
+                    f"a file of a stream must be whole: {path}",
+                    got=f"{type(error).__name__} (batch {running_batch()}, stream {share[0].stream})",
+                    hint="restore it and start the query again: it goes on after its last committed epoch",
+                ) from None
+            # The cast only makes files alike in which columns may have nulls.
+            yield table.cast(schema)
+
+
+def _top_columns(encoder: Encoder) -> list[str]:
+    return [column.ref.path[0] for column in encoder.source]
+
+
+def _is_plain_parquet(frame: DataFrame) -> bool:
+    try:
+        plan = frame._jdf.queryExecution().analyzed()
+        if plan.getClass().getSimpleName() != "StreamingRelation":
+            return False
+        source = plan.dataSource()
+        keys = source.options().keySet().toSeq()
+        options = {str(keys.apply(i)).lower() for i in range(keys.size())}
+        plain = source.className() == "parquet" and options <= _HARMLESS
+        return plain and frame.sparkSession.conf.get(_CALENDAR) != "LEGACY"
+    except Py4JError:
+        return False  # Spark's inner workings are not promised to stay
+
+
+def _is_read_alike(stream: Stream, encoder: Encoder) -> bool:
+    """Whether Arrow projects a stream's columns as Spark does: zones and most casts are Spark's own."""
+    for column in encoder.source:
+        kind = stream.type_of(column.ref)
+        if "." in column.ref.path[0]:
+            return False  # Arrow would take it for a path
+        if column.name == time_column(stream.name):
+            if kind.tz is None:
+                return False
+        elif column.type not in (None, kind) and not (
+            pa.types.is_integer(kind) and pa.types.is_integer(column.type)
+        ):
+            return False
+    return True

@@ -1,0 +1,190 @@
+"""Any streaming DataFrame as a source: Spark computes its rows, tasks encode them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark import RDD, TaskContext
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from midstream.engine.encode import Encoder, SourceColumn, time_column
+from midstream.engine.error_context import error_context
+from midstream.errors import InternalError
+from midstream.query.query import Query
+from midstream.query.types import TIMESTAMP, show_type
+from midstream.spark.messages import (
+    ERROR,
+    Addressed,
+    Message,
+    addressed,
+    encoded,
+    errors_as_messages,
+    running_batch,
+    unpack,
+)
+
+Batches = Iterator[pa.RecordBatch]
+Encoders = Mapping[str, Encoder]
+
+_COLUMNS = "partition int, origin int, input string, null_keys long, blob binary"
+_ARROW = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("origin", pa.int32()),
+        ("input", pa.string()),
+        ("null_keys", pa.int64()),
+        ("blob", pa.binary()),
+    ]
+)
+
+
+_LAST_DAY = 2**63 // 86_400_000_000 - 1
+"""Since 1970, or before it: a timestamp in microseconds holds all of this day, in any time zone."""
+
+
+class Sources(Protocol):
+    """The streams of a query, as Spark's streaming query and as messages of a micro-batch."""
+
+    def stream(self) -> DataFrame:
+        """What Spark is to run as a streaming query."""
+
+    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[Addressed]:
+        """The messages of a micro-batch of :meth:`stream`, for the plan that the encoders belong to."""
+
+
+def query_id(batch: DataFrame) -> str:
+    """The id under which Spark counts its batches, as it is noted in Spark's half of the checkpoint."""
+    return str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+
+
+@dataclass(frozen=True)
+class RowSources:
+    """DataFrames of any kind, streaming or not."""
+
+    query: Query
+    frames: Mapping[str, DataFrame]
+    encoders: Encoders
+    """How tasks encode rows; Spark runs the same function for as long as the query runs."""
+
+    def stream(self) -> DataFrame:
+        """All frames as one of messages."""
+        return reduce(DataFrame.union, (self._encode(name, frame) for name, frame in self.frames.items()))
+
+    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[Addressed]:
+        """The rows of a batch are messages already, for the plan that the query was started with."""
+        messages = batch.rdd.map(_addressed)
+        if encoders == self.encoders:
+            return messages
+        return messages.flatMap(_encode_again(self.encoders, encoders))
+
+    def _encode(self, name: str, frame: DataFrame) -> DataFrame:
+        encoder = self.encoders[name]
+        # Our names have dots, which mapInArrow would take for fields: the task gives them back by position.
+        kinds = [self.query.by_name[name].type_of(column.ref) for column in encoder.source]
+        columns = [
+            _column(frame, column, kind, name).alias(f"c{i}")
+            for i, (column, kind) in enumerate(zip(encoder.source, kinds, strict=True))
+        ]
+        task = _encode_task(encoder, _source_schema(self.query, encoder))
+        return frame.select(*columns).mapInArrow(task, _COLUMNS)
+
+
+def _encode_again(before: Encoders, after: Encoders) -> Callable[[Addressed], Iterable[Addressed]]:
+    """The function that turns a message for one plan into messages for another."""
+    # A stream's rows may have been sent to two entrances; they are read from one of them.
+    streams = {encoder.fragment_inputs[0][0]: stream for stream, encoder in before.items()}
+
+    def run(message: Addressed) -> Iterable[Addressed]:
+        _, content = message
+        if content.input == ERROR:
+            return (message,)
+        if content.input not in streams:
+            return ()
+        stream = streams[content.input]
+        return errors_as_messages(
+            "encoding rows", encode(after[stream], content), content.origin, running_batch()
+        )
+
+    def encode(encoder: Encoder, content: Message) -> Iterator[Addressed]:
+        with error_context(streams=[encoder.stream]):
+            table = unpack(content.blob)
+            parts = list(encoder.reencode(table)) or [encoder.empty(table)]
+            yield from addressed(parts, content.origin, content.null_keys)
+
+    return run
+
+
+def _encode_task(encoder: Encoder, schema: pa.Schema) -> Callable[[Batches], Batches]:
+    """The function that turns the rows of a source into messages."""
+
+    def run(batches: Batches) -> Batches:
+        received = [batch for batch in batches if batch.num_rows]
+        if not received:
+            return
+        origin = _running_partition()
+        messages = errors_as_messages("encoding rows", encode(received, origin), origin, running_batch())
+        for partition, message in messages:
+            yield _batch(partition, message)
+
+    def encode(received: list[pa.RecordBatch], origin: int) -> Iterator[Addressed]:
+        with error_context(streams=[encoder.stream], columns=(column.ref for column in encoder.source)):
+            # Spark labels timestamps with the session's zone; the values are the same instants.
+            table = pa.Table.from_batches(received).rename_columns(schema.names).cast(schema)
+        with error_context(streams=[encoder.stream]):
+            yield from encoded(encoder, table, origin)
+
+    return run
+
+
+def _running_partition() -> int:
+    context = TaskContext.get()
+    if context is None:
+        raise InternalError("a task must run inside Spark", got="no task context")
+    return context.partitionId()
+
+
+def _batch(partition: int, message: Message) -> pa.RecordBatch:
+    """A message as a row; the blob is not copied."""
+    values = (partition, message.origin, message.input, message.null_keys)
+    columns = [pa.array([value], field.type) for value, field in zip(values, _ARROW, strict=False)]
+    offsets = pa.array([0, message.blob.size], pa.int32()).buffers()[1]
+    columns.append(pa.Array.from_buffers(pa.binary(), 1, [None, offsets, message.blob]))
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+def _addressed(row: Row) -> Addressed:
+    return row.partition, Message(row.origin, row.input, row.null_keys, pa.py_buffer(row.blob))
+
+
+def _column(frame: DataFrame, column: SourceColumn, kind: pa.DataType, stream: str) -> Column:
+    first, *fields = column.ref.path
+    value = frame["`" + first.replace("`", "``") + "`"]
+    for name in fields:
+        value = value.getField(name)
+    if column.name == time_column(stream):
+        return F.unix_micros(_cast(value, kind, TIMESTAMP))
+    return value if column.type is None else _cast(value, kind, column.type)
+
+
+def _cast(value: Column, kind: pa.DataType, wanted: pa.DataType) -> Column:
+    """A cast that no value makes an error of; only dates and times have values that do not fit."""
+    cast = value.cast(show_type(wanted))
+    if kind == wanted or not pa.types.is_timestamp(wanted):
+        return cast
+    # Not try_cast: it lets this overflow through.
+    return F.when(F.unix_date(value.cast("date")).between(-_LAST_DAY, _LAST_DAY), cast)
+
+
+def _source_schema(query: Query, encoder: Encoder) -> pa.Schema:
+    stream = query.by_name[encoder.stream]
+    return pa.schema(
+        [
+            (c.name, pa.int64() if c.name == time_column(stream.name) else c.type or stream.type_of(c.ref))
+            for c in encoder.source
+        ]
+    )

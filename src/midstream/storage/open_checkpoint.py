@@ -1,0 +1,39 @@
+"""Opening a checkpoint under a lease: what a query goes on from, or begins with."""
+
+from __future__ import annotations
+
+from midstream.errors import CheckpointError
+from midstream.state.manifest import Manifest, digest_of
+from midstream.storage.intents import intent_name, kept_intent
+from midstream.storage.manifest_log import Committed, restore_manifest
+from midstream.storage.publish_log import last_published, must_be_newest
+from midstream.storage.store import Store
+
+
+def open_manifest(store: Store, lease: int) -> Committed | None:
+    """What the query goes on from: its newest manifest; None if it was never begun.
+
+    If the first epoch was begun but never committed, its intent says what the query began with. It must
+    begin with the same again: somebody may have seen results of it.
+    """
+    # Before the manifests: a driver that is paused here and succeeded must not take news for damage.
+    published = last_published(store)
+    stored = restore_manifest(store, lease)
+    must_be_newest(stored.manifest if stored is not None else None, published)
+    if stored is not None:
+        return stored
+    begun = kept_intent(store, 0)
+    if begun is None:
+        return None
+    if begun.first is None:
+        raise CheckpointError(
+            "the intent of a first epoch must say what the query began with",
+            got=f"nothing in {intent_name(0)}",
+            hint="start a new query with another checkpointLocation",
+        )
+    return begin_manifest(begun.first)
+
+
+def begin_manifest(first: Manifest) -> Committed:
+    """What holds before the first epoch, as if it had been committed."""
+    return Committed(first, digest_of(first))

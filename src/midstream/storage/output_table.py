@@ -1,0 +1,198 @@
+"""Files for readers: staged by tasks where no reader looks, published whole after the commit.
+
+A staged file lies in a folder that Spark and others pass over, under a name without ``.parquet``, so that
+no glob finds it either. Publishing is one rename, which may be repeated: a reader sees the file whole
+or not at all, and only rows of committed epochs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from midstream.errors import CheckpointError
+from midstream.state.manifest import OutputFile
+from midstream.storage.atomic_file import new_file, space_in
+from midstream.storage.late_rows import late_rows
+from midstream.storage.local import make_folder, sync_folder
+
+STAGED = "_staged"
+_FOLDER_ID = "folder-id"
+_NAME = re.compile(r"\w[\w.-]*\Z", re.ASCII)
+_STAGED_BY = re.compile(r"(?:(\d{12})-)?(\d{10})-")
+
+
+@dataclass(frozen=True)
+class OutputTable:
+    """A folder of Parquet files that one query adds to."""
+
+    table: Literal["results", "late"]
+    path: str
+    query: str
+    """A short id of the query, so that several may write into one folder."""
+    private: bool = False
+    """Whether only the owner may read it: a table inside the checkpoint is nobody else's."""
+    lease: int = 0
+    """The lease under which files are staged: their names have it, and none of a later one is swept."""
+    folder: str = ""
+    """The id of the folder, see :meth:`identified`."""
+
+    def __post_init__(self) -> None:
+        # It comes from a manifest, and files are found, and deleted, by patterns that it is part of.
+        _plain(self.query)
+        for folder in (Path(self.path), Path(self.path, STAGED)) if self.private else ():
+            if folder.is_symlink():
+                got = f"a link {folder}"
+                raise CheckpointError("a checkpoint must have plain files and folders", got=got)
+
+    def identified(self) -> OutputTable:
+        """The table with the id of its folder, which it is given when it is first used.
+
+        A staged file leaves its folder in the moment in which it is published. So if it is gone, it was
+        published, even if a reader has moved it on since; but only if this is the folder it was staged in,
+        which paths and links do not tell.
+        """
+        with space_in(Path(self.path)):
+            self._make_folders()
+            name = Path(self.path, STAGED, _FOLDER_ID)
+            if not name.exists():
+                id_ = uuid.uuid4().hex
+                unfinished = name.with_name(f"{_FOLDER_ID}-{id_}")
+                with new_file(unfinished, 0o600 if self.private else 0o666) as file:
+                    file.write(id_.encode())
+                with suppress(FileExistsError):  # another query that writes here was first
+                    name.hardlink_to(unfinished)
+                unfinished.unlink()
+                sync_folder(name.parent)
+        return replace(self, folder=name.read_text())
+
+    def _make_folders(self) -> None:
+        make_folder(Path(self.path, STAGED), 0o700 if self.private else 0o777)
+
+    def stage(self, epoch: int, place: str, rows: pa.Table) -> OutputFile:
+        """Write rows where no reader looks; ``place`` tells apart what an epoch writes."""
+        published = f"part-{epoch:010d}-{place}-{self.query}.parquet"
+        staged = f"{self.query}-{self.lease:012d}-{epoch:010d}-{place}-{uuid.uuid4().hex}"
+        folder = Path(self.path, STAGED)
+        with space_in(Path(self.path)):
+            self._make_folders()
+            with new_file(folder / staged, 0o600 if self.private else 0o666) as file:
+                # Dictionaries take as long as everything else, and save little of results that differ.
+                pq.write_table(rows, file, use_dictionary=False)
+            # The manifest will name the file: if it were lost after the commit, nothing could bring it back.
+            sync_folder(folder)
+        return OutputFile(self.table, staged, published, rows.num_rows, self.folder)
+
+    def staged_path(self, output: OutputFile) -> str:
+        """Where a staged file is."""
+        return str(Path(self.path, STAGED, _plain(output.staged)))
+
+    def staged_url(self, output: OutputFile) -> str:
+        """Where Spark finds a staged file, whatever its default file system is."""
+        return f"file://{self.staged_path(output)}"
+
+    def publish(self, outputs: Sequence[OutputFile], *, again_of: int | None = None) -> None:
+        """Give staged files their names; those that have them already are left alone.
+
+        If this may not be the first time that an epoch is published, ``again_of``, files of it with other
+        names go first: an earlier attempt has published them.
+        """
+        if again_of is not None:
+            kept = {self._target(output) for output in outputs}
+            for path in Path(self.path).glob(f"part-{again_of:010d}-*-{self.query}.parquet"):
+                if path not in kept:
+                    path.unlink(missing_ok=True)
+        self.must_have(outputs)
+        for output in outputs:
+            with suppress(FileNotFoundError):  # published already, perhaps just now by another driver
+                Path(self.staged_path(output)).replace(self._target(output))
+        # In this order: a file that is staged no more was published, also after a power cut in between.
+        sync_folder(Path(self.path))
+        if outputs:
+            sync_folder(Path(self.path, STAGED))
+
+    def must_have(self, outputs: Iterable[OutputFile]) -> None:
+        """Refuse to go on if files of a committed epoch were neither staged nor published here."""
+        for output in outputs:
+            staged, target = Path(self.staged_path(output)), self._target(output)
+            here = self.folder != "" and output.folder == self.folder
+            if not (here or staged.exists() or target.exists()):
+                raise CheckpointError(
+                    "results of a committed epoch must be there to publish",
+                    got=f"neither {staged} nor {target}",
+                    hint="start once more with the sink and the path that the query had, or restore them",
+                )
+
+    def _target(self, output: OutputFile) -> Path:
+        return Path(self.path, _plain(output.published))
+
+    def published(self) -> list[str]:
+        """Where Spark finds the files that this query has published."""
+        files = Path(self.path).glob(f"part-*-{self.query}.parquet")
+        return sorted(f"file://{path}" for path in files)
+
+    def sweep(self) -> None:
+        """Remove what attempts that were given up have left behind; what a later driver stages stays."""
+        folder = Path(self.path, STAGED)
+        for path in folder.glob(f"{self.query}-*") if folder.is_dir() else ():
+            if _staged_by(path.name, self.query)[0] <= self.lease:
+                path.unlink(missing_ok=True)
+
+    def prune(self, before: int) -> None:
+        """Remove staged files of epochs before ``before``; what is published is for readers to remove."""
+        for path in Path(self.path, STAGED).glob(f"{self.query}-*"):
+            if _staged_by(path.name, self.query)[1] < before:
+                path.unlink(missing_ok=True)
+
+
+def _staged_by(name: str, query: str) -> tuple[int, float]:
+    """The lease and the epoch that a file was staged in; names of earlier formats have no lease."""
+    found = _STAGED_BY.match(name.removeprefix(f"{query}-"))
+    return (int(found[1] or 0), int(found[2])) if found else (0, math.inf)
+
+
+def _plain(name: str) -> str:
+    """A name from a manifest, if it is one that this program gives."""
+    if not _NAME.match(name):
+        raise CheckpointError("the name of an output file must be a word", got=repr(name))
+    return name
+
+
+@dataclass(frozen=True)
+class ParquetWriter:
+    """Stages results, and late rows if somebody wants them."""
+
+    results_table: OutputTable
+    late_table: OutputTable | None
+    schema: pa.Schema
+    late_columns: Mapping[str, Mapping[str, str]]
+    """For each stream: the columns of a late row as they travel, and as the user knows them."""
+
+    def results(self, epoch: int, partition: int, fragment: int, table: pa.Table | None) -> list[OutputFile]:
+        """One file per partition that has results; the very first epoch leaves a file in any case.
+
+        Without it a reader of a query that has found nothing yet would see a folder without a schema.
+        """
+        if table is None and (epoch, partition) == (0, 0):
+            table = self.schema.empty_table()
+        place = f"{partition:05d}-{fragment:03d}"
+        return [] if table is None else [self.results_table.stage(epoch, place, table)]
+
+    def late(
+        self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
+    ) -> list[OutputFile]:
+        """One file for the late rows of all streams that enter a fragment."""
+        if self.late_table is None:
+            return []
+        parts = [late_rows(epoch, name, part, self.late_columns[name]) for name, part in rows.items()]
+        place = f"{partition:05d}-{fragment:03d}"
+        return [self.late_table.stage(epoch, place, pa.concat_tables(parts))]

@@ -1,0 +1,83 @@
+"""Requests for another plan, kept in the checkpoint until they are applied.
+
+Each is a file of its own, numbered, and never changed. An epoch says in its intent which request it applies,
+so an epoch that is run again applies the same one, whatever has been asked for in between. The manifest says
+up to which number requests have been applied; of several that wait, the newest counts.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import msgspec
+
+from midstream.migration.request import Request, WrittenRequest, decode_request, write_request
+from midstream.protocol.intent import Intent
+from midstream.query.query import Query
+from midstream.state.manifest import Manifest
+from midstream.storage.store import Store
+
+REQUESTS = "requests"
+_NAME = re.compile(rf"{REQUESTS}/(\d{{6,}})\Z")
+
+
+class Requests:
+    """The requests of a query. One thread asks while another runs epochs."""
+
+    def __init__(self, store: Store, query: Query) -> None:
+        self.lock = threading.RLock()
+        """Held while files come and go."""
+        self._store = store
+        self._query = query
+        self._waiting: dict[int, Request] = {}
+        self._last = 0
+
+    def find(self, manifest: Manifest, begun: Intent | None) -> None:
+        """On start: the requests that were left, when the next epoch was ``begun`` or not.
+
+        If the manifest of that epoch was damaged, the request that it applies is gone already. One that comes
+        now must not get its number: the epoch would count it as applied when it has run again.
+        """
+        for name in filter(_NAME.match, self._store.list(REQUESTS)):
+            data = self._store.read(name).to_pybytes()
+            self._waiting[_number(name)] = decode_request(self._query, name, data)
+        applied = (
+            manifest.applied_requests
+            if begun is None
+            else max(manifest.applied_requests, begun.applied_requests)
+        )
+        self._last = max((*self._waiting, applied))
+
+    def ask(self, request: Request) -> None:
+        """Keep a request; the next epoch to begin may apply it."""
+        with self.lock:
+            data = msgspec.json.encode(write_request(request))
+            self._last += 1
+            # A number may be taken: by another driver, or by this one if an answer was lost.
+            while not self._store.put_if_absent(_name(self._last), data):
+                self._last += 1
+            self._waiting[self._last] = request
+
+    def due(self, manifest: Manifest) -> tuple[int, WrittenRequest | None]:
+        """The request that the epoch after ``manifest`` should apply, and the number of the last applied."""
+        with self.lock:
+            ready = [number for number in self._waiting if number > manifest.applied_requests]
+            if manifest.migration is not None or not ready:
+                return manifest.applied_requests, None
+            return max(ready), write_request(self._waiting[max(ready)])
+
+    def forget(self, upto: int) -> None:
+        """Remove the requests up to a number."""
+        with self.lock:
+            for number in [n for n in self._waiting if n <= upto]:
+                self._store.delete(_name(number))
+                del self._waiting[number]
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("/")[2])
+
+
+def _name(number: int) -> str:
+    return f"{REQUESTS}/{number:06d}"

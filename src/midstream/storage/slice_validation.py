@@ -1,0 +1,62 @@
+"""The form of slices: what a file must be, once it has the bytes that its manifest names.
+
+A digest tells damage. It does not tell who made the file: whoever can write into a checkpoint can make a
+slice and a manifest that fit each other. So what is in a slice is believed only if it has the form that
+this program writes, and no value in it can lead the code that reads it out of its memory.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from midstream.engine.payload import segments_of
+from midstream.plan.layout import streams_of
+from midstream.state.slices import Slice
+
+_EXTENSION = b"ARROW:extension:name"
+
+
+def validation_error(slice_: Slice, table: pa.Table) -> str | None:
+    """What is wrong with the table of a slice; None if nothing is."""
+    if table.num_rows != slice_.rows:
+        return f"{table.num_rows} rows instead of {slice_.rows}"
+    if not all(map(_is_plain, table.schema)):
+        return "a type that Arrow alone does not know"
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid:
+        return "values that are not those of its types"
+    checks = {"index": _index, "rows": _rows}
+    # Results that wait are any table that they can be: they are never looked into.
+    return checks[slice_.owner.kind](slice_, table) if slice_.owner.kind in checks else None
+
+
+def _is_plain(field: pa.Field) -> bool:
+    """Whether a type, however deep inside, is Arrow's own: others bring code of their own to read them."""
+    kind = field.type
+    if isinstance(kind, pa.BaseExtensionType) or _EXTENSION in (field.metadata or {}):
+        return False
+    if isinstance(kind, pa.DictionaryType):
+        return _is_plain(pa.field("", kind.value_type))
+    return all(_is_plain(kind.field(i)) for i in range(kind.num_fields))
+
+
+def _index(slice_: Slice, table: pa.Table) -> str | None:
+    wanted = {"hash": pa.uint64()}
+    wanted |= {f"time {stream}": pa.int64() for stream in streams_of(slice_.owner.state)}
+    wanted |= {name: pa.int64() for name in table.column_names if name.startswith("ref ")}
+    found = dict(zip(table.column_names, table.schema.types, strict=True))
+    if found != wanted or len(found) != table.num_columns:
+        return f"columns {', '.join(table.column_names)}"
+    return "nulls" if any(column.null_count for column in table.columns) else None
+
+
+def _rows(slice_: Slice, table: pa.Table) -> str | None:
+    try:
+        segments = segments_of(table)
+        rows = segments[:, 1]
+    except (KeyError, TypeError, ValueError, IndexError):
+        return "no table of segments"
+    if segments.shape[1] != 2 + len(slice_.latest) or (rows < 0).any() or rows.sum() != table.num_rows:
+        return "a table of other segments"
+    return None

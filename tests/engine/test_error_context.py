@@ -1,0 +1,66 @@
+"""Guards say where a library failed, as much as is known, and nothing of the values."""
+
+import pickle
+import traceback
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from midstream.engine.error_context import ComputingError, error_context
+from midstream.errors import InternalError, error_fields, error_from
+
+CANARY = "canary-7f3a"
+FAILURES = [
+    pa.ArrowInvalid(CANARY),
+    pa.ArrowNotImplementedError(CANARY),
+    pa.ArrowCapacityError(CANARY),
+    pl.exceptions.ComputeError(CANARY),
+    pl.exceptions.PanicException(CANARY),
+    OverflowError(CANARY),
+]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+def test_what_a_library_raises_becomes_our_error(failure):
+    with (
+        pytest.raises(InternalError) as raised,
+        error_context("a step", batch=3, streams="ab", columns=["a.x"]),
+    ):
+        raise failure
+    error = raised.value
+    assert error.must == "a step must work with any rows"
+    assert f"got {type(failure).__name__} in " in str(error)
+    assert "(batch 3, streams a, b, column a.x)" in str(error)
+    assert CANARY not in "".join(traceback.format_exception(error))
+
+
+def test_a_real_panic_is_caught():
+    far = pl.Series(pl.from_arrow(pa.array([2**31 - 1], pa.int32()).view(pa.date32())))
+    with pytest.raises(InternalError, match=r"PanicException in .*\(batch 0\)"), error_context(batch=0):
+        far.to_frame("x").to_struct().struct.json_encode()
+
+
+def test_each_guard_adds_what_those_inside_have_not_said():
+    task, node = error_context("a step", batch=3, streams="abc"), error_context(streams=["a"])
+    condition = error_context(condition="a.x < b.x", columns=["a.x", "b.x", "a.x"])
+    with pytest.raises(InternalError) as raised, task, node, condition:
+        raise pa.ArrowInvalid(CANARY)
+    assert "(batch 3, stream a, condition a.x < b.x, columns a.x, b.x)" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("ours"), pa.lib.ArrowMemoryError("malloc"), KeyboardInterrupt(), InternalError("x")]
+)
+def test_other_errors_pass(error):
+    with pytest.raises(type(error)) as raised, error_context("a step", batch=3):
+        raise error
+    assert raised.value is error
+
+
+def test_it_survives_the_way_to_the_driver():
+    with pytest.raises(ComputingError) as raised, error_context("a step", batch=3):
+        raise pa.ArrowInvalid(CANARY)
+    for again in (error_from(error_fields(raised.value)), pickle.loads(pickle.dumps(raised.value))):  # noqa: S301
+        assert isinstance(again, InternalError)
+        assert str(again) == str(raised.value)

@@ -1,0 +1,72 @@
+"""Where many rows have one hash, they are in order of time; what is near in time is found by it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstream.engine import hot_keys
+from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows, sort_rows
+
+LINES = st.lists(st.tuples(st.integers(0, 4), st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1])))
+
+
+def make_rows(lines: list[tuple[int, int]]) -> IndexRows:
+    hashes, times = (np.array([line[i] for line in lines], np.int64) for i in (0, 1))
+    numbers = np.arange(len(lines))
+    return sort_rows((0,), hashes.astype(np.uint64), {"a,b": numbers}, {"b": times, "a": -numbers})
+
+
+def lines_of(rows: IndexRows) -> list[tuple[int, int, int]]:
+    columns = (rows.hashes, rows.times["b"], rows.references["a,b"])
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def wanted(rows: IndexRows, large: int) -> list[tuple[int, int, int]]:
+    """Large groups by time, and with one time as they were; the others as they were."""
+    lines = lines_of(rows)
+    found = []
+    for group in sorted({line[0] for line in lines}):
+        here = [line for line in lines if line[0] == group]
+        found += sorted(here, key=lambda line: line[1]) if len(here) >= large else here
+    return found
+
+
+@given(LINES, st.integers(1, 6))
+def test_only_large_groups_are_put_in_order_and_only_once(lines, large):
+    rows = make_rows(lines)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hot_keys, "HOT_KEY_ROWS", large)
+        ordered = in_time_order(rows)
+        assert in_time_order(ordered) is ordered
+    assert lines_of(ordered) == wanted(rows, large)
+    assert ordered.times["a"].tolist() == [-number for number in ordered.references["a,b"]]
+
+
+@given(LINES, st.data())
+def test_some_of_rows_in_order_are_in_order(lines, data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hot_keys, "HOT_KEY_ROWS", 3)
+        rows = in_time_order(make_rows(lines))
+        mask = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+        some = rows.take(np.array(mask, np.bool_))
+        assert in_time_order(some) is some
+
+
+@given(st.lists(LINES, min_size=1, max_size=4))
+def test_rows_that_were_put_together_are_put_in_order_too(parts):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hot_keys, "HOT_KEY_ROWS", 3)
+        merged = merge_rows([in_time_order(make_rows(lines)) for lines in parts])
+        assert lines_of(in_time_order(merged)) == wanted(merged, 3)
+
+
+def test_rows_without_a_large_group_are_left_as_they_are():
+    rows = make_rows(
+        [(number // (hot_keys.HOT_KEY_ROWS - 1), -number) for number in range(10 * hot_keys.HOT_KEY_ROWS)]
+    )
+    assert in_time_order(rows) is rows
+    hotter = make_rows(
+        [(number // hot_keys.HOT_KEY_ROWS, -number) for number in range(10 * hot_keys.HOT_KEY_ROWS)]
+    )
+    assert in_time_order(hotter) is not hotter

@@ -1,0 +1,109 @@
+"""Runs of four streams that note what holds after each epoch of a migration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from midstream.engine.joiner import WorkCounts
+from midstream.inline import InlineJoin
+from midstream.plan.layout import Side
+from midstream.protocol.events import Event, events_of
+from midstream.protocol.settings import Settings
+from midstream.query.query import Query
+from midstream.state.manifest import Manifest
+from midstream.state.migration import HandoverEntry, Migration
+from midstream.state.slices import Slice
+from midstream.storage.memory import MemoryStore
+from tests.helpers import rows, small_query
+from tests.migration.migration_cases import StrategyCase
+
+ON = ["a.k = b.k", "b.k = c.k", "c.k = d.k"]
+QUERY = small_query(ON, "abcd", everywhere=30, select=["a.v as a", "b.v as b", "c.v as c", "d.v as d"])
+ENDLESS = small_query(ON, "abcd", select=["a.v as a", "b.v as b", "c.v as c", "d.v as d"])
+LEFT_DEEP, TURNED = "((a b) c) d", "((c d) a) b"
+BEGIN = 3
+HYBRID = StrategyCase("hybrid")
+SHARING = StrategyCase("hybrid", background=False, isolated=False)
+APART = StrategyCase("hybrid", background=False, isolated=True)
+PARALLEL_TRACK = StrategyCase("parallel_track")
+
+
+def arrivals(epoch: int) -> dict[str, pa.Table]:
+    """A row of each stream in every epoch, ten microseconds after the last one; all keys are equal."""
+    return {name: rows((10 * epoch, 1, 1, f"{name}{epoch}")) for name in "abcd"}
+
+
+@dataclass
+class Run:
+    """A run that notes what holds after each epoch."""
+
+    query: Query = QUERY
+    plan: str = LEFT_DEEP
+    store: MemoryStore = field(default_factory=MemoryStore)
+    manifests: list[Manifest] = field(default_factory=list)
+    work: list[dict[Side, WorkCounts]] = field(default_factory=list)
+    tables: list[pa.Table] = field(default_factory=list)
+    events: list[list[Event]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.reopen()
+
+    def reopen(self) -> None:
+        self.join = InlineJoin(self.query, self.plan, settings=Settings(1, 1), store=self.store)
+
+    def migrate(self, plan: str, how: StrategyCase = HYBRID) -> None:
+        how.migrate(self.join, plan)
+
+    def go(self, epochs: int, pace: int | None = None) -> Run:
+        for _ in range(epochs):
+            before = self.join.manifest
+            self.tables.append(self.join.run_epoch(arrivals(before.epoch + 1), pace=pace))
+            self.manifests.append(self.join.manifest)
+            self.work.append(self.join.report.work_by_plan)
+            self.events.append(events_of(self.query, before, self.join.manifest))
+        return self
+
+    @property
+    def running(self) -> list[int]:
+        """The epochs after which a migration was under way."""
+        return [m.epoch for m in self.manifests if m.migration is not None]
+
+    @property
+    def ends(self) -> dict[int, str]:
+        """The epochs with which migrations were over, and to which plan."""
+        return {m.epoch: m.ended.plan for m in self.manifests if m.ended is not None}
+
+    def told(self) -> list[tuple[int, str]]:
+        return [(epoch, event["type"]) for epoch, events in enumerate(self.events) for event in events]
+
+
+def a_migration(
+    how: StrategyCase, new: str = TURNED, epochs: int = 12, pace: int | None = None, query: Query = QUERY
+) -> Run:
+    run = Run(query).go(BEGIN)
+    run.migrate(new, how)
+    return run.go(epochs - BEGIN, pace)
+
+
+def slices_of(manifest: Manifest, *states: str) -> list[Slice]:
+    return [s for s in manifest.slices if s.owner.state in states]
+
+
+def entries_of(migration: Migration | None) -> list[HandoverEntry]:
+    tables = migration.tables if migration else {}
+    return [entry for entries in tables.values() for entry in entries]
+
+
+def work_of(names: str, plan: str) -> WorkCounts:
+    """What a part of the query does by itself in the epoch that migrations begin in."""
+    on = [f"a.k = {name}.k" for name in names[1:]]
+    join = InlineJoin(small_query(on, names, everywhere=30), plan, settings=Settings(1, 1))
+    for epoch in range(BEGIN + 1):
+        join.run_epoch({name: table for name, table in arrivals(epoch).items() if name in names})
+    return join.report.work
+
+
+def stayed(epochs: int = 12, query: Query = QUERY) -> Run:
+    return Run(query).go(epochs)

@@ -1,0 +1,79 @@
+"""How much background work an epoch gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from midstream.engine.program import MigrationStep, Rebuild
+from midstream.plan.build_layout import build_layout
+from midstream.plan.tree import parse_plan
+from midstream.spark.background_budget import BackgroundBudget
+from tests.helpers import small_query
+
+QUERY = small_query(["a.k = b.k"], everywhere=10)
+LAYOUT = build_layout(QUERY, parse_plan("a b", QUERY.names))
+QUIET = MigrationStep(LAYOUT, "a b", {})
+
+
+def work(epochs: int, *, finishes: bool = False) -> MigrationStep:
+    rebuild = Rebuild("a", (), ("a", 100 - epochs, 100))
+    return MigrationStep(LAYOUT, "a b", {}, rebuilds=(rebuild,), finishes="a" if finishes else None)
+
+
+def batches(pace: BackgroundBudget, usual: float, each: float, todo: int) -> list[float]:
+    """How long batches take in which so many epochs' worth is computed."""
+    found = []
+    for _ in range(3):
+        pace.learn(QUIET, usual)
+    while todo > 0:
+        now = min(pace.next(), todo)
+        todo -= now
+        found.append(usual + each * now)
+        pace.learn(work(now, finishes=todo == 0), found[-1])
+    return found
+
+
+def test_without_an_interval_batches_take_about_a_quarter_longer():
+    found = batches(BackgroundBudget(None), usual=400, each=10, todo=200)
+    assert max(found) <= 1.25 * 400
+    assert len(found) < 30
+
+
+def test_with_an_interval_the_time_that_is_left_is_used_and_no_more():
+    found = batches(BackgroundBudget(1000), usual=400, each=100, todo=200)
+    assert max(found) <= 1000
+    assert max(found) >= 900
+
+
+def test_at_least_one_is_done_however_long_it_takes():
+    assert batches(BackgroundBudget(100), usual=400, each=1000, todo=3) == [1400] * 3
+
+
+@pytest.mark.parametrize("noise", [0.0, -200.0])
+def test_a_piece_that_seems_to_cost_nothing_does_not_bring_all_at_once(noise):
+    pace = BackgroundBudget(None)
+    pace.learn(QUIET, 400)
+    done = []
+    for _ in range(4):
+        done.append(pace.next())
+        pace.learn(work(done[-1]), 400 + noise)
+    assert done == [1, 2, 4, 8]
+
+
+def test_after_a_restart_in_the_middle_it_still_gets_going():
+    pace = BackgroundBudget(None)
+    for _ in range(8):
+        pace.learn(work(pace.next()), 500)
+    assert pace.next() > 4
+
+
+def test_an_epoch_that_moves_states_or_ends_a_migration_says_nothing():
+    pace = BackgroundBudget(None)
+    pace.learn(QUIET, 400)
+    from dataclasses import replace
+
+    from midstream.engine.program import Move
+
+    pace.learn(replace(QUIET, moves=(Move("a", "a@1"),)), 9000)
+    pace.learn(work(1), 500)
+    assert pace.next() == 1

@@ -1,0 +1,76 @@
+"""Any query, plan and migration, with keys that count as hot from a few rows on: the results are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstream.engine import hot_keys
+from midstream.inline import InlineJoin
+from midstream.storage.fsck import check
+from midstream.storage.memory import MemoryStore
+from midstream.testing import accept, assert_same_rows, batch_join
+from midstream.testing.strategies import cases
+from tests.helpers import rows, small_query
+from tests.migration.test_any_migration import check_migrations, moves
+
+
+@given(cases(), st.integers(1, 4))
+def test_results_do_not_depend_on_which_keys_are_hot(case, large):
+    store = MemoryStore()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hot_keys, "HOT_KEY_ROWS", large)
+        join = InlineJoin(case.query, case.plan, settings=case.settings, store=store)
+        got = pa.concat_tables([join.run_epoch(epoch) for epoch in case.epochs])
+        assert check(store).problems == ()
+    tables = accept(case.query, case.epochs, case.settings.idle_timeout).tables(case.query)
+    assert_same_rows(got, batch_join(case.query, tables))
+
+
+@given(st.data(), st.integers(1, 2))
+def test_nor_do_they_during_migrations(data, large):
+    case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1500))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hot_keys, "HOT_KEY_ROWS", large)
+        run = check_migrations(case, data.draw(moves(case)))
+        assert check(run.store).problems == ()
+
+
+def _crowded(names: str, seed: int, epochs: int) -> list[dict[str, pa.Table]]:
+    """Rows of a few keys, all epochs about the same times."""
+    random = np.random.default_rng(seed)
+
+    def some() -> pa.Table:
+        times, keys, others = (random.integers(0, most, 10).tolist() for most in (60, 2, 2))
+        return rows(*zip(times, keys, others, strict=True))
+
+    return [{name: some() for name in names} for _ in range(epochs)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("on", "plan", "then"),
+    [
+        (["a.k = b.k", "b.j = c.j", "a.j = d.k", "d.j = e.k"], "(a b c) d e", "a b c d e"),
+        (["a.k = b.k", "b.j = c.j", "a.j = d.k", "d.j = e.k"], "a b c d e", "(a b c) d e"),
+        (["a.k = b.k", "b.k = c.k"], "(a b) c", "a (b c)"),
+    ],
+)
+def test_joined_rows_that_are_searched_by_other_keys_are_in_order_by_those(on, plan, then, seed, monkeypatch):
+    """Plans in which rows are arranged anew, by keys of which each value has rows of many others."""
+    monkeypatch.setattr(hot_keys, "HOT_KEY_ROWS", 2)
+    names = "abcde"[: len(on) + 1]
+    select = [f"{name}.t as t{name}" for name in names]
+    query = small_query(on, names, lateness=1000, everywhere=6, select=select)
+    epochs = _crowded(names, seed, 8)
+    join = InlineJoin(query, plan, store=MemoryStore())
+    tables = []
+    for number, epoch in enumerate(epochs):
+        if number == 4:
+            join.migrate(then, "moving_state")
+        tables.append(join.run_epoch(epoch))
+        assert check(join.store).problems == ()
+    assert_same_rows(pa.concat_tables(tables), batch_join(query, accept(query, epochs).tables(query)))

@@ -1,0 +1,131 @@
+"""A program that runs a query and dies where it is told to; started by the tests that kill for real.
+
+Arguments: a folder with the input, the Spark master, the crash point at which the driver dies (or ""), in
+which phase of a migration (or ""), and as JSON what happens to tasks and which plans are asked for.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from midstream import Join
+from midstream.runtime.crash_points import crash_hook
+from midstream.spark.driver import Driver
+from midstream.spark.query import JoinStreamingQuery
+from midstream.state.migration import Strategy
+from midstream.storage.intents import kept_intent
+from tests.spark.process_faults import Fault, failing_tasks
+
+
+class Change(NamedTuple):
+    """Another plan that is asked for in the middle of an epoch, so that the next one finds the request."""
+
+    epoch: int
+    plan: str
+    strategy: Strategy
+    background: str = "auto"
+
+
+def phases_of(driver: Driver) -> set[str]:
+    """How a migration stands after the last manifest, and what the next epoch does about it."""
+    migration, ledger = driver.manifest.migration, driver.ledger
+    intent = kept_intent(ledger.store, driver.manifest.epoch + 1) or ledger.intend(0, 1)
+    course = driver.coordinator.program(driver.manifest, intent).course
+    found = {
+        "begins": course.begins and course.ended is None,
+        "ends": course.ended is not None,
+        "goes on": migration is not None and course.migration is not None,
+        "half computed": migration is not None and bool(migration.computed),
+    }
+    return {phase for phase, holds in found.items() if holds}
+
+
+def start(spark: SparkSession, root: Path) -> JoinStreamingQuery:
+    """Run the query over all input that is there."""
+    join = Join(spark)
+    for name in "abc":
+        folder = f"{root}/in/{name}"
+        reader = spark.readStream.schema(spark.read.parquet(folder).schema).option("maxFilesPerTrigger", 1)
+        join = join.stream(name, reader.parquet(folder), time="t", lateness="5 seconds")
+    join = join.on("a.k = b.k", "b.k2 = c.k2").within("8 seconds").select("a.id", "b.id", "c.id")
+    writer = join.writeStream.format("parquet").option("path", f"{root}/out")
+    writer = writer.option("partitions", 2).option("adapt", "off")
+    return writer.option("checkpointLocation", f"{root}/checkpoint").trigger(availableNow=True).start()
+
+
+class Events:
+    """What happens to the driver, where and when; called at every crash point."""
+
+    def __init__(self, deadly: str, phase: str, migrations_seen: Sequence[Change]) -> None:
+        self.deadly = deadly
+        self.phase = phase
+        self.migrations_seen = list(migrations_seen)
+        self.query: JoinStreamingQuery | None = None
+        self.started = threading.Event()
+
+    def __call__(self, point: str) -> None:
+        if not self.phase and not self.migrations_seen:
+            return self._die_at(point)
+        if threading.current_thread() is threading.main_thread():
+            return None  # the query only starts, and finishes what its last run left half done
+        # Epochs may begin before their query is here.
+        self.started.wait()
+        assert self.query is not None
+        driver = self.query._driver
+        epoch = driver.manifest.epoch + 1
+        for change in [c for c in self.migrations_seen if point == "before the step" and c.epoch == epoch]:
+            self.migrations_seen.remove(change)
+            self.query.migrate(change.plan, change.strategy, background=change.background)
+            if self.phase == "asked":
+                self._die_at(point)
+        if self.phase in {"", *phases_of(driver)}:
+            self._die_at(point)
+        return None
+
+    def _die_at(self, point: str) -> None:
+        if point == self.deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def session(master: str) -> SparkSession:
+    """A session of this process's own."""
+    return (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        # What each epoch had of the input is read from Spark's notes, of which it keeps 100 otherwise.
+        .config("spark.sql.streaming.minBatchesToRetain", "100000")
+        .config("spark.log.level", "OFF")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.executor.memory", "1g")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .getOrCreate()
+    )
+
+
+def main(root: Path, master: str, events: Events, faults: list[Fault]) -> None:
+    spark = session(master)
+    with crash_hook(events), failing_tasks(root / "struck", faults) if faults else nullcontext():
+        events.query = start(spark, root)
+        events.started.set()
+        events.query.awaitTermination()
+    executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+    print("DONE", executors)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    _, folder, its_master, its_end, its_phase, its_faults, its_changes = sys.argv
+    its_events = Events(its_end, its_phase, [Change(*change) for change in json.loads(its_changes)])
+    main(Path(folder), its_master, its_events, [Fault(*fault) for fault in json.loads(its_faults)])

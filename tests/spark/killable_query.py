@@ -1,0 +1,135 @@
+"""Queries in processes of their own, to be killed or paused: see ``victim.py`` and ``sleeper.py``."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
+
+from midstream.protocol.lease import PATIENCE
+from midstream.query.build import build_query
+from midstream.state.manifest import Manifest
+from midstream.storage.fsck import Findings
+from midstream.storage.fsck import check as fsck
+from midstream.storage.local import LocalStore
+from midstream.storage.manifest_log import manifests_newest_first, newest_manifest
+from midstream.testing import Shape, generate, stream
+from midstream.testing.random_streams import SCHEMA
+from midstream.values import Micros
+from tests.spark.conftest import Feed, check, noted_epochs
+from tests.spark.killable_main import Change
+from tests.spark.pausable_main import Pause
+from tests.spark.process_faults import Fault, struck
+
+SHAPE = Shape(rows=15, late=0.1, null_keys=0.05)
+
+
+def hungry_epoch(number: int) -> dict[str, pa.Table]:
+    """An epoch that takes megabytes to join in every partition; rows of ``c`` match none of it."""
+    shapes = {"a": Shape(rows=2000), "b": Shape(rows=2000), "c": Shape(rows=0)}
+    epoch = generate(shapes, epochs=number + 1, seed=6)[number]
+    at = SCHEMA.get_field_index("k2")
+    for name in "ab":
+        epoch[name] = epoch[name].set_column(at, "k2", pa.array(["nobody's"] * epoch[name].num_rows))
+    return epoch
+
+
+class KillableQuery:
+    """A folder with input in which a query is run and killed."""
+
+    def __init__(self, root: Path, epochs: int, seed: int) -> None:
+        self.root = root
+        self.seed = seed
+        self.feed = Feed(None, root / "in")
+        self.feed.add(*generate(dict.fromkeys("abc", SHAPE), epochs=epochs, seed=seed))
+
+    def add(self, epoch: Mapping[str, pa.Table] | None = None) -> None:
+        """Give the query one more epoch of input; one like the others if not told which."""
+        number = len(self.feed.epochs)
+        self.feed.add(epoch or generate(dict.fromkeys("abc", SHAPE), epochs=number + 1, seed=self.seed)[-1])
+
+    def start(
+        self,
+        *,
+        point: str = "",
+        phase: str = "",
+        faults: Sequence[Fault] = (),
+        migrations_seen: Sequence[Change] = (),
+        master: str = "local[2]",
+    ) -> subprocess.Popen[bytes]:
+        return self._run("victim", master, point, phase, json.dumps(faults), json.dumps(migrations_seen))
+
+    def start_sleeper(
+        self, pause: Pause | None = None, patience: float = PATIENCE
+    ) -> subprocess.Popen[bytes]:
+        """Start a driver that pauses itself, and that gives up others after ``patience`` seconds."""
+        return self._run("sleeper", json.dumps(pause), str(patience))
+
+    def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        environment = {
+            **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "PYTHONPATH") if name in os.environ},
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "HOME": str(self.root),
+        }
+        with (self.root / "log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", f"tests.spark.{program}", self.root, *arguments],
+                cwd=Path(__file__).parents[2],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def manifest(self) -> Manifest:
+        """What is committed."""
+        manifest = newest_manifest(LocalStore(str(self.root / "checkpoint")))
+        assert manifest is not None
+        return manifest
+
+    def last_epoch(self) -> int:
+        newest = next(manifests_newest_first(LocalStore(str(self.root / "checkpoint"))), None)
+        return -1 if newest is None else newest.epoch
+
+    def stage(self) -> str:
+        """Where in an epoch the query stands, by what it and Spark have written."""
+        committed, theirs = self.last_epoch(), self.root / "checkpoint" / "spark"
+        if not (self.root / "checkpoint" / "published" / f"{committed:012d}").exists():
+            return "committed, not published"
+        if not (theirs / "commits" / str(committed)).exists():
+            return "published, not noted by Spark"
+        begun = (theirs / "offsets" / str(committed + 1)).exists()
+        return "begun, not committed" if begun else "between epochs"
+
+    def struck(self) -> set[str]:
+        return struck(self.root / "struck")
+
+    def finish(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.wait(timeout=300) == 0, (self.root / "log").read_text()[-3000:]
+
+    def check(self) -> Findings:
+        findings = fsck(LocalStore(str(self.root / "checkpoint")))
+        assert findings.problems == ()
+        epochs = noted_epochs(self.feed, self.root / "checkpoint")
+        assert findings.epoch == len(epochs) - 1
+        assert _rows(epochs) == _rows(self.feed.epochs)
+        query = build_query(
+            [stream(name, SHAPE) for name in "abc"],
+            ["a.k = b.k", "b.k2 = c.k2"],
+            everywhere=Micros(8_000_000),
+            select=["a.id", "b.id", "c.id"],
+        )
+        files = sorted((self.root / "out").glob("*.parquet"))
+        got = pa.concat_tables(map(pq.read_table, files))
+        assert check(query, epochs, got).num_rows > 0
+        return findings
+
+
+def _rows(epochs: Sequence[Mapping[str, pa.Table]]) -> int:
+    return sum(table.num_rows for epoch in epochs for table in epoch.values())

@@ -1,0 +1,83 @@
+"""A query over input that is there, whose plan is changed in the middle of it."""
+
+from midstream import Join
+from midstream.runtime.crash_points import crash_hook
+from midstream.storage.fsck import check as fsck
+from midstream.storage.local import LocalStore
+from midstream.testing import Shape, generate
+from tests.spark.conftest import check, noted_epochs
+from tests.spark.killable_main import Events
+
+SHAPE = Shape(rows=20, late=0.05, null_keys=0.05, null_times=0.02, duplicates=0.05, keys=12)
+ONE_KEY = ("a.k = b.k", "b.k = c.k", "c.k = d.k")
+SEVERAL_KEYS = ("a.k = b.k", "b.k2 = c.k2", "c.k = d.k")
+LEFT_DEEP, RIGHT_DEEP, BUSHY, FLAT = "((a b) c) d", "a (b (c d))", "(a b) (c d)", "a b c d"
+ASKED, BEGUN = 2, 3
+"""The epoch in which another plan is asked for, and the one that finds the request."""
+
+
+def columns(df):
+    """As a frame of files, which tasks read themselves."""
+    return df
+
+
+def rows(df):
+    """As a frame that computes, which Spark reads itself."""
+    return df.where("true")
+
+
+class MigrationScenario:
+    """Runs a query over input that is there, and asks for other plans in the middle of it."""
+
+    def __init__(self, spark, feed, runner) -> None:
+        self.spark = spark
+        self.feed = feed
+        self.runner = runner
+
+    def join_of(self, predicates, source):
+        """A function that gives the join: its input must be there first."""
+        return lambda: self.join(predicates, source)
+
+    def join(self, predicates=ONE_KEY, source=columns):
+        join = Join(self.spark)
+        for name in "abcd":
+            join = join.stream(name, source(self.feed.df(name)), time="t", lateness="5 seconds")
+        return join.on(*predicates).within("9 seconds").select("a.id", "b.id", "c.id", "d.id", "b.k2")
+
+    def add(self, count):
+        given = len(self.feed.epochs)
+        self.feed.add(*generate(dict.fromkeys("abcd", SHAPE), epochs=given + count, seed=21)[given:])
+
+    def run(self, *migrations_seen, join=None, epochs=7, look=None, **options):
+        """Run to the end of so many more epochs; ``look`` is called with the query at every crash point."""
+        self.add(epochs)
+        events = Events("", "", migrations_seen)
+
+        def happen(point):
+            events(point)
+            if look is not None:
+                events.started.wait()
+                look(events.query, point)
+
+        with crash_hook(happen):
+            events.query = self.runner.start((join or self.join)(), partitions=2, **options)
+            events.started.set()
+            events.query.awaitTermination()
+        assert events.migrations_seen == []
+        return events.query
+
+    def check(self, join=None):
+        epochs = noted_epochs(self.feed, self.runner.checkpoint)
+        assert _count(epochs) == _count(self.feed.epochs)
+        want = check((join or self.join()).query(), epochs, self.runner.results())
+        assert want.num_rows > 50
+        assert fsck(LocalStore(str(self.runner.checkpoint))).problems == ()
+
+
+def _count(epochs):
+    return sum(table.num_rows for epoch in epochs for table in epoch.values())
+
+
+def events_of(query):
+    """What the query told of, of all its epochs."""
+    return [event for progress in query.recentProgress for event in progress["events"]]

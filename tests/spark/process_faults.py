@@ -1,0 +1,138 @@
+"""Faults inside Spark's tasks: each strikes once, in one epoch and at one crash point, and leaves a mark."""
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from pyspark.cloudpickle import register_pickle_by_value
+
+from midstream.engine.program import Program
+from midstream.runtime.crash_points import POINTS, crash_hook
+from midstream.runtime.partition_task import OutputWriter
+from midstream.spark import driver
+from midstream.spark.messages import Addressed
+from midstream.spark.stage_task import stage_task
+from midstream.storage.store import Store
+
+# Which process comes to which crash point. A new one counts as the driver's, whose test fails if it does not.
+IN_TASKS = ("before a slice is written", "after a slice is written", "after results are staged")
+IN_DRIVERS = tuple(point for point in POINTS if point not in IN_TASKS)
+AT_START = "at the start"
+"""Not a crash point of the engine's: a task has done nothing yet."""
+
+_HEADROOM = 1 << 20
+
+# Workers need not be able to import the tests.
+register_pickle_by_value(sys.modules[__name__])
+
+
+class Fault(NamedTuple):
+    """What happens to the first task that comes to a point in an epoch."""
+
+    kind: str
+    epoch: int
+    point: str
+
+    @property
+    def mark(self) -> str:
+        return f"{self.epoch} {self.kind} {self.point}"
+
+
+def struck(marks: Path) -> set[str]:
+    """The faults that have struck."""
+    return {path.name for path in marks.iterdir()} if marks.is_dir() else set()
+
+
+def struck_migrations(marks: Path) -> dict[str, str]:
+    """The faults that have struck, each with the migration in the middle of which it did."""
+    return {path.name: path.read_text() for path in marks.iterdir()}
+
+
+def failing_tasks(marks: Path, faults: Sequence[Fault]) -> AbstractContextManager[object]:
+    """Let faults strike the tasks of the queries of this process; ``marks`` is a folder for what struck."""
+    marks.mkdir(exist_ok=True)
+
+    def stage_task_that_fails(
+        program: Program, stage: int, store: Store, writer: OutputWriter
+    ) -> Callable[[int, Iterable[Addressed]], Iterator[Addressed]]:
+        run = stage_task(program, stage, store, writer)
+        due = [fault for fault in faults if fault.epoch == program.epoch]
+        migration = migration_of(program)
+
+        def reached(point: str) -> None:
+            for fault in due:
+                if fault.point == point and _first(marks / fault.mark, migration):
+                    _STRIKE[fault.kind]()
+
+        def task(partition: int, arriving: Iterable[Addressed]) -> Iterator[Addressed]:
+            with crash_hook(reached):
+                reached(AT_START)
+                yield from run(partition, arriving)
+
+        return task
+
+    return patch.object(driver, "stage_task", stage_task_that_fails)
+
+
+def migration_of(program: Program) -> str:
+    """The migration that an epoch is part of, if any, in words."""
+    found = program.course.migration or program.course.ended
+    if found is None:
+        return ""
+    ends = ", ends" if program.course.ended else ""
+    waits = " that waits" if found.strategy == "hybrid" and not found.background else ""
+    return f"{found.strategy}{waits}, {'begins' if program.course.begins else 'goes on'}{ends}"
+
+
+def _first(mark: Path, migration: str) -> bool:
+    try:
+        with mark.open("x") as file:
+            file.write(migration)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_executor() -> None:
+    os.kill(_jvm(), signal.SIGKILL)
+
+
+def _jvm() -> int:
+    """The JVM that started the daemon that started this worker."""
+    daemon = os.getppid()
+    return int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _pause_driver() -> None:
+    """The driver and its JVM, which are one process group; this worker, of another one, goes on."""
+    os.killpg(os.getpgid(_jvm()), signal.SIGSTOP)
+
+
+def _fail() -> None:
+    raise RuntimeError("a task fails here")
+
+
+def _starve() -> None:
+    """From here on this process gets next to no more memory: the engine must run out by itself."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + _HEADROOM
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+_STRIKE = {
+    "kill": _die,
+    "executor": _kill_executor,
+    "raise": _fail,
+    "starve": _starve,
+    "pause": _pause_driver,
+}

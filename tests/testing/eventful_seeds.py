@@ -1,0 +1,47 @@
+"""Runs of the simulator in which more happens of what a test is about, so that few seeds will do."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import pytest
+
+from midstream.testing import simulate as simulator
+from midstream.testing.workload import draw_workload
+
+BUDGET = 24
+
+
+def make_eventful(monkeypatch: pytest.MonkeyPatch, **rates: float) -> None:
+    """Give every simulation many faults, at these rates; what is not named stays as it is drawn."""
+    real = simulator._Simulation.__init__
+
+    def init(self: simulator._Simulation, seed: int) -> None:
+        real(self, seed)
+        self.most_lives += 5 * (BUDGET - self.store.budget)
+        self.store.budget = BUDGET
+        for name, rate in rates.items():
+            setattr(self, name, rate)
+
+    monkeypatch.setattr(simulator._Simulation, "__init__", init)
+
+
+@cache
+def small_and_long() -> list[int]:
+    """Seeds that are quick to run and whose queries have a long life."""
+    drawn = ((seed, draw_workload(random.Random(seed), seed)) for seed in range(400))
+    return [seed for seed, work in drawn if len(work.query.names) < 4 and len(work.epochs) > 4]
+
+
+def pause_and_die_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    """At this point, and nowhere else, a driver may be paused, and the one that takes over may die."""
+    real = simulator._Simulation._reach
+
+    def crash_point(self: simulator._Simulation, here: str) -> None:
+        rate = 0.3 if here == point else 0.0
+        self.pause_rate, self.crash_rate = (0.0, rate) if self.paused else (rate, 0.0)
+        real(self, here)
+        self.pause_rate = 0.0
+
+    monkeypatch.setattr(simulator._Simulation, "_reach", crash_point)
