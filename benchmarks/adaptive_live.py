@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmarks.migration_live import EPOCH, RATE, WARM, start, write_input
 from midstream.adapt.cost import work_in_units
-from midstream.engine.joiner import WorkCounts
+from midstream.engine.work import WorkCounts
 
 MATCHES = 2.5
 AFTER = 48
@@ -33,12 +33,12 @@ def run_adaptive(adapt: str, plan: str, data: Path, out: Path) -> dict[str, Any]
     spark_ms = {p["batchId"]: p["durationMs"]["triggerExecution"] for p in query._query.recentProgress}
     work = [
         WorkCounts(
-            done["probes"],
-            done["candidates"],
-            done["intermediateRows"],
-            done["comparisons"],
-            done["insertedRows"],
-            done["sentRows"],
+            probes=done["probes"],
+            candidates=done["candidates"],
+            intermediate_rows=done["intermediateRows"],
+            comparisons=done["comparisons"],
+            inserted=done["insertedRows"],
+            sent=done["sentRows"],
         )
         for done in (p["work"] for p in epochs)
     ]

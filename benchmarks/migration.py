@@ -20,14 +20,12 @@ from rich.console import Console
 from rich.table import Table
 
 from midstream.inline import InlineJoin
-from midstream.migration import state_match
-from midstream.plan.layout import Node, streams_of
+from midstream.migration import combined_layout, state_match
 from midstream.plan.tree import Plan, join, leaf, left_deep
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
-from midstream.state.migration import Strategy
 from midstream.values import Micros
 
 SECOND = 1_000_000
@@ -110,24 +108,24 @@ def last_two_first(names: tuple[str, ...]) -> Plan:
 @contextmanager
 def keeping_all() -> Iterator[None]:
     """Let the old plan keep all that it makes, as in the paper, for comparison."""
-    with patch.object(Node, "lasting", lambda *_: None):
+    with patch.object(combined_layout, "retention_bounds", lambda *_: {}):
         yield
 
 
 @contextmanager
 def sharing_only_streams() -> Iterator[None]:
     """Let the plans share no state of joined rows, for comparison."""
-    alike = state_match._alike
+    is_same = state_match._is_same
 
-    def of_one_stream(mine: Any, other: Any, names: Any) -> bool:
-        return len(streams_of(mine.state)) == 1 and alike(mine, other, names)
+    def of_one_stream(wanted: Any, existing: Any, ids: Any) -> bool:
+        return bool(wanted.state.is_base) and is_same(wanted, existing, ids)
 
-    with patch.object(state_match, "_alike", of_one_stream):
+    with patch.object(state_match, "_is_same", of_one_stream):
         yield
 
 
 def measure(
-    task: Task, plan: Plan, strategy: Strategy, *, background: bool = False, isolated: bool | None = None
+    task: Task, plan: Plan, strategy: str, *, background: bool = False, isolated: bool | None = None
 ) -> Cost:
     """Run the task and count."""
     query = InlineJoin(task.query(), left_deep(task.names), settings=Settings(1, 1))
@@ -140,13 +138,13 @@ def measure(
     for second, epoch in enumerate(measured):
         results.append(query.run_epoch(epoch, pace=1).num_rows)
         comparisons.append(query.report.work.comparisons)
-        rows.append(sum(s.rows for s in query.manifest.slices if s.owner.kind != "rows"))
+        rows.append(sum(s.rows for s in query.manifest.slices if s.owner.kind != "payload"))
         if query.manifest.migration is None:
             lasted = min(lasted, second)
     return Cost(comparisons, rows, results, lasted)
 
 
-CONTESTANTS: dict[str, tuple[Strategy, bool]] = {
+CONTESTANTS: dict[str, tuple[str, bool]] = {
     "moving_state": ("moving_state", False),
     "parallel_track": ("parallel_track", False),
     "hybrid, background off": ("hybrid", False),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from midstream.adapt.cost import INSERT, SENT, Cost, cost_of, work_in_units
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.optimizer import best_plan
-from midstream.engine.joiner import WorkCounts
+from midstream.engine.work import WorkCounts
 from midstream.inline import InlineJoin
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import Plan, all_plans, parse_plan
@@ -58,7 +58,7 @@ def work_of(query: Query, plan: Plan, epochs: list[Epoch]) -> tuple[float, Stati
     """What a plan did in a second of the steady epochs, as costs are counted, and what it saw."""
     run = InlineJoin(query, plan, settings=Settings(1, 1))
     layout = build_layout(query, plan)
-    stages = {one.id: f.stage for f in layout.fragments for one in f.inputs if one.is_stream}
+    stages = {str(one.id): f.stage for f in layout.fragments for one in f.inputs if one.is_stream}
     done = 0.0
     for number, epoch in enumerate(epochs):
         run.run_epoch(epoch)
@@ -78,7 +78,7 @@ def measured(shape: str) -> tuple[Query, Statistics, dict[Plan, float]]:
     for plan in plans:
         work[plan], known = work_of(query, plan, epochs)
     # Nothing but the samples: what one plan made is of no help with the others.
-    return query, replace(known, made={}, observed_seconds=0.0), work
+    return query, replace(known, produced={}, observed_seconds=0.0), work
 
 
 def counted(cost: Cost) -> float:
@@ -118,7 +118,7 @@ def test_costs_are_about_what_is_done_though_a_key_is_frequent(plan):
     query = query_of(NAMES, SHAPES["clique"](NAMES), window=10)
     draws = {name: skewed(domain, 0.1) for name, domain in DOMAINS.items()}
     done, known = work_of(query, parse_plan(plan, NAMES), epochs_of(RATES, draws, EPOCHS, SECONDS))
-    estimator = Estimator(query, replace(known, made={}, observed_seconds=0.0))
+    estimator = Estimator(query, replace(known, produced={}, observed_seconds=0.0))
     thought = counted(cost_of(build_layout(query, parse_plan(plan, NAMES)), estimator, 1))
     # Of the frequent key there are some twenty rows of each stream, which four streams multiply.
     assert 0.5 < thought / done < 2

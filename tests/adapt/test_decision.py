@@ -9,7 +9,7 @@ import pytest
 
 from midstream.adapt.decision import DecisionContext, decide
 from midstream.adapt.policy import GOALS, Goal, MigrationPolicy
-from midstream.migration.request import STRATEGIES, StrategyChoice
+from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import parse_plan
@@ -53,10 +53,10 @@ def test_plans_that_are_about_as_good_are_not_tried_in_turn(names, rate, domain)
         known = decide(
             DecisionContext(query, build_layout(query, plan), statistics, 1, number), known, MigrationPolicy()
         )
-        wanted = known.wants(number + 1)
+        wanted = known.decision_for(number + 1)
         if wanted is not None:
-            begun.append(wanted.best)
-            plan = parse_plan(wanted.best, query.names)
+            begun.append(wanted.best_plan)
+            plan = parse_plan(wanted.best_plan, query.names)
     assert len(begun) <= 1, begun
 
 
@@ -64,7 +64,9 @@ def test_a_drift_leads_to_a_cheaper_plan_and_the_same_results():
     epochs = phases(12, 24)
     adapting, fixed = Run(BEST).go(epochs), Run(BEST, Settings(1, 1)).go(epochs)
     assert (adapting.last.migrations, fixed.last.migrations) == (1, 0)
-    decision = next(m.adaptation.last for m in adapting.manifests if m.migration or m.ended)
+    decision = next(
+        m.adaptation.last_decision for m in adapting.manifests if m.migration or m.ended_migration
+    )
     assert decision is not None
     assert 12 <= decision.epoch < 24
     assert decision.best_cost < 0.85 * decision.cost
@@ -87,12 +89,12 @@ def test_a_decision_is_told_and_explained():
     moved = next(e for e in run.events if e["type"] == "decision" and e["verdict"] == "migrate")
     assert moved["plan"] == BEST_OF_OTHER
     assert "migrate" in moved["message"]
-    decision = run.last.adaptation.last
+    decision = run.last.adaptation.last_decision
     assert decision is not None
     text = run.says()
     for plan, cost in {
         decision.plan: decision.cost,
-        decision.best: decision.best_cost,
+        decision.best_plan: decision.best_cost,
         **decision.compared,
     }.items():
         assert plan in text
@@ -138,22 +140,22 @@ def test_what_a_user_asked_for_stands_though_it_is_what_was_decided_before():
     for number, plan in enumerate((BEST_OF_OTHER, decided)):
         run.join.migrate(plan, "moving_state")
         run.go(phases(1, start=8 + number))
-        assert (run.last.plan, run.last.adaptation.asked) == (plan, plan)
+        assert (run.last.plan, run.last.adaptation.requested_plan) == (plan, plan)
 
 
 @pytest.mark.parametrize(
     ("strategy", "goal"), [*product(("auto", "parallel_track"), GOALS), ("hybrid", "steady")]
 )
-def test_any_strategy_and_goal_can_be_asked_for(strategy: StrategyChoice, goal: Goal):
+def test_any_strategy_and_goal_can_be_asked_for(strategy: str, goal: Goal):
     settings = Settings(1, 1, adapt=True, policy=MigrationPolicy(strategy, goal=goal))
     run = Run(BEST_OF_OTHER, settings).go(phases(6))
-    (begun, *_) = (m.migration or m.ended for m in run.manifests if m.migrations)
+    (begun, *_) = (m.migration or m.ended_migration for m in run.manifests if m.migrations)
     assert begun is not None
     assert strategy in ("auto", begun.strategy)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_nor_does_the_lack_of_a_window_and_of_background_work_stop_a_query(strategy: StrategyChoice):
+@pytest.mark.parametrize("strategy", STRATEGY_CHOICES)
+def test_nor_does_the_lack_of_a_window_and_of_background_work_stop_a_query(strategy: str):
     settings = Settings(1, 1, adapt=True, policy=MigrationPolicy(strategy, background=False))
     run = Run(BEST_OF_OTHER, settings, query_of("abc", clique("abc"), None)).go(phases(6, rate=4))
     assert run.last.epoch == 5

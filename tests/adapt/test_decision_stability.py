@@ -20,7 +20,7 @@ from tests.adapt.adaptive_run import Run
 from tests.adapt.synthetic_streams import SCHEMA, chain, clique, epochs_of, query_of, uniform
 
 _PRINTS_DECISIONS = """
-import msgspec
+from midstream.state.manifest import manifest_json
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from tests.adapt.synthetic_streams import clique, epochs_of, query_of, uniform
@@ -29,7 +29,7 @@ join = InlineJoin(query_of(names, clique(names), window=8), settings=Settings(2,
 rates = {name: 2.0 + 0.7 * i for i, name in enumerate(names)}
 for epoch in epochs_of(rates, dict.fromkeys(names, uniform(30)), 12, 2.0):
     join.run_epoch(epoch)
-    print(msgspec.json.encode((join.manifest.adaptation, join.manifest.statistics)))
+    print(manifest_json(join.manifest))
 """
 
 
@@ -48,7 +48,7 @@ def test_decisions_do_not_depend_on_the_hash_seed():
 def test_manifests_with_decisions_follow_each_other():
     run = Run("a b", query=query_of("ab", clique("ab"), window=8))
     run.go(epochs_of(dict.fromkeys("ab", 4.0), dict.fromkeys("ab", uniform(50)), 8, 2.0))
-    assert run.last.adaptation.last is not None
+    assert run.last.adaptation.last_decision is not None
     assert check(run.store).problems == ()
 
 
@@ -67,7 +67,7 @@ def test_a_migration_of_its_own_that_is_impossible_is_let_be(monkeypatch):
     monkeypatch.setattr("midstream.engine.step.concat_arrivals", small)
     moving = Settings(2, 8, adapt=True, policy=MigrationPolicy("moving_state"))
     adapting = Run("(a b) c", moving, query).go(epochs)
-    decided = [m.adaptation.last for m in adapting.manifests if m.adaptation.last]
+    decided = [m.adaptation.last_decision for m in adapting.manifests if m.adaptation.last_decision]
     assert any(decision.verdict == "migrate" for decision in decided)
     assert adapting.last.migrations == 0
     assert_same_rows(pa.concat_tables(adapting.tables), pa.concat_tables(kept.tables))

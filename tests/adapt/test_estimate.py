@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.statistics import SECOND
 from midstream.inline import InlineJoin
+from midstream.plan.state_id import StateId
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from tests.adapt.synthetic_streams import (
@@ -159,7 +160,7 @@ def test_what_a_state_holds_is_known_with_windows_that_differ():
     query = query_of("abc", clique("abc"), None, {("a", "b"): 1, ("b", "c"): 30})
     epochs = epochs_of({n: RATES[n] for n in "abc"}, dict.fromkeys("abc", uniform(60)), 32)
     join, _ = running(query, epochs, "(a b) c")
-    estimator = Estimator(query, replace(join.manifest.statistics, made={}, observed_seconds=0.0))
+    estimator = Estimator(query, replace(join.manifest.statistics, produced={}, observed_seconds=0.0))
     for state in ("a", "b", "c", "a,b"):
         held = sum(s.rows for s in join.manifest.slices if s.owner.kind == "index" and s.owner.state == state)
         assert estimator.held(state.split(",")) == pytest.approx(held, rel=0.4), state
@@ -184,14 +185,14 @@ def test_a_condition_is_guessed_until_the_running_plan_has_shown_what_it_leaves(
     join, results = running(query, epochs, "(a b) c")
     known = join.manifest.statistics
     true = {"ab": analytic("ab", 60) * left, "abc": sum(results[20:]) / 50}
-    guessed = Estimator(query, replace(known, made={}, observed_seconds=0.0))
+    guessed = Estimator(query, replace(known, produced={}, observed_seconds=0.0))
     seen = Estimator(query, known)
     for names, wanted in true.items():
         assert guessed.rate(names) > 3 * wanted, names
         assert seen.rate(names) == pytest.approx(wanted, rel=0.3), names
     assert seen.estimate("ab").confidence == 1
     # What was seen of a part counts for the whole.
-    part = Estimator(query, replace(known, made={"a,b": known.made["a,b"]}))
+    part = Estimator(query, replace(known, produced={StateId("a,b"): known.produced[StateId("a,b")]}))
     assert part.rate("abc") == pytest.approx(true["abc"], rel=0.3)
 
 

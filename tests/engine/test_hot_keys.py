@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from midstream.engine import hot_keys
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows, sort_rows
+from midstream.plan.state_id import StateId
 
 LINES = st.lists(st.tuples(st.integers(0, 4), st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1])))
 
@@ -14,11 +15,11 @@ LINES = st.lists(st.tuples(st.integers(0, 4), st.sampled_from([-(2**63), -1, 0, 
 def make_rows(lines: list[tuple[int, int]]) -> IndexRows:
     hashes, times = (np.array([line[i] for line in lines], np.int64) for i in (0, 1))
     numbers = np.arange(len(lines))
-    return sort_rows((0,), hashes.astype(np.uint64), {"a,b": numbers}, {"b": times, "a": -numbers})
+    return sort_rows((0,), hashes.astype(np.uint64), {StateId("a,b"): numbers}, {"b": times, "a": -numbers})
 
 
 def lines_of(rows: IndexRows) -> list[tuple[int, int, int]]:
-    columns = (rows.hashes, rows.times["b"], rows.references["a,b"])
+    columns = (rows.hashes, rows.times["b"], rows.references[StateId("a,b")])
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -40,7 +41,7 @@ def test_only_large_groups_are_put_in_order_and_only_once(lines, large):
         ordered = in_time_order(rows)
         assert in_time_order(ordered) is ordered
     assert lines_of(ordered) == wanted(rows, large)
-    assert ordered.times["a"].tolist() == [-number for number in ordered.references["a,b"]]
+    assert ordered.times["a"].tolist() == [-number for number in ordered.references[StateId("a,b")]]
 
 
 @given(LINES, st.data())

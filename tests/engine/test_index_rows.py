@@ -2,17 +2,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from midstream.engine import index_rows as module
-from midstream.engine.index_rows import (
-    IndexRows,
-    epoch_of,
-    merge_rows,
-    new_references,
-    segment_of,
-    split_references,
-)
+from midstream.engine import references as module
+from midstream.engine.index_rows import IndexRows, merge_rows
 from midstream.engine.payload import Payload, make_segments, merge_payload, segments_of
+from midstream.engine.references import epoch_of, new_references, segment_of, split_references
 from midstream.errors import InternalError, StreamError
+from midstream.plan.state_id import StateId
 from midstream.query.window import Windows
 from midstream.state.purge import Purge
 from midstream.values import Micros
@@ -39,7 +34,9 @@ def test_too_many_rows_at_once_are_refused(monkeypatch):
 
 def make_rows(*hashes: int) -> IndexRows:
     numbers = np.arange(len(hashes))
-    return IndexRows((0,), np.array(hashes, np.uint64), {"a": numbers}, {"a": numbers * 10, "b": numbers})
+    return IndexRows(
+        (0,), np.array(hashes, np.uint64), {StateId("a"): numbers}, {"a": numbers * 10, "b": numbers}
+    )
 
 
 def test_rows_survive_being_a_table():
@@ -55,7 +52,7 @@ def test_rows_survive_being_a_table():
 def test_merging_keeps_rows_sorted():
     merged = merge_rows([make_rows(1, 5), make_rows(0, 5, 9)])
     assert merged.hashes.tolist() == [0, 1, 5, 5, 9]
-    assert merged.references["a"].tolist() == [0, 0, 1, 1, 2]
+    assert merged.references[StateId("a")].tolist() == [0, 0, 1, 1, 2]
 
 
 def segment(epoch: int, *values: str, latest: int = 0) -> pa.Table:

@@ -1,6 +1,7 @@
 """The query behind the golden checkpoints. It must never change: the checkpoints were made with it.
 
-``python -m tests.golden.case FOLDER`` makes the checkpoint of the current format.
+``python -m tests.golden.case FOLDER [STRATEGY]`` makes the checkpoint of the current format; with a strategy,
+one in the middle of a migration by it.
 """
 
 import sys
@@ -17,6 +18,8 @@ SHAPE = Shape(rows=6, late=0.1, null_keys=0.05)
 EPOCHS = generate(dict.fromkeys("abc", SHAPE), epochs=9, seed=4)
 MADE_WITH = 6
 """Epochs that are in the checkpoint; the others are run on top of it."""
+MIGRATES_AT = 4
+PLAN, OTHER_PLAN = "(a b) c", "a (b c)"
 SETTINGS = Settings(2, 8)
 QUERY = build_query(
     [stream(name, SHAPE) for name in "abc"],
@@ -25,8 +28,15 @@ QUERY = build_query(
     select=["a.id", "b.id", "c.id", "c.k2"],
 )
 
+
+def make(folder: str, strategy: str | None = None) -> None:
+    """Make a checkpoint of the current format."""
+    query = InlineJoin(QUERY, PLAN, settings=SETTINGS, store=LocalStore(str(Path(folder).absolute())))
+    for number, epoch in enumerate(EPOCHS[:MADE_WITH]):
+        if number == MIGRATES_AT and strategy is not None:
+            query.migrate(OTHER_PLAN, strategy, background=strategy == "hybrid")
+        query.run_epoch(epoch, pace=1)
+
+
 if __name__ == "__main__":
-    store = LocalStore(str(Path(sys.argv[1]).absolute()))
-    query = InlineJoin(QUERY, settings=SETTINGS, store=store)
-    for epoch in EPOCHS[:MADE_WITH]:
-        query.run_epoch(epoch)
+    make(*sys.argv[1:])

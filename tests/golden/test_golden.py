@@ -1,8 +1,8 @@
-"""Checkpoints of every released format open in this version, and go on with the right results.
+"""Checkpoints of every format since 3 open in this version, and go on with the right results.
 
-When the format changes: raise ``FORMAT`` in ``state/manifest.py``, teach ``decode_manifest`` to read the
-old one, add a checkpoint of the new one with ``python -m tests.golden.case tests/golden/format-N``, and
-leave the old ones as they are.
+When the format changes: raise ``FORMAT`` in ``state/manifest.py``, teach ``state/upgrade.py`` what the old one
+said, add checkpoints of the new one with ``python -m tests.golden.case tests/golden/format-N`` and, for each
+strategy in ``MIGRATING``, ``... tests/golden/format-N-STRATEGY STRATEGY``; and leave the old ones as they are.
 """
 
 import shutil
@@ -15,26 +15,43 @@ from midstream.inline import InlineJoin
 from midstream.state.manifest import FORMAT
 from midstream.storage.fsck import check
 from midstream.storage.local import LocalStore
+from midstream.storage.slice_files import SliceFiles
 from midstream.testing import accept, assert_same_rows, batch_join
-from tests.golden.case import EPOCHS, MADE_WITH, QUERY, SETTINGS
+from tests.golden.case import EPOCHS, MADE_WITH, OTHER_PLAN, QUERY, SETTINGS
 
-FORMATS = sorted(Path(__file__).parent.glob("format-*"))
-
-
-def test_there_is_a_golden_checkpoint_of_the_current_format():
-    assert f"format-{FORMAT}" in [path.name for path in FORMATS]
+CHECKPOINTS = sorted(Path(__file__).parent.glob("format-*"))
+MIGRATING = ("hybrid", "parallel_track")
 
 
-@pytest.mark.parametrize("path", FORMATS, ids=lambda path: path.name)
+def test_there_are_golden_checkpoints_of_the_current_format():
+    wanted = {f"format-{FORMAT}", *(f"format-{FORMAT}-{strategy}" for strategy in MIGRATING)}
+    assert wanted <= {path.name for path in CHECKPOINTS}
+
+
+@pytest.mark.parametrize("path", CHECKPOINTS, ids=lambda path: path.name)
 def test_a_golden_checkpoint_opens_and_goes_on(path, tmp_path):
     shutil.copytree(path, tmp_path / "checkpoint")
     store = LocalStore(str(tmp_path / "checkpoint"))
     assert check(store).problems == ()
     query = InlineJoin(QUERY, settings=SETTINGS, store=store)
     assert query.manifest.epoch == MADE_WITH - 1
-    results = pa.concat_tables([query.run_epoch(epoch) for epoch in EPOCHS[MADE_WITH:]])
+    migrating = query.manifest.migration
+    assert (migrating is None) == (path.name.count("-") == 1)
     before = batch_join(QUERY, accept(QUERY, EPOCHS[:MADE_WITH]).tables(QUERY))
+    deferred = [SliceFiles(store).open(s) for s in query.manifest.slices if s.owner.kind == "deferred"]
+    assert bool(deferred) == path.name.endswith("parallel_track")
+    pending = [s for s in query.manifest.slices if s.owner.kind == "pending"]
+    assert bool(pending) == path.name.endswith("hybrid")
+    # The last epoch has no rows, but a time that all that is old has expired by.
+    epochs = [*EPOCHS[MADE_WITH:], *({} for _ in range(3))]
+    results = pa.concat_tables([query.run_epoch(epoch, pace=1) for epoch in epochs])
     everything = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
-    assert results.num_rows == everything.num_rows - before.num_rows > 0
-    assert query.manifest.results == everything.num_rows
-    assert_same_rows(pa.concat_tables([before, results]), everything)
+    waiting = [SliceFiles(store).open(s) for s in query.manifest.slices if s.owner.kind == "deferred"]
+    # What was deferred is among the results now, or still waits, and was not among those of before.
+    made = pa.concat_tables([before, results, *waiting])
+    assert made.num_rows == everything.num_rows + sum(table.num_rows for table in deferred)
+    assert_same_rows(made, pa.concat_tables([everything, *deferred]))
+    assert results.num_rows > 0
+    assert query.manifest.results == everything.num_rows - sum(table.num_rows for table in waiting)
+    if path.name.endswith("hybrid"):
+        assert (query.manifest.migration, query.manifest.plan) == (None, OTHER_PLAN)

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from midstream.cli.main import app
 from midstream.errors import CheckpointError, LockedError, OptionError
 from midstream.inline import InlineJoin
-from midstream.migration.request import StrategyChoice
 from midstream.protocol.events import events_of
 from midstream.protocol.settings import ONE_DAY, Settings
 from midstream.runtime.crash_points import crash_hook
@@ -170,7 +169,7 @@ def _table(name: str, number: int, chance: random.Random, ahead: int = 0) -> pa.
     )
 
 
-def _poisoned(store, plan: str, *, seed: int, who: str, idle: bool, migrate: StrategyChoice | None = None):
+def _poisoned(store, plan: str, *, seed: int, who: str, idle: bool, migrate: str | None = None):
     """Epochs of which the fourth has a wrong row; gives what came and the results so far."""
     chance = random.Random(seed)
     settings = Settings(2, 4, Micros(120 * SECOND) if idle else None, max_event_time_ahead=None)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from midstream.engine import hot_keys
-from midstream.engine.joiner import WorkCounts
+from midstream.engine.work import WorkCounts
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query

@@ -14,7 +14,6 @@ from midstream.plan.tree import Plan, all_plans
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.state.migration import Strategy
 from midstream.storage.memory import MemoryStore
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.testing.random_streams import SECOND
@@ -44,7 +43,7 @@ def query_of(shape: Shape, on: tuple[str, ...], window: int, select: tuple[str, 
 class StrategyCase:
     """A strategy and what goes with it."""
 
-    strategy: Strategy
+    strategy: str
     background: bool = True
     isolated: bool | None = None
     """Whether plans that wait for old rows to expire are kept apart; None if the price decides."""

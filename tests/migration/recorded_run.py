@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from midstream.engine.joiner import WorkCounts
+from midstream.engine.work import WorkCounts
 from midstream.inline import InlineJoin
-from midstream.plan.layout import Side
+from midstream.plan.handover import Side
 from midstream.protocol.events import Event, events_of
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
@@ -73,7 +73,7 @@ class Run:
     @property
     def ends(self) -> dict[int, str]:
         """The epochs with which migrations were over, and to which plan."""
-        return {m.epoch: m.ended.plan for m in self.manifests if m.ended is not None}
+        return {m.epoch: m.ended_migration.new_plan for m in self.manifests if m.ended_migration is not None}
 
     def told(self) -> list[tuple[int, str]]:
         return [(epoch, event["type"]) for epoch, events in enumerate(self.events) for event in events]
@@ -92,7 +92,7 @@ def slices_of(manifest: Manifest, *states: str) -> list[Slice]:
 
 
 def entries_of(migration: Migration | None) -> list[HandoverEntry]:
-    tables = migration.tables if migration else {}
+    tables = migration.handover if migration else {}
     return [entry for entries in tables.values() for entry in entries]
 
 

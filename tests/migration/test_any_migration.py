@@ -97,7 +97,7 @@ class Run:
             assert manifest.streams == stays.manifest.streams
             assert manifest.migrations == begun
             running = manifest.migration
-            assert parse_plan(running.plan if running else manifest.plan, case.query.names) == goal
+            assert parse_plan(running.new_plan if running else manifest.plan, case.query.names) == goal
         assert self.late == {name: sum(t.num_rows for t in ts) for name, ts in stays.late.items()}
         return join
 
@@ -105,7 +105,7 @@ class Run:
 def _held(join: InlineJoin) -> list[pa.Table]:
     """Results that still wait for the end of a parallel track, as a reader of the store finds them."""
     files = SliceFiles(join.store)
-    return [files.open(s) for s in join.manifest.slices if s.owner.kind == "held"]
+    return [files.open(s) for s in join.manifest.slices if s.owner.kind == "deferred"]
 
 
 def _oracle(case: Case) -> pa.Table:

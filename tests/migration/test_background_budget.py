@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from midstream.engine.program import MigrationStep, Rebuild
-from midstream.plan.build_layout import build_layout
-from midstream.plan.tree import parse_plan
+from midstream.engine.epoch_filter import EpochRange
+from midstream.engine.migration_step import MigrationStep, Move, Rebuild
+from midstream.plan.handover import Handover
+from midstream.plan.state_id import StateId
 from midstream.spark.background_budget import BackgroundBudget
-from tests.helpers import small_query
+from midstream.state.migration import Migration
 
-QUERY = small_query(["a.k = b.k"], everywhere=10)
-LAYOUT = build_layout(QUERY, parse_plan("a b", QUERY.names))
-QUIET = MigrationStep(LAYOUT, "a b", {})
+A = StateId("a")
+MIGRATION = Migration(
+    number=1,
+    old_plan="a b",
+    new_plan="b a",
+    strategy="hybrid",
+    background=True,
+    isolated=False,
+    start_epoch=1,
+    state_ids={},
+    handover={},
+    latest_times={},
+)
+STEP = MigrationStep(migration=MIGRATION, handover=Handover(sides={}, restrictions={}))
 
 
-def work(epochs: int, *, finishes: bool = False) -> MigrationStep:
-    rebuild = Rebuild("a", (), ("a", 100 - epochs, 100))
-    return MigrationStep(LAYOUT, "a b", {}, rebuilds=(rebuild,), finishes="a" if finishes else None)
+def work(epochs: int, *, completes: bool = False) -> MigrationStep:
+    rebuild = Rebuild(A, (), EpochRange("a", 100 - epochs, 100))
+    return replace(STEP, rebuilds=(rebuild,), completes=A if completes else None)
 
 
 def batches(pace: BackgroundBudget, usual: float, each: float, todo: int) -> list[float]:
     """How long batches take in which so many epochs' worth is computed."""
     found = []
     for _ in range(3):
-        pace.learn(QUIET, usual)
+        pace.learn(None, usual)
     while todo > 0:
         now = min(pace.next(), todo)
         todo -= now
         found.append(usual + each * now)
-        pace.learn(work(now, finishes=todo == 0), found[-1])
+        pace.learn(work(now, completes=todo == 0), found[-1])
     return found
 
 
@@ -52,7 +66,7 @@ def test_at_least_one_is_done_however_long_it_takes():
 @pytest.mark.parametrize("noise", [0.0, -200.0])
 def test_a_piece_that_seems_to_cost_nothing_does_not_bring_all_at_once(noise):
     pace = BackgroundBudget(None)
-    pace.learn(QUIET, 400)
+    pace.learn(None, 400)
     done = []
     for _ in range(4):
         done.append(pace.next())
@@ -69,11 +83,8 @@ def test_after_a_restart_in_the_middle_it_still_gets_going():
 
 def test_an_epoch_that_moves_states_or_ends_a_migration_says_nothing():
     pace = BackgroundBudget(None)
-    pace.learn(QUIET, 400)
-    from dataclasses import replace
-
-    from midstream.engine.program import Move
-
-    pace.learn(replace(QUIET, moves=(Move("a", "a@1"),)), 9000)
+    pace.learn(None, 400)
+    pace.learn(replace(STEP, moves=(Move(A, A.started_by(1)),)), 9000)
+    pace.learn(replace(STEP, handover=None), 9000)
     pace.learn(work(1), 500)
     assert pace.next() == 1

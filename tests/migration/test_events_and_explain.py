@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from midstream.migration.explain import explain_query
 from midstream.plan.explain import StateSize
+from midstream.plan.state_id import StateId
 from tests.migration.migration_cases import StrategyCase
 from tests.migration.recorded_run import (
     BEGIN,
@@ -54,14 +55,14 @@ def test_an_explanation_shows_both_plans_and_who_makes_what():
     assert "Migration" not in before
     run.migrate(TURNED, HYBRID)
     run.go(2)
-    sizes = {"a,b": StateSize(11, 5, 1), "c,d@1": StateSize(22, 5, 1)}
+    sizes = {StateId("a,b"): StateSize(11, 5, 1), StateId("c,d@1"): StateSize(22, 5, 1)}
     lines = explain_query(QUERY, run.join.manifest, sizes).splitlines()
     assert lines[:9] == [
         "Migration 1, by hybrid, since epoch 3",
         "  from ((a b) c) d",
         "  to   ((c d) a) b",
         "",
-        "Of the results the old plan makes those in which",
+        "Of the results the old plan produces those in which",
         "  a arrived before epoch 5 and c arrived before epoch 3 and d arrived before epoch 3",
         "and the new plan all others.",
         "Shared states: {a}, {b}, {c}, {d}",
@@ -81,7 +82,8 @@ def test_an_explanation_of_parts_says_which_rows_and_which_alternatives():
     run.go(1)
     text = explain_query(QUERY, run.join.manifest, {})
     assert (
-        "Of the rows of {a,b,c} the old plan makes those in which\n  b arrived before epoch 3 and c" in text
+        "Of the rows of {a,b,c} the old plan produces those in which\n  b arrived before epoch 3 and c"
+        in text
     )
     assert "Shared states: {a,b,c}, {a}, {b}, {c}, {d}" in text
     run = Run().go(BEGIN)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.engine.program import Move
+from midstream.engine.migration_step import Move
 from midstream.migration.handover import ReplacedSubplan, complete, expire, first_tables, replaced_subplans
-from midstream.migration.state_match import Match, match
+from midstream.migration.state_match import StateMatch, match_states
 from midstream.plan.build_layout import build_layout
 from midstream.plan.layout import Layout
+from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
 from midstream.query.query import Query
 from midstream.state.migration import HandoverEntry
@@ -20,12 +21,12 @@ CHAIN = small_query(["a.k = b.k", "b.j = c.j", "c.k = d.k"], "abcd", everywhere=
 NUMBER = 7
 
 
-def matched(query: Query, old: str, new: str) -> tuple[Layout, Match]:
+def matched(query: Query, old: str, new: str) -> tuple[Layout, StateMatch]:
     before = build_layout(query, parse_plan(old, query.names))
-    return before, match(before, build_layout(query, parse_plan(new, query.names)), NUMBER)
+    return before, match_states(before, build_layout(query, parse_plan(new, query.names)), NUMBER)
 
 
-def tasks(query: Query, old: str, new: str) -> tuple[list[ReplacedSubplan], Match]:
+def tasks(query: Query, old: str, new: str) -> tuple[list[ReplacedSubplan], StateMatch]:
     before, found = matched(query, old, new)
     return replaced_subplans(before, found.layout, before.states & found.layout.states), found
 
@@ -49,7 +50,7 @@ def test_with_one_key_a_state_of_the_same_streams_is_shared(new, shared, empty):
     assert found.shared == set(shared.split())
     assert found.empty == set(empty.split())
     assert found.moves == ()
-    assert set(found.names.values()) == found.empty
+    assert set(found.state_ids.values()) == found.empty
     assert found.layout.states == found.shared | found.empty
 
 
@@ -78,7 +79,7 @@ def test_a_combined_state_is_moved_unless_something_below_it_is_lacking():
     on = ["a.k = b.k", "b.k = c.k", "c.j = d.j", "a.v = e.v"]
     query = small_query(on, "abcde", everywhere=30)
     _, found = matched(query, "(((a b) c) d) e", "(((a b) c) e) d")
-    assert Move("a,b,c", "a,b,c@7") in found.moves
+    assert Move(StateId("a,b,c"), StateId("a,b,c@7")) in found.moves
     assert "a,b" in found.shared
     _, found = matched(query, "(((a b) c) d) e", "(((b c) a) e) d")
     assert found.empty == {"b,c@7", "a,b,c@7", "a,b,c,e@7"}
@@ -99,8 +100,8 @@ def test_plans_that_differ_in_two_places_have_two_tasks_and_the_lower_comes_firs
         ("a,b,c,d,e", ["a,b,c,d", "a,b,c,d,e"], ["a,b,c,e@7", "a,b,c,d,e"]),
     ]
     assert first_tables(found, match_.empty, {}, 5) == {
-        "a,b,c": (HandoverEntry("b,c@7", {"b": 5, "c": 5}),),
-        "a,b,c,d,e": (HandoverEntry("a,b,c,e@7", dict.fromkeys("abce", 5)),),
+        "a,b,c": (HandoverEntry(StateId("b,c@7"), {"b": 5, "c": 5}),),
+        "a,b,c,d,e": (HandoverEntry(StateId("a,b,c,e@7"), dict.fromkeys("abce", 5)),),
     }
 
 
@@ -112,11 +113,11 @@ def test_at_first_only_the_lowest_empty_states_have_an_entry():
     found, match_ = tasks(CLIQUE, "((a b) c) d", "((c d) a) b")
     assert match_.empty == {"c,d@7", "a,c,d@7"}
     assert first_tables(found, match_.empty, {}, 5) == {
-        "a,b,c,d": (HandoverEntry("c,d@7", {"c": 5, "d": 5}),)
+        "a,b,c,d": (HandoverEntry(StateId("c,d@7"), {"c": 5, "d": 5}),)
     }
     found, match_ = tasks(CLIQUE, "((a b) c) d", "(a d) (b c)")
     (entries,) = first_tables(found, match_.empty, {}, 5).values()
-    assert {entry.scope: entry.bounds for entry in entries} == {
+    assert {entry.state: entry.bounds for entry in entries} == {
         "a,d@7": {"a": 5, "d": 5},
         "b,c@7": {"b": 5, "c": 5},
     }
@@ -124,25 +125,25 @@ def test_at_first_only_the_lowest_empty_states_have_an_entry():
 
 def test_a_copy_of_a_shared_state_is_empty_too():
     found, match_ = tasks(CLIQUE, "((a b) c) d", "a b c d")
-    copies = {name: f"{name}@7" for name in "abcd"}
+    copies = {StateId(name): StateId(f"{name}@7") for name in "abcd"}
     assert first_tables(found, match_.empty, {}, 5) == {"a,b,c,d": ()}
     tables = first_tables(found, match_.empty | set(copies.values()), copies, 5)
-    assert tables == {"a,b,c,d": tuple(HandoverEntry(f"{name}@7", {name: 5}) for name in "abcd")}
+    assert tables == {"a,b,c,d": tuple(HandoverEntry(StateId(f"{name}@7"), {name: 5}) for name in "abcd")}
 
 
 def test_what_a_complete_state_has_missed_its_parent_lacks_with_siblings_until_then():
     found, match_ = tasks(CLIQUE, "((a b) c) d", "((c d) a) b")
     tables = first_tables(found, match_.empty, {}, 5)
-    higher = complete(tables, match_.layout, "c,d@7", 8)
-    assert higher == {"a,b,c,d": (HandoverEntry("a,c,d@7", {"a": 8, "c": 5, "d": 5}),)}
-    assert complete(higher, match_.layout, "a,c,d@7", 9) == {"a,b,c,d": ()}
+    higher = complete(tables, match_.layout, StateId("c,d@7"), 8)
+    assert higher == {"a,b,c,d": (HandoverEntry(StateId("a,c,d@7"), {"a": 8, "c": 5, "d": 5}),)}
+    assert complete(higher, match_.layout, StateId("a,c,d@7"), 9) == {"a,b,c,d": ()}
 
 
 def test_completing_one_state_leaves_the_entries_of_others():
     found, match_ = tasks(CLIQUE, "((a b) c) d", "(a d) (b c)")
     tables = first_tables(found, match_.empty, {}, 5)
-    assert complete(tables, match_.layout, "a,d@7", 6) == {
-        "a,b,c,d": (HandoverEntry("b,c@7", {"b": 5, "c": 5}),)
+    assert complete(tables, match_.layout, StateId("a,d@7"), 6) == {
+        "a,b,c,d": (HandoverEntry(StateId("b,c@7"), {"b": 5, "c": 5}),)
     }
 
 
@@ -164,19 +165,24 @@ def purge_at(**watermarks: int) -> Purge:
     ],
 )
 def test_an_entry_expires_once_nobody_yet_to_come_can_meet_it(watermarks, is_over):
-    tables = {"a,b,c,d": (HandoverEntry("a,b@7", {"a": 5, "b": 5}),)}
+    tables = {StateId("a,b,c,d"): (HandoverEntry(StateId("a,b@7"), {"a": 5, "b": 5}),)}
     left = expire(tables, purge_at(**watermarks), MARKS)
     assert left == ({"a,b,c,d": ()} if is_over else tables)
 
 
 def test_one_component_that_is_too_old_is_enough():
-    tables = {"a,b,c,d": (HandoverEntry("a,b,c@7", {"a": 5, "b": 5, "c": 8}),)}
+    tables = {StateId("a,b,c,d"): (HandoverEntry(StateId("a,b,c@7"), {"a": 5, "b": 5, "c": 8}),)}
     assert expire(tables, purge_at(d=130), MARKS) == tables
     assert expire(tables, purge_at(d=131), MARKS) == {"a,b,c,d": ()}
 
 
 def test_an_entry_of_a_stream_that_had_brought_nothing_is_empty():
     marks = {5: {"a": 100, "b": None, "c": 100, "d": 100}}
-    tables = {"a,b,c,d": (HandoverEntry("a,b@7", {"a": 5, "b": 5}), HandoverEntry("c,d@7", {"c": 5, "d": 5}))}
+    tables = {
+        StateId("a,b,c,d"): (
+            HandoverEntry(StateId("a,b@7"), {"a": 5, "b": 5}),
+            HandoverEntry(StateId("c,d@7"), {"c": 5, "d": 5}),
+        )
+    }
     left = expire(tables, purge_at(a=0, b=0, c=0, d=0), marks)
-    assert left == {"a,b,c,d": (HandoverEntry("c,d@7", {"c": 5, "d": 5}),)}
+    assert left == {"a,b,c,d": (HandoverEntry(StateId("c,d@7"), {"c": 5, "d": 5}),)}

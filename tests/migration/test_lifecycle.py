@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from midstream.plan.state_id import StateId
 from midstream.state.migration import HandoverEntry
 from midstream.testing import assert_same_rows
 from tests.migration.migration_cases import STRATEGY_CASES, StrategyCase
@@ -40,14 +41,14 @@ def test_hybrid_without_background_ends_after_one_window():
     assert run.ends == {7: TURNED}
     assert run.running == [3, 4, 5, 6]
     assert [entries_of(m.migration) for m in run.manifests[3:7]] == [
-        [HandoverEntry("c,d@1", {"c": BEGIN, "d": BEGIN})]
+        [HandoverEntry(StateId("c,d@1"), {"c": BEGIN, "d": BEGIN})]
     ] * 4
 
 
 def test_parallel_track_ends_after_one_window_too_and_then_releases_what_it_held():
     run = a_migration(PARALLEL_TRACK)
     assert run.ends == {7: TURNED}
-    held = [sum(s.rows for s in m.slices if s.owner.kind == "held") for m in run.manifests]
+    held = [sum(s.rows for s in m.slices if s.owner.kind == "deferred") for m in run.manifests]
     assert held[:BEGIN] == [0, 0, 0]
     assert 0 < held[3] < held[4] < held[5] < held[6]
     assert held[7:] == [0] * 5
@@ -59,8 +60,8 @@ def test_parallel_track_ends_after_one_window_too_and_then_releases_what_it_held
 def test_hybrid_with_background_completes_one_state_after_the_other():
     run = a_migration(HYBRID)
     assert [entries_of(m.migration) for m in run.manifests[3:6]] == [
-        [HandoverEntry("c,d@1", {"c": 3, "d": 3})],
-        [HandoverEntry("a,c,d@1", {"a": 5, "c": 3, "d": 3})],
+        [HandoverEntry(StateId("c,d@1"), {"c": 3, "d": 3})],
+        [HandoverEntry(StateId("a,c,d@1"), {"a": 5, "c": 3, "d": 3})],
         [],
     ]
     assert run.ends == {6: TURNED}
@@ -75,7 +76,7 @@ def test_hybrid_with_background_ends_without_a_window():
 @pytest.mark.parametrize(("pace", "epochs"), [(None, 1), (4, 1), (2, 2), (1, 3)])
 def test_a_slower_pace_takes_more_epochs_for_a_state(pace, epochs):
     run = a_migration(HYBRID, query=ENDLESS, pace=pace)
-    scopes = [{entry.scope for entry in entries_of(m.migration)} for m in run.manifests]
+    scopes = [{entry.state for entry in entries_of(m.migration)} for m in run.manifests]
     lacks = [epoch for epoch, scope in enumerate(scopes) if "c,d@1" in scope]
     # There are rows of three epochs to go through. The epoch that it begins in does nothing yet.
     assert lacks == list(range(BEGIN, BEGIN + epochs))
@@ -85,7 +86,7 @@ def test_a_slower_pace_takes_more_epochs_for_a_state(pace, epochs):
 def test_without_any_pace_the_migration_waits():
     run = a_migration(HYBRID, query=ENDLESS, pace=0)
     assert run.running == list(range(BEGIN, 12))
-    assert entries_of(run.manifests[-1].migration) == [HandoverEntry("c,d@1", {"c": 3, "d": 3})]
+    assert entries_of(run.manifests[-1].migration) == [HandoverEntry(StateId("c,d@1"), {"c": 3, "d": 3})]
 
 
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)

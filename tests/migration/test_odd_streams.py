@@ -10,10 +10,11 @@ import pytest
 
 from midstream.errors import CheckpointError, MigrationError
 from midstream.inline import InlineJoin
+from midstream.plan.state_id import StateId, decode_state_id
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
-from midstream.state.manifest import Manifest
+from midstream.state.manifest import Manifest, manifest_json
 from midstream.storage.fsck import check
 from midstream.storage.memory import MemoryStore
 from midstream.testing import assert_same_rows
@@ -105,10 +106,10 @@ def test_results_wait_only_for_the_old_plans_results():
         if epoch == 2:
             join.migrate("((a (b c)) e) d", "parallel_track")
         got.append(join.run_epoch(arrivals(epoch)))
-        tables = join.manifest.migration.tables if join.manifest.migration else {}
-        waiting = [s for s in join.manifest.slices if s.owner.kind == "held"]
-        assert not waiting or tables["a,b,c,d,e"]
-        lower_alone += any(tables.values()) and not tables["a,b,c,d,e"]
+        tables = join.manifest.migration.handover if join.manifest.migration else {}
+        waiting = [s for s in join.manifest.slices if s.owner.kind == "deferred"]
+        assert not waiting or tables[StateId("a,b,c,d,e")]
+        lower_alone += any(tables.values()) and not tables[StateId("a,b,c,d,e")]
     assert lower_alone
     stayed = run(query, "(((a b) c) d) e", arrivals, 12)
     assert_same_rows(pa.concat_tables(got), pa.concat_tables(stayed))
@@ -142,13 +143,13 @@ def test_a_state_that_is_too_large_to_be_moved_ends_the_query_once(monkeypatch):
 @pytest.mark.parametrize(
     "change",
     [
-        {"marks": {}},
-        {"tables": {}},
-        {"tables": {"a,b,c": ({"scope": "b@1", "bounds": {"b": 3}},)}},
-        {"tables": {"a,b,c": ({"scope": "b,c@1", "bounds": {"b": 3}},)}},
-        {"states": {"b,c": "a,c@1"}},
-        {"computed": {"b,c@1": {"stream": "a", "begin": 2}}},
-        {"apart": True, "background": True},
+        {"latest_times": {}},
+        {"handover": {}},
+        {"handover": {"a,b,c": ({"state": "b@1", "bounds": {"b": 3}},)}},
+        {"handover": {"a,b,c": ({"state": "b,c@1", "bounds": {"b": 3}},)}},
+        {"state_ids": {"b,c": "a,c@1"}},
+        {"rebuilding": {"b,c@1": {"stream": "a", "from_epoch": 2}}},
+        {"isolated": True, "background": True},
     ],
     ids=str,
 )
@@ -159,9 +160,9 @@ def test_a_manifest_whose_migration_could_not_have_come_about_is_refused(change)
         join.run_epoch(same("abc")(epoch))
     join.migrate("a (b c)", background=False, isolated=False)
     join.run_epoch(same("abc")(3))
-    body = msgspec.json.decode(msgspec.json.encode(join.manifest))
+    body = msgspec.json.decode(manifest_json(join.manifest))
     body["migration"] |= change
-    manifest = msgspec.json.decode(msgspec.json.encode(body), type=Manifest)
+    manifest = msgspec.json.decode(msgspec.json.encode(body), type=Manifest, dec_hook=decode_state_id)
     Coordinator.resume(query, Settings(1, 1), join.manifest)
     with pytest.raises(CheckpointError, match="must have a migration that its plans allow"):
         Coordinator.resume(query, Settings(1, 1), manifest)

@@ -48,7 +48,7 @@ def test_a_request_waits_for_the_migration_that_is_under_way_and_the_last_one_co
     begun = [(e["migration"], e["from"], e["to"]) for es in run.events for e in es if "begins" in e["type"]]
     assert begun == [(1, LEFT_DEEP, TURNED), (2, TURNED, "(a d) (b c)")]
     assert run.manifests[8].migration is not None
-    assert run.manifests[8].migration.start == 8
+    assert run.manifests[8].migration.start_epoch == 8
     assert run.store.list("requests") == []
     assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(stayed(14).tables))
 
@@ -97,7 +97,7 @@ def test_without_time_between_streams_a_hybrid_that_waits_is_one():
     run = Run(query).go(2)
     run.join.migrate(TURNED, "hybrid", background=False)
     run.go(1)
-    found = run.manifests[-1].migration or run.manifests[-1].ended
+    found = run.manifests[-1].migration or run.manifests[-1].ended_migration
     assert found is not None
     assert found.strategy == "hybrid"
 
@@ -105,7 +105,7 @@ def test_without_time_between_streams_a_hybrid_that_waits_is_one():
 def test_a_request_must_name_a_strategy_that_there_is():
     run = Run().go(1)
     with pytest.raises(OptionError, match=r"moving_state, parallel_track, hybrid; got 'slowly'"):
-        run.join.migrate(TURNED, "slowly")  # type: ignore[arg-type]  # it is what is tested
+        run.join.migrate(TURNED, "slowly")
     assert run.store.list("requests") == []
 
 

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from midstream.engine.joiner import WorkCounts
+from midstream.engine.work import WorkCounts
 from midstream.migration import lifecycle
 from midstream.migration.handover import complete
-from midstream.plan.layout import streams_of
 from midstream.plan.tree import parse_plan
 from midstream.protocol.settings import Settings
 from midstream.testing import Shape, assert_same_rows
@@ -75,7 +74,7 @@ def test_tables_only_shrink_unless_a_state_is_complete(new: str, how: StrategyCa
     for before, after in pairwise(run.manifests[BEGIN:]):
         was, now = entries_of(before.migration), entries_of(after.migration)
         for entry in now:
-            below = [e for e in was if set(streams_of(e.scope)) < set(streams_of(entry.scope))]
+            below = [e for e in was if set(e.state.streams) < set(entry.state.streams)]
             risen = how == HYBRID and any(e.bounds.items() <= entry.bounds.items() for e in below)
             assert entry in was or risen
             # Nobody may lack rows of epochs that are yet to come.

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 
 from midstream.plan.build_layout import build_layout
-from midstream.plan.layout import column_name, representative, state_id, streams_of
+from midstream.plan.layout import column_name, representative, state_of
+from midstream.plan.state_id import StateId
 from midstream.plan.tree import all_plans, parse_plan
 from midstream.testing.strategies import cases
 from tests.helpers import small_query
@@ -43,11 +44,11 @@ def test_each_change_of_key_is_a_fragment_and_no_shared_key_is_none(plan, keys, 
 def test_rows_carry_only_what_is_needed_from_here_on():
     layout = laid_out(CHAIN, "((a b) c) d", select=["a.v"])
     below, middle, top = layout.fragments
-    assert below.by_id["a"].columns == ("a#k0", "a.v")
-    assert below.by_id["b"].columns == ("b#k0", "b#k1")
-    assert middle.by_id["c"].columns == ("c#k1", "c#k2")
-    assert middle.by_id["a,b"].columns == ("a#epoch", "a.v", "b#epoch", "b#k1")
-    assert top.by_id["d"].columns == ("d#k2",)
+    assert below.inputs_by_id["a"].columns == ("a#k0", "a.v")
+    assert below.inputs_by_id["b"].columns == ("b#k0", "b#k1")
+    assert middle.inputs_by_id["c"].columns == ("c#k1", "c#k2")
+    assert middle.inputs_by_id["a,b"].columns == ("a#epoch", "a.v", "b#epoch", "b#k1")
+    assert top.inputs_by_id["d"].columns == ("d#k2",)
 
 
 def test_rows_carry_the_same_in_every_plan_so_that_another_can_go_on_with_them():
@@ -80,14 +81,14 @@ def test_every_layout_is_sound(case):
             assert [f.stage < fragment.stage for f in makers] == [True] * (not one.is_stream)
             seen[one.id] = fragment.id
         for node in fragment.nodes:
-            assert set(streams_of(node.id)) == {s for i in node.inputs for s in streams_of(i)}
+            assert set(node.id.streams) == {s for i in node.inputs for s in i.streams}
             for probes in node.probes:
                 # Each residual of the node is checked exactly once, whoever is new.
                 assert sorted(i for p in probes for i in p.residuals) == sorted(
                     i for p in node.probes[0] for i in p.residuals
                 )
                 for probe in probes:
-                    assert set(fragment.key) <= query.classes_of(frozenset(streams_of(probe.input)))
+                    assert set(fragment.key) <= query.classes_of(frozenset(probe.input.streams))
     assert set(query.names) <= set(seen)
     checked = {i for f in layout.fragments for n in f.nodes for p in n.probes[0] for i in p.residuals}
     assert checked == set(range(len(query.residuals)))
@@ -95,7 +96,7 @@ def test_every_layout_is_sound(case):
 
 def test_small_names():
     query = small_query(CHAIN, "abcd")
-    assert state_id(query, {"c", "a"}) == "a,c"
+    assert state_of(query, {"c", "a"}) == "a,c"
     assert representative(query, ["c", "b"], 1) == "b"
     assert column_name(query.outputs[1].ref) == "a.k"
-    assert build_layout(query, parse_plan("a b c d", query.names)).fragment_inputs["c"].id == 0
+    assert build_layout(query, parse_plan("a b c d", query.names)).fragment_of_input[StateId("c")].id == 0

@@ -16,7 +16,8 @@ import pytest
 from midstream.adapt.policy import GOALS, MigrationPolicy
 from midstream.errors import CheckpointError, OptionError
 from midstream.inline import InlineJoin
-from midstream.migration.request import STRATEGIES, WrittenRequest, make_request, write_request
+from midstream.migration.request import WrittenRequest, make_request, write_request
+from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
 from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.state.manifest import OutputFile
@@ -109,11 +110,17 @@ def outcome(join: InlineJoin) -> tuple[object, ...]:
     """All of a manifest but for what says by whom and after how many attempts it was committed."""
     manifest = join.manifest
     slices = [
-        (s.owner, s.lower, s.upper, s.epochs, s.rows, s.latest, s.bytes, s.sha256, s.by_time)
+        (s.owner, s.first_epoch, s.last_epoch, s.epochs, s.rows, s.latest, s.bytes, s.sha256, s.by_time)
         for s in manifest.slices
     ]
     outputs = sorted((o.table, o.published, o.rows) for o in manifest.outputs)
-    plans = manifest.plan, manifest.states, manifest.migration, manifest.ended, manifest.applied_requests
+    plans = (
+        manifest.plan,
+        manifest.state_ids,
+        manifest.migration,
+        manifest.ended_migration,
+        manifest.applied_requests,
+    )
     known = manifest.statistics, manifest.adaptation, manifest.results
     return (manifest.epoch, manifest.streams, slices, outputs, plans, known)
 
@@ -123,7 +130,7 @@ def draw_terms(chance: random.Random, work: Workload, number: int) -> Terms:
         work.settings,
         idle_timeout=chance.choice((None, Micros(SECOND), Micros(25 * SECOND))),
         adapt=len(work.query.names) < 5 and chance.random() < 0.5,
-        policy=MigrationPolicy(chance.choice(STRATEGIES), chance.random() < 0.5, chance.choice(GOALS)),
+        policy=MigrationPolicy(chance.choice(STRATEGY_CHOICES), chance.random() < 0.5, chance.choice(GOALS)),
         max_event_time_ahead=chance.choice((None, ONE_DAY, Micros(5 * SECOND))),
         event_time_clock=chance.choice(CLOCKS),
     )
@@ -134,7 +141,7 @@ def draw_terms(chance: random.Random, work: Workload, number: int) -> Terms:
 
 def ask(chance: random.Random, work: Workload, join: InlineJoin) -> WrittenRequest | None:
     """Ask for some plan by some strategy; gives the request, if this query can have one like that."""
-    plan, strategy = draw_plan(chance, work.query.names), chance.choice(STRATEGIES)
+    plan, strategy = draw_plan(chance, work.query.names), chance.choice(STRATEGY_CHOICES)
     background = chance.random() < 0.5
     try:
         request = make_request(work.query, plan, strategy, background=background)

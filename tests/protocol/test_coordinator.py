@@ -5,13 +5,14 @@ from msgspec.structs import replace
 
 from midstream.engine.program import InputCount
 from midstream.errors import CheckpointError
+from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import RETIRED_KEPT, Coordinator, deletable_slices
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report, add_reports, encode_report
 from midstream.protocol.settings import Settings, must_agree
 from midstream.state.manifest import Retired, StreamProgress
-from midstream.state.slices import Slice, StateKey
+from midstream.state.slices import Slice, SliceOwner
 from tests.helpers import small_query
 
 QUERY = small_query(["a.k = b.k"], everywhere=10)
@@ -22,18 +23,18 @@ FIRST = COORDINATOR.first_manifest("q", parse_plan("a b", QUERY.names))
 
 
 def make_slice(name: str, epoch: int = 0, latest: int = 0) -> Slice:
-    return Slice(StateKey("index", "a", (0,), 0), epoch, epoch, 1, 1, (latest,), name)
+    return Slice(SliceOwner("index", StateId("a"), (0,), 0), epoch, epoch, 1, 1, (latest,), name)
 
 
 def commit(manifest, *slices, merged=(), counts=None):
     intent = intend(manifest)
     program = COORDINATOR.program(manifest, intent)
-    report = Report(slices, merged, counts=counts or {}, results=2)
+    report = Report(slices=slices, merged=merged, counts=counts or {}, results=2)
     return COORDINATOR.commit(manifest, intent, program, report)
 
 
-def intend(manifest, **migrations_seen):
-    return Intent(manifest.id, manifest.epoch + 1, NOW, replace_field(SETTINGS, **migrations_seen))
+def intend(manifest, **changes):
+    return Intent(manifest.id, manifest.epoch + 1, NOW, replace_field(SETTINGS, **changes))
 
 
 def test_a_commit_adds_what_is_new():
@@ -77,17 +78,22 @@ def test_the_same_facts_give_the_same_manifest():
 
 def test_reports_add_up():
     a = Report(
-        (make_slice("x"),),
-        (make_slice("m"),),
-        counts={"a": InputCount(1, 2, 3, 4, 5)},
+        slices=(make_slice("x"),),
+        merged=(make_slice("m"),),
+        counts={"a": InputCount(accepted=1, late=2, null_time=3, null_key=4, latest=5)},
         results=1,
         millis={"join": 3.0},
     )
     b = Report(
-        counts={"a": InputCount(1, latest=9), "b": InputCount(late=1)}, results=2, millis={"join": 1.0}
+        counts={"a": InputCount(accepted=1, latest=9), "b": InputCount(late=1)},
+        results=2,
+        millis={"join": 1.0},
     )
     total = add_reports([encode_report(a), encode_report(b)])
-    assert total.counts == {"a": InputCount(2, 2, 3, 4, 9), "b": InputCount(late=1)}
+    assert total.counts == {
+        "a": InputCount(accepted=2, late=2, null_time=3, null_key=4, latest=9),
+        "b": InputCount(late=1),
+    }
     assert (total.results, total.merged, total.millis, len(total.slices)) == (3, a.merged, {"join": 3.0}, 1)
     assert total.counts["a"].rows == 11
 
@@ -106,8 +112,8 @@ def test_reports_add_up():
 )
 def test_a_restart_must_ask_the_same(query, settings, message):
     with pytest.raises(CheckpointError, match=message):
-        must_agree(FIRST.query, query, settings)
+        must_agree(FIRST.definition, query, settings)
 
 
 def test_a_restart_that_asks_the_same_may_go_on():
-    must_agree(FIRST.query, QUERY, Settings(1, 4))
+    must_agree(FIRST.definition, QUERY, Settings(1, 4))

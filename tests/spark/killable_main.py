@@ -20,7 +20,6 @@ from midstream import Join
 from midstream.runtime.crash_points import crash_hook
 from midstream.spark.driver import Driver
 from midstream.spark.query import JoinStreamingQuery
-from midstream.state.migration import Strategy
 from midstream.storage.intents import kept_intent
 from tests.spark.process_faults import Fault, failing_tasks
 
@@ -30,7 +29,7 @@ class Change(NamedTuple):
 
     epoch: int
     plan: str
-    strategy: Strategy
+    strategy: str
     background: str = "auto"
 
 
@@ -38,12 +37,12 @@ def phases_of(driver: Driver) -> set[str]:
     """How a migration stands after the last manifest, and what the next epoch does about it."""
     migration, ledger = driver.manifest.migration, driver.ledger
     intent = kept_intent(ledger.store, driver.manifest.epoch + 1) or ledger.intend(0, 1)
-    course = driver.coordinator.program(driver.manifest, intent).course
+    step = driver.coordinator.program(driver.manifest, intent).migration
     found = {
-        "begins": course.begins and course.ended is None,
-        "ends": course.ended is not None,
-        "goes on": migration is not None and course.migration is not None,
-        "half computed": migration is not None and bool(migration.computed),
+        "begins": step is not None and step.begins and not step.ends,
+        "ends": step is not None and step.ends,
+        "goes on": migration is not None and step is not None and not step.ends,
+        "half computed": migration is not None and bool(migration.rebuilding),
     }
     return {phase for phase, holds in found.items() if holds}
 
@@ -64,15 +63,15 @@ def start(spark: SparkSession, root: Path) -> JoinStreamingQuery:
 class Events:
     """What happens to the driver, where and when; called at every crash point."""
 
-    def __init__(self, deadly: str, phase: str, migrations_seen: Sequence[Change]) -> None:
+    def __init__(self, deadly: str, phase: str, migrations: Sequence[Change]) -> None:
         self.deadly = deadly
         self.phase = phase
-        self.migrations_seen = list(migrations_seen)
+        self.migrations = list(migrations)
         self.query: JoinStreamingQuery | None = None
         self.started = threading.Event()
 
     def __call__(self, point: str) -> None:
-        if not self.phase and not self.migrations_seen:
+        if not self.phase and not self.migrations:
             return self._die_at(point)
         if threading.current_thread() is threading.main_thread():
             return None  # the query only starts, and finishes what its last run left half done
@@ -81,8 +80,8 @@ class Events:
         assert self.query is not None
         driver = self.query._driver
         epoch = driver.manifest.epoch + 1
-        for change in [c for c in self.migrations_seen if point == "before the step" and c.epoch == epoch]:
-            self.migrations_seen.remove(change)
+        for change in [c for c in self.migrations if point == "before the step" and c.epoch == epoch]:
+            self.migrations.remove(change)
             self.query.migrate(change.plan, change.strategy, background=change.background)
             if self.phase == "asked":
                 self._die_at(point)

@@ -59,10 +59,10 @@ class KillableQuery:
         point: str = "",
         phase: str = "",
         faults: Sequence[Fault] = (),
-        migrations_seen: Sequence[Change] = (),
+        migrations: Sequence[Change] = (),
         master: str = "local[2]",
     ) -> subprocess.Popen[bytes]:
-        return self._run("victim", master, point, phase, json.dumps(faults), json.dumps(migrations_seen))
+        return self._run("victim", master, point, phase, json.dumps(faults), json.dumps(migrations))
 
     def start_sleeper(
         self, pause: Pause | None = None, patience: float = PATIENCE

@@ -48,10 +48,10 @@ class MigrationScenario:
         given = len(self.feed.epochs)
         self.feed.add(*generate(dict.fromkeys("abcd", SHAPE), epochs=given + count, seed=21)[given:])
 
-    def run(self, *migrations_seen, join=None, epochs=7, look=None, **options):
+    def run(self, *migrations, join=None, epochs=7, look=None, **options):
         """Run to the end of so many more epochs; ``look`` is called with the query at every crash point."""
         self.add(epochs)
-        events = Events("", "", migrations_seen)
+        events = Events("", "", migrations)
 
         def happen(point):
             events(point)
@@ -63,7 +63,7 @@ class MigrationScenario:
             events.query = self.runner.start((join or self.join)(), partitions=2, **options)
             events.started.set()
             events.query.awaitTermination()
-        assert events.migrations_seen == []
+        assert events.migrations == []
         return events.query
 
     def check(self, join=None):

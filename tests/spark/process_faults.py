@@ -82,12 +82,13 @@ def failing_tasks(marks: Path, faults: Sequence[Fault]) -> AbstractContextManage
 
 def migration_of(program: Program) -> str:
     """The migration that an epoch is part of, if any, in words."""
-    found = program.course.migration or program.course.ended
-    if found is None:
+    step = program.migration
+    if step is None:
         return ""
-    ends = ", ends" if program.course.ended else ""
-    waits = " that waits" if found.strategy == "hybrid" and not found.background else ""
-    return f"{found.strategy}{waits}, {'begins' if program.course.begins else 'goes on'}{ends}"
+    migration = step.migration
+    ends = ", ends" if step.ends else ""
+    waits = " that waits" if migration.strategy == "hybrid" and not migration.background else ""
+    return f"{migration.strategy}{waits}, {'begins' if step.begins else 'goes on'}{ends}"
 
 
 def _first(mark: Path, migration: str) -> bool:

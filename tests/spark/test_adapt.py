@@ -91,7 +91,7 @@ def test_what_was_decided_is_carried_out_though_the_query_no_longer_adapts(join,
     def save(rows, batch):
         seen.setdefault(batch, []).append(rows.toArrow())
         manifest = newest_manifest(LocalStore(str(checkpoint)))
-        if not died and manifest is not None and manifest.adaptation.wants(batch):
+        if not died and manifest is not None and manifest.adaptation.decision_for(batch):
             died.append(batch)
             raise RuntimeError("dies in the middle of what was decided")
 

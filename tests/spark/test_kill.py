@@ -60,8 +60,8 @@ def test_drivers_killed_at_every_turn_of_migrations_lose_and_repeat_nothing(tmp_
     arena = KillableQuery(tmp_path, epochs=20, seed=3)
     left, right = "(a b) c", "a (b c)"
 
-    def dies(point: str, phase: str, *migrations_seen: Change) -> None:
-        process = arena.start(point=point, phase=phase, migrations_seen=migrations_seen)
+    def dies(point: str, phase: str, *migrations: Change) -> None:
+        process = arena.start(point=point, phase=phase, migrations=migrations)
         assert process.wait(timeout=300) == -signal.SIGKILL, (
             f"{point}, {phase}: {(tmp_path / 'log').read_text()[-2000:]}"
         )
@@ -80,9 +80,9 @@ def test_drivers_killed_at_every_turn_of_migrations_lose_and_repeat_nothing(tmp_
     dies("after the commit", "half computed", Change(10, right, "hybrid"))
     half = arena.manifest().migration
     assert half is not None
-    assert half.computed
+    assert half.rebuilding
     dies("after the step", "ends")
-    arena.finish(arena.start(migrations_seen=[Change(15, left, "hybrid")]))
+    arena.finish(arena.start(migrations=[Change(15, left, "hybrid")]))
     arena.check()
     last = arena.manifest()
     assert (last.plan, last.migration, last.migrations) == (left, None, 4)

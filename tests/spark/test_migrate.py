@@ -132,12 +132,12 @@ def test_a_migration_goes_on_after_the_query_was_stopped(stage, strategy):
 @pytest.mark.cluster
 def test_a_query_changes_its_plan_on_several_executors(tmp_path):
     arena = KillableQuery(tmp_path, epochs=12, seed=8)
-    migrations_seen = [
+    migrations = [
         Change(1, "a (b c)", "moving_state"),
         Change(3, "(a b) c", "parallel_track"),
         Change(7, "a (b c)", "hybrid"),
     ]
-    arena.finish(arena.start(migrations_seen=migrations_seen, master="local-cluster[2,1,1024]"))
+    arena.finish(arena.start(migrations=migrations, master="local-cluster[2,1,1024]"))
     assert "DONE 2" in (tmp_path / "log").read_text()
     arena.check()
     manifest = arena.manifest()

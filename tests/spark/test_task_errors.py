@@ -7,6 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import Row
 
 from midstream.engine import encode
 from midstream.engine.encode import make_encoders
@@ -19,7 +20,7 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.intent import Intent
 from midstream.protocol.settings import Settings
 from midstream.spark import messages, parquet_source, row_source, stage_task
-from midstream.spark.messages import ERROR, Addressed, Message
+from midstream.spark.messages import Addressed
 from midstream.spark.row_groups import RowGroup
 from midstream.storage.memory import MemoryStore
 from tests.helpers import rows, small_query
@@ -62,7 +63,7 @@ def panics(monkeypatch):
 
 def failure(sent: Iterable[Addressed]) -> MidstreamError:
     """The one error among messages; it goes to an engine partition that there is."""
-    ((target, message),) = [one for one in sent if one[1].input == ERROR]
+    ((target, message),) = [one for one in sent if one[1].kind == "error"]
     assert target == 0
     error = error_from(msgspec.json.decode(message.blob))
     assert CANARY not in str(error)
@@ -80,11 +81,7 @@ def encode_rows() -> list[Addressed]:
     schema = row_source._source_schema(QUERY, ENCODERS["a"])
     given = pa.table({c.name: encode.project(ROWS, c, "a") for c in ENCODERS["a"].source}).to_batches()
     sent = row_source._encode_task(ENCODERS["a"], schema)(iter(given))
-    found = [row for batch in sent for row in batch.to_pylist()]
-    return [
-        (r["partition"], Message(r["origin"], r["input"], r["null_keys"], pa.py_buffer(r["blob"])))
-        for r in found
-    ]
+    return [row_source._addressed(Row(**row)) for batch in sent for row in batch.to_pylist()]
 
 
 def test_a_column_that_a_task_reads(tmp_path, panics):
@@ -111,8 +108,8 @@ def test_rows_that_are_not_what_spark_said():
     encoder = ENCODERS["a"]
     batch = pa.record_batch({"c0": pa.array([CANARY])})
     (sent,) = row_source._encode_task(encoder, schema)(iter([batch]))
-    error = failure([(0, Message(0, r["input"], 0, r["blob"])) for r in sent.to_pylist()])
-    assert "ArrowInvalid in sources.py" in str(error)
+    error = failure(row_source._addressed(Row(**row)) for row in sent.to_pylist())
+    assert "ArrowInvalid in row_source.py" in str(error)
     assert "(batch 3, stream a, columns a.t, a.k, " in str(error)
 
 
@@ -123,7 +120,7 @@ def test_rows_that_are_encoded_again_for_another_plan(panics):
     source = pa.table({c.name: encode.project(ROWS, c, "b") for c in before["b"].source})
     sent = list(messages.encoded(before["b"], source, 5))
     again = row_source._encode_again(before, after)
-    assert all(message.input != ERROR for one in sent for _, message in again(one))
+    assert all(message.kind == "arriving" for one in sent for _, message in again(one))
     panics(encode, "hash_key")
     assert "(batch 3, stream b, column b.j)" in str(failure(m for one in sent for m in again(one)))
 

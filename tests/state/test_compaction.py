@@ -4,10 +4,11 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.plan.state_id import StateId
 from midstream.state.compaction import FAN_IN, choose_merge, level
-from midstream.state.slices import Slice, StateKey
+from midstream.state.slices import Slice, SliceOwner
 
-OWNER = StateKey("index", "a", (0,), 0)
+OWNER = SliceOwner("index", StateId("a"), (0,), 0)
 
 
 def make(lower: int, epochs: int = 1) -> Slice:
@@ -15,7 +16,7 @@ def make(lower: int, epochs: int = 1) -> Slice:
 
 
 def merged(chosen) -> Slice:
-    return Slice(OWNER, chosen[0].lower, chosen[-1].upper, sum(s.epochs for s in chosen), 1, (0,))
+    return Slice(OWNER, chosen[0].first_epoch, chosen[-1].last_epoch, sum(s.epochs for s in chosen), 1, (0,))
 
 
 def test_levels_count_powers_of_the_fan_in():
@@ -47,8 +48,8 @@ def test_slices_stay_few_and_keep_their_order_however_epochs_come(brings):
         kept = [s for s in (*slices, fresh) if s not in chosen]
         slices = [*kept, merged(chosen)] if chosen else kept
         written += sum(s.epochs for s in chosen) or 1
-        assert [s.lower for s in slices] == sorted(s.lower for s in slices)
-        assert all(a.upper < b.lower for a, b in pairwise(slices))
+        assert [s.first_epoch for s in slices] == sorted(s.first_epoch for s in slices)
+        assert all(a.last_epoch < b.first_epoch for a, b in pairwise(slices))
     count = sum(brings)
     assert sum(s.epochs for s in slices) == count
     levels = math.floor(math.log(max(count, 1), FAN_IN)) + 1

@@ -1,10 +1,10 @@
 import json
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from midstream.errors import CheckpointError
+from midstream.plan.state_id import StateId
 from midstream.state.manifest import (
     FORMAT,
     Manifest,
@@ -14,37 +14,41 @@ from midstream.state.manifest import (
     decode_manifest,
     digest_of,
     encode_manifest,
+    manifest_json,
 )
 from midstream.state.migration import HandoverEntry, Migration, RebuildProgress
-from midstream.state.slices import Slice, StateKey
+from midstream.state.slices import Slice, SliceOwner
 
 MIGRATION = Migration(
     number=3,
     old_plan="a b",
-    plan="b a",
+    new_plan="b a",
     strategy="hybrid",
     background=True,
     isolated=False,
-    start=2,
-    states={"b": "b@3"},
-    tables={"a,b": (HandoverEntry("b@3", {"b": 2}),)},
-    marks={2: {"a": None, "b": 5}},
-    computed={"b@3": RebuildProgress("b", 1)},
-    completed=("a@3",),
+    start_epoch=2,
+    state_ids={StateId("b"): StateId("b@3")},
+    handover={StateId("a,b"): (HandoverEntry(StateId("b@3"), {"b": 2}),)},
+    latest_times={2: {"a": None, "b": 5}},
+    rebuilding={StateId("b@3"): RebuildProgress("b", 1)},
+    completed=(StateId("a@3"),),
 )
 MANIFEST = Manifest(
-    source="s",
+    spark_query="s",
     id="q",
     epoch=3,
-    query={"streams": {"a": {"time": "a.t"}}, "on": ["a.k = b.k"]},
+    definition={"streams": {"a": {"time": "a.t"}}, "on": ["a.k = b.k"]},
     plan="a b",
     initial_plan="b a",
-    states={"a": "a@2"},
+    state_ids={StateId("a"): StateId("a@2")},
     migration=MIGRATION,
-    ended=MIGRATION,
+    ended_migration=MIGRATION,
     migrations=3,
-    streams={"a": StreamProgress(5, 4, 5, False, 1, 2, 3, 4), "b": StreamProgress()},
-    slices=(Slice(StateKey("index", "a,b", (0, 1), 2), 0, 3, 4, 9, (5, -6), "x.arrow", 7, "00"),),
+    streams={
+        "a": StreamProgress(latest=5, watermark=4, last_active=5, rows=1, late=2, null_time=3, null_key=4),
+        "b": StreamProgress(),
+    },
+    slices=(Slice(SliceOwner("index", StateId("a,b"), (0, 1), 2), 0, 3, 4, 9, (5, -6), "x.arrow", 7, "00"),),
     retired=(Retired("y.arrow", 2),),
     outputs=(OutputFile("results", "s", "p", 1),),
     results=12,
@@ -60,7 +64,7 @@ def sealed(body: bytes) -> bytes:
 
 def test_a_manifest_survives_being_bytes():
     assert decode_manifest(encode_manifest(MANIFEST), "m") == (MANIFEST, digest_of(MANIFEST))
-    assert encode_manifest(MANIFEST) == sealed(msgspec.json.encode(MANIFEST))
+    assert encode_manifest(MANIFEST) == sealed(manifest_json(MANIFEST))
     assert json.loads(encode_manifest(MANIFEST))["sha256"] == digest_of(MANIFEST)
 
 
@@ -87,21 +91,21 @@ def test_no_end_can_be_missing():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": FORMAT + 1}, "must have a format from 3 to 4; got 5. Hint: upgrade Midstream"),
-        ({"format": 0}, "must have a format from 3 to 4; got 0. Hint: restore the file"),
+        ({"format": FORMAT + 1}, "must have a format from 3 to 5; got 6. Hint: upgrade Midstream"),
+        ({"format": 0}, "must have a format from 3 to 5; got 0. Hint: restore the file"),
         ({"surprise": 1}, "must be readable; got .*unknown field `surprise`"),
         ({"epoch": "3"}, "must be readable; got Expected `int`"),
         ({"slices": [{"name": "../x"}]}, "must be readable"),
     ],
 )
 def test_a_sealed_manifest_of_another_form_is_refused(change, message):
-    body = json.loads(msgspec.json.encode(MANIFEST)) | change
+    body = json.loads(manifest_json(MANIFEST)) | change
     with pytest.raises(CheckpointError, match=message):
         decode_manifest(sealed(json.dumps(body).encode()), "m")
 
 
 def test_a_missing_field_is_refused():
-    body = json.loads(msgspec.json.encode(MANIFEST))
+    body = json.loads(manifest_json(MANIFEST))
     del body["plan"]
     with pytest.raises(CheckpointError, match="missing required field `plan`"):
         decode_manifest(sealed(json.dumps(body).encode()), "m")
@@ -111,8 +115,8 @@ def test_a_missing_field_is_refused():
     "deep", [b"[" * 200_000 + b"]" * 200_000, b'{"a":' * 200_000 + b"1" + b"}" * 200_000]
 )
 def test_a_manifest_that_is_nested_without_end_is_refused(deep):
-    for data in (deep, sealed(deep), sealed(b'{"format":4,"query":{"x":%s}}' % deep)):
+    for data in (deep, sealed(deep), sealed(b'{"format":5,"definition":{"x":%s}}' % deep)):
         with pytest.raises(CheckpointError, match="manifest m must be"):
             decode_manifest(data, "m")
     with pytest.raises(CheckpointError, match="got JSON that is nested too deeply"):
-        decode_manifest(sealed(b'{"format":4,"query":{"x":%s}}' % deep), "m")
+        decode_manifest(sealed(b'{"format":5,"definition":{"x":%s}}' % deep), "m")

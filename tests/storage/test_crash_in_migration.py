@@ -14,7 +14,6 @@ from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.runtime.epoch_runner import EpochRunner
-from midstream.state.migration import Strategy
 from midstream.storage.fsck import check
 from midstream.storage.manifest_log import manifest_name, newest_manifest
 from midstream.storage.memory import MemoryStore
@@ -48,7 +47,7 @@ BEGINS = 5
 @dataclass(frozen=True)
 class StrategyCase:
     query: Query
-    strategy: Strategy
+    strategy: str
     background: bool
     isolated: bool | None
     epochs: int
@@ -113,7 +112,7 @@ class Run:
             query.run_epoch(EPOCHS[query.manifest.epoch + 1], pace=1)
             if query.manifest.migration is not None:
                 self.during.add(query.manifest.epoch)
-                self.halves |= bool(query.manifest.migration.computed)
+                self.halves |= bool(query.manifest.migration.rebuilding)
 
     def check(self) -> None:
         findings = check(self.store)

@@ -1,14 +1,14 @@
-import msgspec
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
 from midstream.engine.program import NewSlice, Writer
 from midstream.errors import CheckpointError, FencedError, FormatError
+from midstream.plan.state_id import StateId
 from midstream.protocol.coordinator import EPOCHS_KEPT
-from midstream.state.manifest import FORMAT, Manifest, encode_manifest
+from midstream.state.manifest import FORMAT, Manifest, encode_manifest, manifest_json
 from midstream.state.sealed import seal
-from midstream.state.slices import Slice, StateKey
+from midstream.state.slices import Slice, SliceOwner
 from midstream.storage.manifest_log import (
     close_log,
     commit_manifest,
@@ -21,7 +21,7 @@ from midstream.storage.memory import MemoryStore
 from midstream.storage.slice_files import SliceFiles, lease_of, slice_files
 
 INDEX = pa.table({"hash": pa.array([1, 2, 3], pa.uint64()), "ref a": [0, 1, 2], "time a": [5, 6, 7]})
-NEW = NewSlice(Slice(StateKey("index", "a", (0,), 0), 0, 0, 1, 3, (7,)), INDEX)
+NEW = NewSlice(Slice(SliceOwner("index", StateId("a"), (0,), 0), 0, 0, 1, 3, (7,)), INDEX)
 
 
 def test_a_slice_is_named_by_its_bytes_and_read_back():
@@ -119,7 +119,14 @@ def test_a_slice_with_another_name_is_refused(name):
 
 def manifest(epoch: int, lease: int = 1) -> Manifest:
     return Manifest(
-        id="q", source="s", epoch=epoch, query={}, plan="a b", initial_plan="a b", streams={}, lease=lease
+        id="q",
+        spark_query="s",
+        epoch=epoch,
+        definition={},
+        plan="a b",
+        initial_plan="a b",
+        streams={},
+        lease=lease,
     )
 
 
@@ -213,7 +220,7 @@ def test_old_manifests_go_but_enough_stay():
 def test_a_manifest_of_a_newer_version_is_not_taken_for_damage():
     store = MemoryStore()
     commit_manifest(store, manifest(0))
-    body = msgspec.json.encode(replace(manifest(1), format=FORMAT + 1))
+    body = manifest_json(replace(manifest(1), format=FORMAT + 1))
     store.put(manifest_name(1, 1), seal("manifest", body))
     before = dict(store.files)
     with pytest.raises(FormatError, match="upgrade Midstream"):

@@ -10,7 +10,8 @@ import pytest
 
 from midstream.engine.payload import make_segments
 from midstream.errors import CheckpointError
-from midstream.state.slices import Slice, StateKey
+from midstream.plan.state_id import StateId
+from midstream.state.slices import Slice, SliceOwner
 from midstream.storage.memory import MemoryStore
 from midstream.storage.slice_files import SliceFiles
 
@@ -45,7 +46,7 @@ def _slice(kind: Any, table: pa.Table | bytes) -> tuple[MemoryStore, Slice]:
     digest = hashlib.sha256(data).hexdigest()
     store = MemoryStore()
     store.put(f"slices/{digest}.arrow", data)
-    owner = StateKey(kind, "a", (0,), 0)
+    owner = SliceOwner(kind, StateId("a"), (0,), 0)
     return store, Slice(owner, 0, 0, 1, 2, (6,), f"{digest}.arrow", len(data), digest)
 
 

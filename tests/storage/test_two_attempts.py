@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from midstream.engine.encode import RoutedRows
 from midstream.engine.program import Program
+from midstream.engine.routed_rows import Arrivals, RoutedRows
 from midstream.inline import InlineJoin, runner
 from midstream.protocol.report import Report
 from midstream.query.build import build_query
 from midstream.runtime.crash_points import crash_hook
-from midstream.runtime.partition_task import Arrivals, run_partition
+from midstream.runtime.partition_task import run_partition
 from midstream.storage.fsck import check
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifest_name

@@ -112,7 +112,7 @@ def test_a_state_that_is_not_computed_is_seen(monkeypatch):
 
 
 def test_a_state_that_is_lost_on_the_way_to_other_partitions_is_seen(monkeypatch):
-    monkeypatch.setattr(partition_task, "run_moves", lambda *_: [])
+    monkeypatch.setattr(partition_task, "moved_rows", lambda *_: [])
     seeds = seeds_with("moving_state", "hybrid")
     assert broken_promise(seeds) in ("prefix", "conservation")
 
@@ -129,7 +129,7 @@ def test_results_that_wait_and_never_come_out_are_seen(monkeypatch):
     real = _Step._all_results
 
     def kept_back(self):
-        self.program = replace(self.program, course=replace(self.program.course, releases=False))
+        self.program = replace(self.program, course=replace(self.program.migration, releases=False))
         return real(self)
 
     monkeypatch.setattr(_Step, "_all_results", kept_back)

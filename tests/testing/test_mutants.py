@@ -14,6 +14,7 @@ from midstream.engine.index_rows import merge_rows
 from midstream.engine.probe import matches
 from midstream.engine.program import NewSlice
 from midstream.inline import runner
+from midstream.plan.state_id import decode_state_id
 from midstream.protocol.report import Report
 from midstream.runtime import epoch_runner
 from midstream.runtime.crash_points import crash_point
@@ -194,7 +195,7 @@ def test_an_error_that_nobody_put_in_is_seen(monkeypatch):
 def test_damage_that_is_not_refused_is_seen(monkeypatch):
     def unsealed(data, name):
         body = msgspec.json.decode(data, type=dict[str, msgspec.Raw])["manifest"]
-        return msgspec.json.decode(body, type=Manifest), digest(bytes(body))
+        return msgspec.json.decode(body, type=Manifest, dec_hook=decode_state_id), digest(bytes(body))
 
     def another_count(self):
         name = next(manifest_log.manifests_newest_first(self.inner), None)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from midstream.adapt.estimate import Estimator, Streams
-from midstream.engine.joiner import WorkCounts
-from midstream.plan.layout import Fragment, Layout, Node, StateId, streams_of
+from midstream.engine.work import WorkCounts
+from midstream.plan.layout import Fragment, Layout, Node
+from midstream.plan.state_id import StateId
 
 PROBE = 1.0
 MATCH = 1.0
@@ -88,9 +89,9 @@ def node_cost(node: Node, estimator: Estimator) -> Cost:
 def probings(node: Node) -> Iterator[tuple[Streams, Streams, Streams]]:
     """All steps of a node: the streams of new rows, of what they have become, and of what they probe next."""
     for head, order in zip(node.inputs, node.probes, strict=True):
-        mine = seen = frozenset(streams_of(head))
+        mine = seen = frozenset(head.streams)
         for probe in order:
-            other = frozenset(streams_of(probe.input))
+            other = frozenset(probe.input.streams)
             yield mine, seen, other
             seen |= other
 
@@ -104,10 +105,10 @@ def probing_cost(going: float, found: float, other: Streams, estimator: Estimato
 
 
 def _state_cost(fragment: Fragment, state: StateId, arrangements: int, estimator: Estimator) -> Cost:
-    streams = streams_of(state)
+    streams = state.streams
     size = INDEX_BYTES * (1 + 2 * len(streams)) * arrangements
     # Joined rows that enter from below bring their payload along; others only refer to it.
-    size += estimator.row_bytes(streams) if state in fragment.by_id else 0.0
+    size += estimator.row_bytes(streams) if state in fragment.inputs_by_id else 0.0
     return Cost(
         inserts=INSERT * arrangements * estimator.rate(streams), held=HELD * size * estimator.held(streams)
     )

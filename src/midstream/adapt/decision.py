@@ -23,7 +23,7 @@ from midstream.adapt.policy import MigrationPolicy, candidate_migrations, pick
 from midstream.adapt.statistics import half_window
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
-from midstream.plan.layout import Layout, streams_of
+from midstream.plan.layout import Layout
 from midstream.plan.tree import Plan, join, leaf
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation, Decision
@@ -97,27 +97,29 @@ def decide(decision_context: DecisionContext, known: Adaptation, policy: Migrati
     now, window = decision_context.now, decision_context.window
     if now < max(known.cooldown_until, window / 2) or not decision_context.is_known():
         return known
-    asked = known.asked == str(decision_context.layout.plan)
+    asked = known.requested_plan == str(decision_context.layout.plan)
     if asked and not known.baseline:
         # What a user asked for is a decision too, and stands until something changes.
         return replace(known, baseline=decision_context.figures)
-    if known.last is not None and now - known.at < _MIN_WINDOWS_BETWEEN_COMPARISONS * window:
+    if known.last_decision is not None and now - known.decided_at < _MIN_WINDOWS_BETWEEN_COMPARISONS * window:
         return known
     changed = _changes(known.baseline, decision_context)
-    if not changed and (asked or (known.last is not None and now - known.at < _RECHECK_WINDOWS * window)):
+    if not changed and (
+        asked or (known.last_decision is not None and now - known.decided_at < _RECHECK_WINDOWS * window)
+    ):
         return known
     decision = _compare(decision_context, changed, _HORIZON_WINDOWS * window / known.patience, policy)
     if decision.verdict == "stay":
-        return replace(known, last=decision, at=now, baseline=decision_context.figures)
-    soon = known.migrated is not None and now - known.migrated < _SOON_WINDOWS * window * known.patience
+        return replace(known, last_decision=decision, decided_at=now, baseline=decision_context.figures)
+    soon = known.migrated_at is not None and now - known.migrated_at < _SOON_WINDOWS * window * known.patience
     patience = min(2 * known.patience, _MOST_PATIENCE) if soon else max(1.0, known.patience / 2)
     return Adaptation(
-        last=decision,
-        at=now,
+        last_decision=decision,
+        decided_at=now,
         baseline=decision_context.figures,
         cooldown_until=now + window * patience,
         patience=patience,
-        migrated=now,
+        migrated_at=now,
     )
 
 
@@ -164,12 +166,12 @@ def _compare(
         reason=reason,
         plan=str(running),
         cost=cost,
-        best=str(best.plan),
+        best_plan=str(best.plan),
         best_cost=best.cost,
         strategy=price.strategy,
         background=price.background,
         isolated=price.isolated,
-        price=max(0.0, float(price.work)),
+        migration_cost=max(0.0, float(price.work)),
         horizon=horizon,
         compared={str(plan): total_cost(query, plan, estimator, partitions) for plan in others},
         changed=changed,
@@ -181,9 +183,9 @@ def _joins(query: Query, plan: Plan) -> Iterator[frozenset[str]]:
     for fragment in build_layout(query, plan).fragments:
         for node in fragment.nodes:
             for head, order in zip(node.inputs, node.probes, strict=True):
-                seen = frozenset(streams_of(head))
+                seen = frozenset(head.streams)
                 for probe in order:
-                    seen |= frozenset(streams_of(probe.input))
+                    seen |= frozenset(probe.input.streams)
                     yield seen
 
 

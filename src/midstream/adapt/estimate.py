@@ -19,7 +19,7 @@ import numpy.typing as npt
 from midstream.adapt.statistics import arrays, half_window
 from midstream.adapt.window_model import WindowModel
 from midstream.engine.key_sample import fractions
-from midstream.plan.layout import key_column, streams_of
+from midstream.plan.layout import key_column
 from midstream.query.query import Query
 from midstream.state.statistics import Statistics
 
@@ -144,8 +144,8 @@ class Estimator:
         if statistics.observed_seconds < _MIN_OBSERVED_SHARE * half_window(self.query):
             return {}
         return {
-            frozenset(streams_of(s)): made / statistics.observed_seconds
-            for s, made in statistics.made.items()
+            frozenset(s.streams): made / statistics.observed_seconds
+            for s, made in statistics.produced.items()
         }
 
 
@@ -154,7 +154,7 @@ class _Shares:
 
     def __init__(self, query: Query, key_class: int, statistics: Statistics) -> None:
         names = [name for name in query.names if name in query.classes[key_class].streams]
-        hot = np.frombuffer(statistics.hot.get(key_class, b""), "<u8")
+        hot = np.frombuffer(statistics.frequent_keys.get(key_class, b""), "<u8")
         known = {n: statistics.streams[n].keys[key_column(n, key_class)] for n in names}
         counted = {n: arrays(keys) for n, keys in known.items()}
         union = np.unique(np.concatenate([keys for keys, _ in counted.values()]))

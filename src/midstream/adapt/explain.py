@@ -26,13 +26,13 @@ def explain_adaptive(decision_context: DecisionContext, known: Adaptation, *, ad
     lines.append(f"The running plan, {decision_context.layout.plan}, costs {_units(cost)}.")
     lines += ["", "Streams", *_streams(decision_context.query, decision_context.statistics, estimator)]
     lines += ["", "Joins", *_joins(decision_context)]
-    if known.last is not None:
-        lines += ["", *describe_decision(known.last)]
+    if known.last_decision is not None:
+        lines += ["", *describe_decision(known.last_decision)]
     if adapts and known.cooldown_until > decision_context.now:
         lines.append(
             f"Nothing is changed for {known.cooldown_until - decision_context.now:,.0f} s of event time."
         )
-    if known.asked == str(decision_context.layout.plan):
+    if known.requested_plan == str(decision_context.layout.plan):
         lines.append("The plan was asked for: it stands until something changes.")
     return "\n".join(lines)
 
@@ -43,16 +43,16 @@ def describe_decision(decision: Decision) -> Iterator[str]:
     yield f"Last decision, after epoch {decision.epoch}: {verdict}"
     for change in decision.changed:
         yield f"  changed: {change}"
-    plans = {decision.plan: decision.cost, **decision.compared, decision.best: decision.best_cost}
+    plans = {decision.plan: decision.cost, **decision.compared, decision.best_plan: decision.best_cost}
     width = max(map(len, plans))
     for plan, cost in sorted(plans.items(), key=lambda item: item[1]):
-        marks = [m for m, p in (("running", decision.plan), ("best", decision.best)) if p == plan]
+        marks = [m for m, p in (("running", decision.plan), ("best", decision.best_plan)) if p == plan]
         yield f"  {plan:<{width}}  {_units(cost)}  {', '.join(marks)}".rstrip()
-    if decision.best != decision.plan:
+    if decision.best_plan != decision.plan:
         with_what = " with background work" if decision.background else ""
         with_what = " with its plans apart" if decision.isolated else with_what
         saved = (decision.cost - decision.best_cost) * decision.horizon
-        yield f"  A migration by {decision.strategy}{with_what} costs {decision.price:,.0f} units;"
+        yield f"  A migration by {decision.strategy}{with_what} costs {decision.migration_cost:,.0f} units;"
         yield f"  in {decision.horizon:,.0f} s the best plan saves {saved:,.0f}."
 
 
@@ -66,7 +66,7 @@ def _streams(query: Query, statistics: Statistics, estimator: Estimator) -> Iter
             observed_seconds = f"{keys.threshold:.2%} of them watched"
             yield f"    {key_class}: distinct keys about {distinct:,.0f}, {observed_seconds}"
     for key_class in query.classes:
-        hot = len(statistics.hot.get(key_class.id, b"")) // 8
+        hot = len(statistics.frequent_keys.get(key_class.id, b"")) // 8
         if hot:
             yield f"  {hot} frequent keys of {key_class}"
 

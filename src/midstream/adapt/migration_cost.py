@@ -18,12 +18,14 @@ from midstream.adapt.cost import INSERT, SENT, cost_of, probing_cost, probings
 from midstream.adapt.estimate import Estimator, Streams
 from midstream.adapt.statistics import half_window
 from midstream.migration.combined_layout import copies_of
-from midstream.migration.handover import ReplacedSubplan, Tables, complete, first_tables, replaced_subplans
-from midstream.migration.state_match import Match, match
+from midstream.migration.handover import ReplacedSubplan, complete, first_tables, replaced_subplans
+from midstream.migration.state_match import StateMatch, match_states
 from midstream.plan.build_layout import build_layout
-from midstream.plan.layout import Layout, Node, StateId, streams_of
+from midstream.plan.handover import needs_future_rows
+from midstream.plan.layout import Layout, Node
+from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan
-from midstream.state.migration import HandoverEntry, Strategy
+from midstream.state.migration import HandoverEntry, HandoverTables
 
 # A window is gone through in so many steps at most; epoch by epoch if it has fewer.
 _STEPS = 16
@@ -38,7 +40,7 @@ UNNOTICEABLE_SLOWDOWN = 1.1
 class MigrationCost:
     """What a migration costs by one strategy."""
 
-    strategy: Strategy
+    strategy: str
     background: bool
     work: float
     """All of its work; below zero if the two plans together do less than the new one will."""
@@ -54,7 +56,7 @@ class MigrationCost:
 
 def migration_costs(old: Layout, plan: Plan, estimator: Estimator) -> list[MigrationCost]:
     """What it would cost to go from one plan to another."""
-    way = _MigrationSimulation(old, match(old, build_layout(estimator.query, plan), 0), estimator)
+    way = _MigrationSimulation(old, match_states(old, build_layout(estimator.query, plan), 0), estimator)
     at_once = way.shipped + sum(way.whole(state, _everything) for state in sorted(way.found.empty))
     moving = MigrationCost("moving_state", False, at_once, 0.0, way.slowdown(at_once))
     if not way.expires:
@@ -75,7 +77,7 @@ def _everything(*_: object) -> float:
 class _MigrationSimulation:
     """The way from one plan to another, gone through step by step."""
 
-    def __init__(self, old: Layout, found: Match, estimator: Estimator) -> None:
+    def __init__(self, old: Layout, found: StateMatch, estimator: Estimator) -> None:
         window = 2 * half_window(estimator.query)
         self.expires = window < inf
         # Without a window, states have rows of all the time since the first statistics.
@@ -89,15 +91,15 @@ class _MigrationSimulation:
         self.new = new = found.layout
         self.before, self.after = (cost_of(layout, estimator, 1).total for layout in (old, new))
         self.estimator = estimator
-        shipped = ((SENT + INSERT) * estimator.rows(streams_of(m.target)) for m in found.moves)
+        shipped = ((SENT + INSERT) * estimator.rows(m.target.streams) for m in found.moves)
         self.shipped = sum(shipped, 0.0)
         self.shared = old.states & new.states
         self.tasks = replaced_subplans(old, new, self.shared)
-        self.sent = old.fragment_inputs.keys() | new.fragment_inputs.keys()
+        self.sent = old.fragment_of_input.keys() | new.fragment_of_input.keys()
         self.nodes = {node.id: node for fragment in new.fragments for node in fragment.nodes}
         # Streams that the new plan wants elsewhere come in twice as long as both plans run.
-        own = (s for s in old.fragment_inputs if len(streams_of(s)) == 1 and s not in new.states)
-        self.twice = sum(((SENT + INSERT) * estimator.rate(streams_of(s)) for s in own), 0.0)
+        own = (s for s in old.fragment_of_input if s.is_base and s not in new.states)
+        self.twice = sum(((SENT + INSERT) * estimator.rate(s.streams) for s in own), 0.0)
 
     def slowdown(self, work: float) -> float:
         """How long an epoch takes with so much work beyond that of the new plan."""
@@ -112,8 +114,8 @@ class _MigrationSimulation:
             here = self._both(tables, step, early=True)
             if background:
                 # At the least pace there is: with each epoch, an epoch's worth, the newest rows first.
-                lowest = min((e for t in tables.values() for e in t), key=lambda e: (len(e.bounds), e.scope))
-                state, stream = lowest.scope, min(lowest.bounds, key=lambda s: lowest.bounds[s])
+                lowest = min((e for t in tables.values() for e in t), key=lambda e: (len(e.bounds), e.state))
+                state, stream = lowest.state, min(lowest.bounds, key=lambda s: lowest.bounds[s])
                 computed[state] = computed.get(state, lowest.bounds[stream]) - 1
                 oldest = (step if self.expires else 0) - self.steps
                 if computed[state] >= oldest:
@@ -128,13 +130,13 @@ class _MigrationSimulation:
             "hybrid", background, work, self.window * step / self.steps, self.slowdown(worst)
         )
 
-    def isolated(self, strategy: Strategy) -> MigrationCost:
+    def isolated(self, strategy: str) -> MigrationCost:
         """The old plan makes all that has an old row; the plans have nothing in common but what comes in."""
         delays = strategy == "parallel_track"
         copies = copies_of(self.tasks, self.shared, 0)
         empty = self.found.empty | set(copies.values()) | {move.target for move in self.found.moves}
         tables = first_tables(self.tasks, empty, copies, 0)
-        kept = sum(INSERT * self.estimator.rate(streams_of(s)) for s in copies) * self.window / self.steps
+        kept = sum(INSERT * self.estimator.rate(s.streams) for s in copies) * self.window / self.steps
         each = [kept + self._both(tables, step, early=not delays) for step in range(self.steps)]
         worst = self.slowdown(max(each) / self.epochs_in_step)
         return MigrationCost(
@@ -145,14 +147,14 @@ class _MigrationSimulation:
         """What it costs to compute a state, or a part of it: its share of the rows with some streams."""
         node, cost = self.nodes[state], 0.0
         for mine, seen, other in probings(node):
-            if mine != frozenset(streams_of(node.inputs[0])):
+            if mine != frozenset(node.inputs[0].streams):
                 break
             going, found = (self.estimator.rows(streams) * part(streams) for streams in (seen, seen | other))
             cost += probing_cost(going, found, other, self.estimator).total
-        whole = frozenset(streams_of(state))
+        whole = frozenset(state.streams)
         return cost + INSERT * self.estimator.rows(whole) * part(whole)
 
-    def _both(self, tables: Tables, step: int, *, early: bool) -> float:
+    def _both(self, tables: HandoverTables, step: int, *, early: bool) -> float:
         """What both plans cost in a step, beyond the new one alone."""
         cost = self.twice
         for task in (task for task in self.tasks if tables[task.root]):
@@ -170,7 +172,7 @@ class _MigrationSimulation:
             return self._nodes(task, task.old, _everything)
         keeps = {}
         for parent, state in ((node, state) for node in task.old for state in node.inputs):
-            retention_bounds = [entry for entry in entries if parent.needs_future_rows(state, entry.bounds)]
+            retention_bounds = [entry for entry in entries if needs_future_rows(parent, state, entry.bounds)]
             keeps[state] = partial(self._within, retention_bounds, step)
         return self._nodes(task, task.old, partial(self._within, entries, step), keeps)
 
@@ -208,7 +210,7 @@ class _MigrationSimulation:
                 going, found = (self._rate(streams, mine, share) for streams in (seen, seen | other))
                 cost += probing_cost(going, found, other, self.estimator).total
             if node.id != task.root:
-                streams = streams_of(node.id)
+                streams = node.id.streams
                 cost += INSERT * self._rate(frozenset(streams), streams, keeps.get(node.id, share))
                 if node.id in self.sent:
                     cost += SENT * self._rate(frozenset(streams), streams, share)

@@ -10,11 +10,9 @@ from typing import Literal
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import UNNOTICEABLE_SLOWDOWN, MigrationCost, migration_costs
 from midstream.adapt.statistics import half_window
-from midstream.migration.request import StrategyChoice
 from midstream.plan.layout import Layout
 from midstream.plan.tree import Plan
 from midstream.query.query import Query
-from midstream.state.migration import Strategy
 from midstream.state.statistics import Statistics
 
 Goal = Literal["steady", "cheap", "quick"]
@@ -25,7 +23,7 @@ GOALS: tuple[Goal, ...] = ("steady", "cheap", "quick")
 class MigrationPolicy:
     """How a query migrates if nobody says otherwise."""
 
-    strategy: StrategyChoice = "auto"
+    strategy: str = "auto"
     background: bool = True
     goal: Goal = "steady"
 
@@ -50,7 +48,7 @@ def best_migration(
     """The best way to a plan; as long as nothing is known of the streams, one that comes to an end."""
     if set(statistics.streams) != set(query.names):
         ends = policy.background or half_window(query) < inf
-        known: Strategy = "hybrid" if ends else "moving_state"
+        known = "hybrid" if ends else "moving_state"
         wanted = known if policy.strategy == "auto" else policy.strategy
         return MigrationCost(wanted, policy.background, 0.0, 0.0, UNNOTICEABLE_SLOWDOWN)
     return pick(candidate_migrations(old, plan, Estimator(query, statistics), policy), policy.goal)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from midstream.engine.hashing import Hashes
 from midstream.engine.key_sample import MIN_SAMPLED_SHARE, KeyCounts, Sampling, fractions
 from midstream.plan.layout import key_column
+from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.state.statistics import KeyStatistics, Statistics, StreamStatistics
 
@@ -52,11 +53,11 @@ def advance(
     rows: Mapping[str, int],
     sizes: Mapping[str, int],
     keys: Mapping[str, KeyCounts],
-    made: Mapping[str, int] | None,
+    produced: Mapping[StateId, int] | None,
 ) -> Statistics:
     """The statistics after an epoch of so many seconds of event time.
 
-    ``made`` are the rows that a plan, the same as before, made alone; None if two did, or another.
+    ``produced`` are the rows that a plan, the same as before, produced alone; None if two did, or another.
     """
     constant = half_window(query)
     fade = math.exp(-seconds / constant)
@@ -87,23 +88,23 @@ def advance(
         elapsed=before.elapsed + seconds,
         epochs=before.epochs * fade + fresh,
         streams=streams,
-        hot=hot,
-        made={} if made is None else _made(before.made, made, fade, fresh),
-        observed_seconds=0.0 if made is None else before.observed_seconds * fade + seconds * fresh,
+        frequent_keys=hot,
+        produced={} if produced is None else _faded(before.produced, produced, fade, fresh),
+        observed_seconds=0.0 if produced is None else before.observed_seconds * fade + seconds * fresh,
     )
 
 
-def _made(
-    before: Mapping[str, float], made: Mapping[str, int], fade: float, fresh: float
-) -> dict[str, float]:
-    states = dict.fromkeys([*before, *made])
-    return {s: before.get(s, 0.0) * fade + made.get(s, 0) * fresh for s in states}
+def _faded(
+    before: Mapping[StateId, float], produced: Mapping[StateId, int], fade: float, fresh: float
+) -> dict[StateId, float]:
+    states = dict.fromkeys([*before, *produced])
+    return {s: before.get(s, 0.0) * fade + produced.get(s, 0) * fresh for s in states}
 
 
 def samplings(query: Query, statistics: Statistics) -> dict[str, Sampling]:
     """Which keys the next epoch counts."""
     return {
-        column: Sampling(keys.threshold, statistics.hot.get(c.id, b""))
+        column: Sampling(keys.threshold, statistics.frequent_keys.get(c.id, b""))
         for c in query.classes
         for name in c.streams
         for column, keys in statistics.streams.get(name, StreamStatistics()).keys.items()
@@ -137,7 +138,7 @@ def _hot_keys(
     counted: Mapping[str, KeyCounts],
 ) -> bytes:
     """The keys of which some stream has a large share, the largest shares first if there are too many."""
-    known = set(np.frombuffer(before.hot.get(key_class, b""), "<u8").tolist())
+    known = set(np.frombuffer(before.frequent_keys.get(key_class, b""), "<u8").tolist())
     shares: dict[int, float] = {}
     for name in (n for n in query.names if n in query.classes[key_class].streams):
         column = key_column(name, key_class)

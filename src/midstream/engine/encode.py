@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +20,14 @@ from midstream.engine.arrays import as_array, as_column
 from midstream.engine.error_context import error_context
 from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.micros import fitting_micros
+from midstream.engine.routed_rows import RoutedRows
 from midstream.engine.routing import Routing, split
-from midstream.plan.layout import Layout, StateId, column_name, key_column, streams_of
+from midstream.plan.layout import Layout, column_name, key_column
+from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 
-Truths = npt.NDArray[np.bool_]
+BoolArray = npt.NDArray[np.bool_]
 
 HASH = "#hash"
 ARRIVED = "#epoch"
@@ -48,14 +49,6 @@ class SourceColumn:
     """The type to cast to; None to leave it as it is."""
 
 
-class RoutedRows(NamedTuple):
-    """Rows on their way to an entrance of the plan in an engine partition."""
-
-    partition: int
-    input: StateId
-    table: pa.Table
-
-
 @dataclass(frozen=True)
 class Encoder:
     """How the rows of one stream enter a plan."""
@@ -63,10 +56,10 @@ class Encoder:
     stream: str
     keys: tuple[tuple[str, ...], ...]
     """For every key class of the stream, its columns; those of one class must be equal."""
-    fragment_inputs: tuple[tuple[StateId, tuple[str, ...]], ...]
-    """Where the rows go, and the columns that decide in which engine partition. During a migration two
-    plans may want them by different keys."""
-    sent: tuple[str, ...]
+    destinations: tuple[tuple[StateId, tuple[str, ...]], ...]
+    """The fragment inputs that rows are sent to, and the columns that decide in which engine partition. Two
+    plans of a migration may need them by different keys."""
+    payload: tuple[str, ...]
     """The columns that travel besides hash and time."""
     source: tuple[SourceColumn, ...]
     routing: Routing
@@ -83,31 +76,30 @@ class Encoder:
             return list(self._split(table, joins)), left_behind
 
     def reencode(self, table: pa.Table) -> Iterator[RoutedRows]:
-        """Rows that an encoder of another plan has sent, to the entrances of this one."""
+        """Rows that an encoder of another plan has sent, to the fragment inputs of this one."""
         with error_context(streams=[self.stream]):
             joins = np.ones(table.num_rows, np.bool_)
-            for name in {name for _, hashed in self.fragment_inputs for name in hashed}:
+            for name in {name for _, hashed in self.destinations for name in hashed}:
                 joins &= as_array(table.column(name).is_valid())
             yield from self._split(table, joins)
 
     def empty(self, table: pa.Table) -> RoutedRows:
         """What would travel of no rows; it still carries the count of those left behind."""
-        return RoutedRows(
-            0, self.fragment_inputs[0][0], self._send(table.slice(0, 0), np.zeros(0, np.uint64))
-        )
+        none = self._send(table.slice(0, 0), np.zeros(0, np.uint64))
+        return RoutedRows(0, self.destinations[0][0], "arriving", none)
 
-    def _split(self, table: pa.Table, joins: Truths) -> Iterator[RoutedRows]:
-        for state, hashed in self.fragment_inputs:
+    def _split(self, table: pa.Table, joins: BoolArray) -> Iterator[RoutedRows]:
+        for state, hashed in self.destinations:
             with error_context(columns=self._shown(hashed)):
                 hashes = _hash(table, joins, hashed)
             for target, part in split(self._send(table, hashes), self.routing.targets(hashes)):
-                yield RoutedRows(target, state, part)
+                yield RoutedRows(target, state, "arriving", part)
 
     def _send(self, table: pa.Table, hashes: Hashes) -> pa.Table:
-        sent = table.select([time_column(self.stream), *self.sent])
+        sent = table.select([time_column(self.stream), *self.payload])
         return sent.add_column(0, HASH, as_column(hashes))
 
-    def _can_join(self, table: pa.Table) -> Truths:
+    def _can_join(self, table: pa.Table) -> BoolArray:
         can = np.ones(table.num_rows, np.bool_)
         for first, *others in self.keys:
             with error_context(columns=self._shown((first, *others))):
@@ -123,7 +115,7 @@ class Encoder:
         return [column.ref for column in self.source if column.name in names]
 
 
-def _hash(table: pa.Table, joins: Truths, columns: tuple[str, ...]) -> Hashes:
+def _hash(table: pa.Table, joins: BoolArray, columns: tuple[str, ...]) -> Hashes:
     """The hashes of rows; those that join nothing, and travel only to be counted, have none."""
     if joins.all():
         return hash_key([table.column(name) for name in columns], table.num_rows)
@@ -155,8 +147,8 @@ def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArr
 
 def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *, whole_rows: bool) -> Encoder:
     """The encoder of a stream in a plan; with ``whole_rows`` every column travels, for the late table."""
-    fragment_inputs = {s: f for s, f in layout.fragment_inputs.items() if streams_of(s) == (stream,)}
-    payload = next(f.by_id[s].columns for s, f in fragment_inputs.items())
+    fragments = {s: f for s, f in layout.fragment_of_input.items() if s.streams == (stream,)}
+    stored = next(f.inputs_by_id[s].columns for s, f in fragments.items())
     spec = query.by_name[stream]
     source = [SourceColumn(time_column(stream), spec.time, None)]
     keys: dict[int, tuple[str, ...]] = {}
@@ -170,16 +162,13 @@ def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *,
     refs = {column_name(r): r for r in _user_columns(query, stream)}
     whole = [ColumnRef(stream, (name,)) for name in spec.schema.names] if whole_rows else []
     refs |= {column_name(ref): ref for ref in whole}
-    wanted = [name for name in refs if name in payload or refs[name] in whole]
+    wanted = [name for name in refs if name in stored or refs[name] in whole]
     source += [SourceColumn(name, refs[name], None) for name in wanted]
-    sent = tuple(dict.fromkeys([*payload, *wanted]))
     return Encoder(
         stream=stream,
         keys=tuple(keys.values()),
-        fragment_inputs=tuple(
-            (s, tuple(keys[c][0] for c in f.key)) for s, f in sorted(fragment_inputs.items())
-        ),
-        sent=sent,
+        destinations=tuple((s, tuple(keys[c][0] for c in f.key)) for s, f in sorted(fragments.items())),
+        payload=tuple(dict.fromkeys([*stored, *wanted])),
         source=tuple(source),
         routing=routing,
     )

@@ -1,15 +1,10 @@
-"""Rows inside the engine: a hash, a reference per input, and a time per stream. Never any payload.
-
-A **reference** is a row id: the epoch in which the row arrived, the engine partition that took it in, and
-its position among what arrived there then. The epoch comes first, so "older than epoch e" is one
-comparison of integers; the id stays good when slices are merged, because merging keeps these runs whole.
-Rows that a migration moves to another place get new ids there, of the same epochs and with a mark.
-"""
+"""Index rows: what the engine joins. A hash, a reference per input, and a time per stream; never payload."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,60 +14,19 @@ from midstream.engine.arrays import as_array, as_column
 from midstream.engine.hashing import Hashes
 from midstream.engine.hot_keys import time_order_moves
 from midstream.engine.ordering import stable_order
-from midstream.errors import MigrationError, StreamError
-from midstream.plan.layout import Key, StateId
+from midstream.engine.references import Integers
+from midstream.plan.layout import Key
+from midstream.plan.state_id import StateId
 
-Integers = npt.NDArray[np.int64]
-
-_POSITION_BITS = 24
-_PARTITION_BITS = 10
-READ_LESS = "read less per trigger (maxFilesPerTrigger, maxOffsetsPerTrigger) or use more partitions"
-
-MAX_PARTITIONS = 1 << (_PARTITION_BITS - 1)
-MAX_POSITIONS = 1 << _POSITION_BITS
-
-
-def segment_of(epoch: int, partition: int, *, moved: bool = False) -> int:
-    """The part of a row id that all rows share which arrive together in one partition.
-
-    Rows that are moved here later have a mark, which tells them apart from those that arrived here.
-    """
-    return (epoch << _PARTITION_BITS) | (MAX_PARTITIONS if moved else 0) | partition
-
-
-def new_references(epoch: int, partition: int, count: int, *, moved: bool = False) -> Integers:
-    """References for ``count`` rows that arrive together."""
-    if count > MAX_POSITIONS and moved:
-        raise MigrationError(
-            f"a state must have at most {MAX_POSITIONS:,} rows in one partition to be moved there",
-            got=f"{count:,}",
-            hint="move to a plan that keeps the state by the key it has",
-        )
-    if count > MAX_POSITIONS:
-        raise StreamError(
-            f"an epoch must bring at most {MAX_POSITIONS:,} rows of a stream to one partition",
-            got=f"{count:,}",
-            hint=READ_LESS,
-        )
-    segment = segment_of(epoch, partition, moved=moved)
-    return (segment << _POSITION_BITS) + np.arange(count, dtype=np.int64)
-
-
-def split_references(references: Integers) -> tuple[Integers, Integers]:
-    """Segment and position of each reference."""
-    return references >> _POSITION_BITS, references & (MAX_POSITIONS - 1)
-
-
-def epoch_of(references: Integers) -> Integers:
-    """The epoch in which each referenced row arrived."""
-    return references >> (_POSITION_BITS + _PARTITION_BITS)
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
 class IndexRows:
-    """Joined rows of some inputs of a fragment. Whoever probes needs them sorted by the hash of ``key``.
+    """Joined rows of some inputs of a fragment, sorted by the hash of ``key``.
 
-    Whoever is searched needs more: :func:`in_time_order`. Some of such rows, in their order, have it as well.
+    Rows that are searched, rather than only probe others, are also :func:`in_time_order`. Any selection of
+    such rows, in their order, is so too.
     """
 
     key: Key
@@ -116,7 +70,7 @@ class IndexRows:
         return IndexRows(
             key,
             arrays["hash"].view(np.uint64),
-            {n.removeprefix("ref "): a for n, a in arrays.items() if n.startswith("ref ")},
+            {StateId(n.removeprefix("ref ")): a for n, a in arrays.items() if n.startswith("ref ")},
             {n.removeprefix("time "): a for n, a in arrays.items() if n.startswith("time ")},
         )
 
@@ -153,11 +107,11 @@ def in_time_order(rows: IndexRows) -> IndexRows:
         return rows
     to, source = moves
 
-    def moved(columns: dict[str, Integers]) -> dict[str, Integers]:
+    def moved(columns: dict[K, Integers]) -> dict[K, Integers]:
         # Most rows stay where they are, so a copy and the few others are less than a new order of all.
-        found = {name: column.copy() for name, column in columns.items()}
+        copies = {name: column.copy() for name, column in columns.items()}
         for name, column in columns.items():
-            found[name][to] = column[source]
-        return found
+            copies[name][to] = column[source]
+        return copies
 
     return IndexRows(rows.key, rows.hashes, moved(rows.references), moved(rows.times))

@@ -1,4 +1,4 @@
-"""Taking rows in: what is late stays out, everything else gets a reference and is sorted."""
+"""Ingesting rows: what is late is set aside, everything else gets a reference and is sorted."""
 
 from __future__ import annotations
 
@@ -12,18 +12,13 @@ import pyarrow.compute as pc
 
 from midstream.engine.arrays import as_array, as_column
 from midstream.engine.encode import ARRIVED, HASH, time_column
-from midstream.engine.index_rows import (
-    READ_LESS,
-    IndexRows,
-    in_time_order,
-    new_references,
-    segment_of,
-    sort_rows,
-)
+from midstream.engine.index_rows import IndexRows, in_time_order, sort_rows
 from midstream.engine.payload import make_segments
 from midstream.engine.program import InputCount, Program
+from midstream.engine.references import READ_LESS, new_references, segment_of
 from midstream.errors import MigrationError, StreamError
-from midstream.plan.layout import FragmentInput, Key, StateId
+from midstream.plan.layout import FragmentInput, Key
+from midstream.plan.state_id import StateId
 
 _LARGEST_COLUMN = 1 << 31
 
@@ -37,7 +32,7 @@ class Ingested:
 
     rows: IndexRows
     payload: pa.Table
-    first: int
+    first_epoch: int
     """The first epoch of which there are rows."""
 
 
@@ -67,7 +62,14 @@ def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
     dropped = table.num_rows - accepted.num_rows
     latest = pc.max(accepted.column(time_column(stream))).as_py()
     late = dropped - nulls - future
-    count = InputCount(accepted.num_rows, late, nulls, 0, latest, accepted.nbytes, future)
+    count = InputCount(
+        accepted=accepted.num_rows,
+        late=late,
+        null_time=nulls,
+        latest=latest,
+        bytes=accepted.nbytes,
+        future=future,
+    )
     return Admitted(accepted, count, _with_reasons(table, times, in_time, last))
 
 
@@ -86,50 +88,48 @@ def _with_reasons(table: pa.Table, times: pl.Series, in_time: pl.Series, last: i
     return table.filter((~in_time).to_arrow()).append_column(REASON, reasons.to_arrow())
 
 
-def ingest(
-    program: Program, partition: int, key: Key, fragment_input: FragmentInput, table: pa.Table
-) -> Ingested:
-    """Give rows references; only these are sorted, the payload stays as it came."""
-    return _ingest(program, partition, key, fragment_input, table, [(program.epoch, table.num_rows)])
+def ingest(program: Program, partition: int, key: Key, target: FragmentInput, table: pa.Table) -> Ingested:
+    """Give new rows references; only these are sorted, the payload stays in the order of arrival."""
+    return _ingest(program, partition, key, target, table, [(program.epoch, table.num_rows)])
 
 
 def ingest_moved(
-    program: Program, partition: int, key: Key, fragment_input: FragmentInput, table: pa.Table
+    program: Program, partition: int, key: Key, target: FragmentInput, table: pa.Table
 ) -> Ingested:
-    """Take in rows that belong to the state already: each keeps the epoch in which it arrived."""
-    if not fragment_input.is_stream:
+    """Give references to rows that belong to the state already: each keeps the epoch in which it arrived."""
+    if not target.is_stream:
         runs = [(program.epoch - 1, table.num_rows)]
-        return _ingest(program, partition, key, fragment_input, table, runs, moved=True)
+        return _ingest(program, partition, key, target, table, runs, moved=True)
     order = np.argsort(as_array(table.column(ARRIVED)), kind="stable")
     table = table.take(as_column(order))
     epochs, counts = np.unique(as_array(table.column(ARRIVED)), return_counts=True)
     runs = list(zip(epochs.tolist(), counts.tolist(), strict=True))
-    return _ingest(program, partition, key, fragment_input, table, runs, moved=True)
+    return _ingest(program, partition, key, target, table, runs, moved=True)
 
 
 def _ingest(
     program: Program,
     partition: int,
     key: Key,
-    fragment_input: FragmentInput,
+    target: FragmentInput,
     table: pa.Table,
     runs: Sequence[tuple[int, int]],
     *,
     moved: bool = False,
 ) -> Ingested:
-    """Take in rows of which so many of each epoch follow each other."""
+    """Give references to rows of which so many of each epoch follow each other."""
     references = [new_references(epoch, partition, count, moved=moved) for epoch, count in runs]
-    streams = program.query.windows.leading(fragment_input.streams)
+    streams = program.query.windows.leading(target.streams)
     times = {s: as_array(table.column(time_column(s))) for s in streams}
-    concat_arrivals = {fragment_input.id: np.concatenate(references)}
-    rows = in_time_order(sort_rows(key, as_array(table.column(HASH)), concat_arrivals, times))
+    by_input = {target.id: np.concatenate(references)}
+    rows = in_time_order(sort_rows(key, as_array(table.column(HASH)), by_input, times))
     starts = np.cumsum([0, *(count for _, count in runs)])[:-1]
-    latest = [np.maximum.reduceat(times[s], starts).tolist() for s in fragment_input.streams]
+    latest = [np.maximum.reduceat(times[s], starts).tolist() for s in target.streams]
     segments = [
         (segment_of(epoch, partition, moved=moved), count, *largest)
         for (epoch, count), largest in zip(runs, zip(*latest, strict=True), strict=True)
     ]
-    return Ingested(rows, make_segments(table.select(list(fragment_input.columns)), segments), runs[0][0])
+    return Ingested(rows, make_segments(table.select(list(target.columns)), segments), runs[0][0])
 
 
 def concat_arrivals(name: StateId, tables: Sequence[pa.Table], *, moved: bool = False) -> pa.Table:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -22,51 +21,19 @@ from midstream.engine.error_context import error_context
 from midstream.engine.evaluate import filter_residual
 from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.hot_keys import Positions
-from midstream.engine.index_rows import IndexRows, Integers, epoch_of, in_time_order, merge_rows, sort_rows
+from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows, sort_rows
 from midstream.engine.payload import Payload
 from midstream.engine.probe import matches
-from midstream.plan.layout import (
-    Bounds,
-    Key,
-    Node,
-    Probe,
-    Side,
-    StateId,
-    column_name,
-    epoch_column,
-    key_column,
-    representative,
-    streams_of,
-)
+from midstream.engine.references import Integers, epoch_of
+from midstream.engine.work import WorkCounts
+from midstream.plan.handover import EpochBounds, Restriction, Side
+from midstream.plan.layout import Key, Node, Probe, column_name, epoch_column, key_column, representative
+from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.state.purge import Purge
 
 State = Callable[[StateId, Key], Sequence[IndexRows]]
 """The sorted runs of a state by the key they are searched by."""
-
-
-class WorkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was done, counted: it does not depend on the machine."""
-
-    probes: int = 0
-    candidates: int = 0
-    intermediate_rows: int = 0
-    comparisons: int = 0
-    """Pairs that a nested loop would have compared."""
-    inserted: int = 0
-    """Rows put into states, once for each key that they are searched by."""
-    sent: int = 0
-    """Rows sent on to other stages."""
-
-    def __add__(self, other: WorkCounts) -> WorkCounts:
-        return WorkCounts(
-            self.probes + other.probes,
-            self.candidates + other.candidates,
-            self.intermediate_rows + other.intermediate_rows,
-            self.comparisons + other.comparisons,
-            self.inserted + other.inserted,
-            self.sent + other.sent,
-        )
 
 
 @dataclass
@@ -76,63 +43,69 @@ class Joiner:
     query: Query
     payloads: Mapping[StateId, Payload]
     purge: Purge
+    side: Side = "both"
+    """The plan of a migration that work is recorded for."""
     work: dict[Side, WorkCounts] = field(default_factory=dict)
-    _side: Side = "both"
 
-    def delta(self, node: Node, deltas: Mapping[StateId, IndexRows], state: State) -> IndexRows | None:
-        """The new rows of a node, or None if it has none."""
-        self._side = node.side
-        early = node.restriction.bounds if node.restriction and node.restriction.early else None
-        found: list[IndexRows] = []
+    def delta(
+        self,
+        node: Node,
+        deltas: Mapping[StateId, IndexRows],
+        state: State,
+        restriction: Restriction | None = None,
+    ) -> IndexRows | None:
+        """The new rows of a node, within a restriction if there is one; None if it has none."""
+        bounds = restriction.bounds if restriction else None
+        early = bounds if restriction and restriction.early else None
+        produced: list[IndexRows] = []
         for i, head in enumerate(node.inputs):
             earlier = frozenset(node.inputs[:i])
             rows = filter_by_epoch(deltas.get(head), early, self.epochs)
             for probe in node.probes[i]:
                 if rows is None:
                     break
-                runs = self._stored(state, probe.input, probe.key, early)
+                runs = self._stored_runs(state, probe.input, probe.key, early)
                 if probe.input in earlier:
                     fresh = filter_by_epoch(deltas.get(probe.input), early, self.epochs)
                     runs += [] if fresh is None else [self.searchable(fresh, probe.key)]
                 rows = filter_by_epoch(self._extend(rows, probe, runs), early, self.epochs)
             if rows is not None:
-                found.append(rows)
-        if not found:
+                produced.append(rows)
+        if not produced:
             return None
-        together = merge_rows([self.arrange(rows, found[0].key) for rows in found])
-        return filter_by_epoch(together, node.restriction.bounds if node.restriction else None, self.epochs)
+        merged = merge_rows([self.arrange(rows, produced[0].key) for rows in produced])
+        return filter_by_epoch(merged, bounds, self.epochs)
 
     def rebuild(
-        self, node: Node, state: State, bounds: tuple[Bounds, ...], epoch_range: EpochRange | None
+        self, node: Node, state: State, bounds: tuple[EpochBounds, ...], only: EpochRange | None
     ) -> IndexRows | None:
-        """Rows of a node within the bounds, and of one piece of them, from what its inputs hold."""
-        self._side = "new"
+        """Rows of a node within the bounds, and of some epochs, from the states of its inputs."""
         head, order = node.inputs[0], node.probes[0]
         stored_by = next(p.key for probes in node.probes for p in probes if p.input == head)
-        runs = self._stored(state, head, stored_by, bounds, epoch_range)
+        runs = self._stored_runs(state, head, stored_by, bounds, only)
         rows = merge_rows(runs) if runs else None
         for probe in order:
             if rows is None:
                 break
-            runs = self._stored(state, probe.input, probe.key, bounds, epoch_range)
+            runs = self._stored_runs(state, probe.input, probe.key, bounds, only)
             rows = filter_by_epoch(self._extend(rows, probe, runs), bounds, self.epochs)
         return rows
 
     def epochs(self, rows: IndexRows, stream: str) -> Integers:
         """When the rows' components of a stream arrived."""
         owner = self._owner(rows, stream)
-        if len(streams_of(owner)) == 1:
+        if owner.is_base:
             return epoch_of(rows.references[owner])
         epochs: Integers = as_array(self.fetch(rows, stream, epoch_column(stream)))
         return epochs
 
-    def _stored(
+    def _stored_runs(
         self,
         state: State,
         name: StateId,
         key: Key,
-        bounds: tuple[Bounds, ...] | None,
-        epoch_range: EpochRange | None = None,
+        bounds: tuple[EpochBounds, ...] | None,
+        only: EpochRange | None = None,
     ) -> list[IndexRows]:
         """The runs of a state, within the bounds if there are any."""
         runs = list(state(name, key))
@@ -140,15 +113,12 @@ class Joiner:
             return runs
         # What has expired may have lost its payload, and with it the epochs of its components.
         alive = (run.take(self.purge.alive(run.times)) for run in runs)
-        limited = (filter_by_epoch(run, bounds, self.epochs, epoch_range) for run in alive)
+        limited = (filter_by_epoch(run, bounds, self.epochs, only) for run in alive)
         return [run for run in limited if run is not None]
 
-    def record(self, work: WorkCounts, side: Side) -> None:
-        """Take note of work."""
-        self.work[side] = self.work.get(side, WorkCounts()) + work
-
-    def _record(self, work: WorkCounts) -> None:
-        self.record(work, self._side)
+    def record(self, work: WorkCounts) -> None:
+        """Add work to that of the plan it is done for."""
+        self.work[self.side] = self.work.get(self.side, WorkCounts()) + work
 
     def arrange(self, rows: IndexRows, key: Key) -> IndexRows:
         """The rows, sorted by another key."""
@@ -175,31 +145,31 @@ class Joiner:
     def fetch_all(self, rows: IndexRows, wanted: Sequence[tuple[str, str]]) -> list[pa.ChunkedArray]:
         """Payload columns, each of one of the rows' streams."""
         owners = [self._owner(rows, stream) for stream, _ in wanted]
-        found: dict[StateId, pa.Table] = {}
+        fetched: dict[StateId, pa.Table] = {}
         for owner in dict.fromkeys(owners):
             columns = [column for (_, column), other in zip(wanted, owners, strict=True) if other == owner]
-            fetched = self.payloads[owner].fetch(list(dict.fromkeys(columns)), rows.references[owner])
-            found[owner] = fetched
-        return [found[owner].column(column) for owner, (_, column) in zip(owners, wanted, strict=True)]
+            fetched[owner] = self.payloads[owner].fetch(list(dict.fromkeys(columns)), rows.references[owner])
+        return [fetched[owner].column(column) for owner, (_, column) in zip(owners, wanted, strict=True)]
 
     def _owner(self, rows: IndexRows, stream: str) -> StateId:
-        return next(name for name in rows.references if stream in streams_of(name))
+        return next(name for name in rows.references if stream in name.streams)
 
     def _extend(self, rows: IndexRows, probe: Probe, runs: Iterable[IndexRows]) -> IndexRows | None:
         rows = self.arrange(rows, probe.key)
-        found: list[IndexRows] = []
+        extended: list[IndexRows] = []
         for run in runs:
             candidates = 0
             for left, right in matches(rows, run, self.query.windows):
                 candidates += len(left)
                 joined = self._check(rows, run, left, right, probe)
                 if len(joined):
-                    found.append(joined)
-            self._record(WorkCounts(len(rows), candidates, 0, len(rows) * len(run)))
-        if not found:
+                    extended.append(joined)
+            comparisons = len(rows) * len(run)
+            self.record(WorkCounts(probes=len(rows), candidates=candidates, comparisons=comparisons))
+        if not extended:
             return None
-        self._record(WorkCounts(intermediate_rows=sum(map(len, found))))
-        return merge_rows(found)
+        self.record(WorkCounts(intermediate_rows=sum(map(len, extended))))
+        return merge_rows(extended)
 
     def _check(
         self, rows: IndexRows, run: IndexRows, left: Positions, right: Positions, probe: Probe

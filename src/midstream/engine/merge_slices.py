@@ -9,15 +9,14 @@ import pyarrow as pa
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows
 from midstream.engine.payload import merge_payload
 from midstream.engine.program import NewSlice, Program
-from midstream.plan.layout import streams_of
 from midstream.state.compaction import choose_merge
 from midstream.state.purge import Purge
-from midstream.state.slices import Slice, StateKey
+from midstream.state.slices import Slice, SliceOwner
 
 OpenSlice = Callable[[Slice], pa.Table]
 
 
-def compact(
+def merge_slices(
     program: Program, new: Sequence[NewSlice], open_slice: OpenSlice
 ) -> tuple[tuple[NewSlice, ...], tuple[Slice, ...]]:
     """Merge what has become too many, and say which slices that replaces.
@@ -31,7 +30,7 @@ def compact(
     for fresh in new:
         owner = fresh.slice.owner
         chosen: tuple[Slice, ...] = ()
-        if owner.kind != "held" and last[owner] is fresh:
+        if owner.kind != "deferred" and last[owner] is fresh:
             chosen = choose_merge((*program.slices.get(owner, ()), fresh.slice))
         if not chosen:
             kept.append(fresh)
@@ -44,21 +43,21 @@ def compact(
     return tuple(kept), tuple(replaced)
 
 
-def _merge(owner: StateKey, chosen: Sequence[Slice], tables: Sequence[pa.Table], purge: Purge) -> NewSlice:
+def _merge(owner: SliceOwner, chosen: Sequence[Slice], tables: Sequence[pa.Table], purge: Purge) -> NewSlice:
     latest = tuple(max(times) for times in zip(*(s.latest for s in chosen), strict=True))
-    if owner.kind == "rows":
-        table = merge_payload(tables, streams_of(owner.state), purge)
+    if owner.kind == "payload":
+        table = merge_payload(tables, owner.state.streams, purge)
     else:
         rows = merge_rows([_alive(IndexRows.from_table(t, owner.key), purge) for t in tables])
         table = in_time_order(rows).to_table()
     merged = Slice(
-        owner,
-        min(s.lower for s in chosen),
-        max(s.upper for s in chosen),
-        sum(s.epochs for s in chosen),
-        table.num_rows,
-        latest,
-        by_time=owner.kind == "index",
+        owner=owner,
+        first_epoch=min(s.first_epoch for s in chosen),
+        last_epoch=max(s.last_epoch for s in chosen),
+        epochs=sum(s.epochs for s in chosen),
+        rows=table.num_rows,
+        latest=latest,
+        by_time=owner.has_index_rows,
     )
     return NewSlice(merged, table)
 

@@ -7,25 +7,27 @@ from functools import partial
 
 import pyarrow as pa
 
-from midstream.engine.encode import RoutedRows
 from midstream.engine.error_context import error_context
 from midstream.engine.index_rows import IndexRows, merge_rows
 from midstream.engine.joiner import Joiner
 from midstream.engine.merge_slices import OpenSlice
+from midstream.engine.migration_step import Move
 from midstream.engine.payload import Payload
-from midstream.engine.program import Move, Program
-from midstream.engine.send import STATE, send
-from midstream.plan.layout import Key, Layout, StateId, streams_of
-from midstream.state.slices import SliceKind, StateKey
+from midstream.engine.program import Program
+from midstream.engine.routed_rows import RoutedRows
+from midstream.engine.send import send
+from midstream.plan.layout import Key, Layout
+from midstream.plan.state_id import StateId
+from midstream.state.slices import SliceKind, SliceOwner
 
 
-def run_moves(program: Program, partition: int, open_slice: OpenSlice) -> Iterator[RoutedRows]:
+def moved_rows(program: Program, partition: int, open_slice: OpenSlice) -> Iterator[RoutedRows]:
     """The rows of all states that move away from this partition."""
-    course = program.course
-    if course.moved_from is not None:
-        for move in course.moves:
-            with error_context(streams=streams_of(move.target)):
-                yield from _move(program, course.moved_from, move, partition, open_slice)
+    step = program.migration
+    if step is not None and step.moved_from is not None:
+        for move in step.moves:
+            with error_context(streams=move.target.streams):
+                yield from _move(program, step.moved_from, move, partition, open_slice)
 
 
 def _move(
@@ -34,16 +36,16 @@ def _move(
     fragment = next(f for f in layout.fragments if move.source in f.arrangements)
 
     def tables(kind: SliceKind, state: StateId, key: Key) -> list[pa.Table]:
-        owner = StateKey(kind, state, key, partition)
+        owner = SliceOwner(kind, state, key, partition)
         return [open_slice(slice_) for slice_ in program.slices.get(owner, ())]
 
-    payloads = {one.id: Payload(partial(tables, "rows", one.id, fragment.key)) for one in fragment.inputs}
+    payloads = {one.id: Payload(partial(tables, "payload", one.id, fragment.key)) for one in fragment.inputs}
     joiner = Joiner(program.query, payloads, program.purge)
     key = fragment.arrangements[move.source][0]
     runs = [IndexRows.from_table(table, key) for table in tables("index", move.source, key)]
-    alive = [run.take(program.purge.alive(run.times)) for run in runs]
-    found = [run for run in alive if len(run)]
-    if found:
-        to = program.layout.fragment_inputs[move.target]
-        name = f"{STATE}{move.target}"
-        yield from send(joiner, merge_rows(found), to, move.target, program.routing, name=name)
+    alive = (run.take(program.purge.alive(run.times)) for run in runs)
+    moving = [run for run in alive if len(run)]
+    if moving:
+        to = program.layout.fragment_of_input[move.target]
+        rows = merge_rows(moving)
+        yield from send(joiner, rows, to, move.target, program.routing, kind="missing")

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.engine.arrays import as_column
-from midstream.engine.index_rows import Integers, split_references
+from midstream.engine.references import Integers, split_references
 from midstream.errors import InternalError
 from midstream.state.purge import Purge
 

@@ -12,61 +12,17 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from midstream.engine.encode import RoutedRows
-from midstream.engine.epoch_filter import EpochRange
-from midstream.engine.joiner import WorkCounts
 from midstream.engine.key_sample import KeyCounts, Sampling
+from midstream.engine.migration_step import MigrationStep
+from midstream.engine.routed_rows import RoutedRows
 from midstream.engine.routing import Routing
-from midstream.plan.layout import Bounds, Layout, Side, StateId
+from midstream.engine.work import WorkCounts
+from midstream.plan.handover import Handover, Side
+from midstream.plan.layout import Layout
+from midstream.plan.state_id import StateId
 from midstream.query.query import Query
-from midstream.state.migration import Migration
 from midstream.state.purge import Purge
-from midstream.state.slices import Slice, StateKey
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A state that begins with the rows of another, which may lie in other partitions."""
-
-    source: StateId
-    target: StateId
-
-
-@dataclass(frozen=True, slots=True)
-class Rebuild:
-    """Rows that a state lacks, to be computed from the states of its node's inputs."""
-
-    state: StateId
-    bounds: tuple[Bounds, ...]
-    """Which rows it lacks."""
-    epoch_range: EpochRange | None = None
-    """Which of them now; None for all at once. Those of a piece wait until all are there."""
-
-
-@dataclass(frozen=True)
-class MigrationStep:
-    """What an epoch does about plans, and what holds of them after it."""
-
-    layout: Layout
-    """The layout of the plan, or of both plans of a migration."""
-    plan: str
-    states: Mapping[StateId, StateId]
-    """The ids of the plan's states, where they are not just their streams."""
-    migration: Migration | None = None
-    ended: Migration | None = None
-    """The migration that is over with this epoch."""
-    begins: bool = False
-    """Whether a migration begins with this epoch."""
-    moved_from: Layout | None = None
-    """The layout in which the sources of moves are."""
-    moves: tuple[Move, ...] = ()
-    rebuilds: tuple[Rebuild, ...] = ()
-    finishes: StateId | None = None
-    """The state that lacks nothing any more once the rebuilds are done."""
-    holds: bool = False
-    """Whether results of the new plan wait for the end of the migration."""
-    releases: bool = False
-    """Whether results that have waited come out now."""
+from midstream.state.slices import Slice, SliceOwner
 
 
 @dataclass(frozen=True)
@@ -91,8 +47,11 @@ class Program:
     query: Query
     routing: Routing
     watermarks: Mapping[str, int | None]
-    course: MigrationStep
-    slices: Mapping[StateKey, tuple[Slice, ...]] = field(default_factory=dict)
+    layout: Layout
+    """Which nodes run where."""
+    migration: MigrationStep | None = None
+    """What the epoch does about a migration, if one is under way."""
+    slices: Mapping[SliceOwner, tuple[Slice, ...]] = field(default_factory=dict)
     sampling: Mapping[str, Sampling] = field(default_factory=dict)
     """Which keys are counted, by the streams' key columns."""
     latest_accepted: Mapping[str, int | None] = field(default_factory=dict)
@@ -100,9 +59,9 @@ class Program:
     writer: Writer = Writer()
 
     @property
-    def layout(self) -> Layout:
-        """Which nodes run where."""
-        return self.course.layout
+    def handover(self) -> Handover | None:
+        """How the two plans of the layout share the rows; None if there is only one."""
+        return None if self.migration is None else self.migration.handover
 
     @property
     def purge(self) -> Purge:
@@ -110,7 +69,7 @@ class Program:
         return Purge(self.query.windows, self.watermarks)
 
 
-class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What became of the rows of a stream in one partition, or in all."""
 
     accepted: int = 0
@@ -127,13 +86,13 @@ class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __add__(self, other: InputCount) -> InputCount:
         times = [time for time in (self.latest, other.latest) if time is not None]
         return InputCount(
-            self.accepted + other.accepted,
-            self.late + other.late,
-            self.null_time + other.null_time,
-            self.null_key + other.null_key,
-            max(times, default=None),
-            self.bytes + other.bytes,
-            self.future + other.future,
+            accepted=self.accepted + other.accepted,
+            late=self.late + other.late,
+            null_time=self.null_time + other.null_time,
+            null_key=self.null_key + other.null_key,
+            latest=max(times, default=None),
+            bytes=self.bytes + other.bytes,
+            future=self.future + other.future,
         )
 
     @property
@@ -167,5 +126,5 @@ class StepOutput:
     work: Mapping[Side, WorkCounts]
     keys: Mapping[str, KeyCounts]
     """Samples of the keys of new rows, by the streams' key columns."""
-    made: Mapping[StateId, int]
-    """Rows that each node has made."""
+    produced: Mapping[StateId, int]
+    """Rows that the nodes have produced of each state."""

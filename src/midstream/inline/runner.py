@@ -9,11 +9,13 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
-from midstream.engine.encode import RoutedRows, make_encoder, project
+from midstream.engine.encode import make_encoder, project
 from midstream.engine.error_context import error_context
 from midstream.engine.program import InputCount, Program
-from midstream.migration.request import StrategyChoice, make_request
+from midstream.engine.routed_rows import RoutedRows, RowsKind
+from midstream.migration.request import make_request
 from midstream.plan.default_plan import default_plan
+from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.lease import LeaseHandle
@@ -91,7 +93,7 @@ class InlineJoin:
     def migrate(
         self,
         plan: str | Plan,
-        strategy: StrategyChoice = "hybrid",
+        strategy: str = "hybrid",
         *,
         background: bool = True,
         isolated: bool | None = None,
@@ -142,10 +144,10 @@ class _InlineShell:
         for stage in range(program.layout.stages):
             passed_on: list[RoutedRows] = []
             for partition in range(self._coordinator.settings.partitions):
-                here: dict[str, list[pa.Table]] = {}
-                for message in messages:
-                    if message.partition == partition:
-                        here.setdefault(message.input, []).append(message.table)
+                here: dict[tuple[StateId, RowsKind], list[pa.Table]] = {}
+                for rows in messages:
+                    if rows.partition == partition:
+                        here.setdefault((rows.input, rows.kind), []).append(rows.table)
                 part, outgoing = run_partition(program, stage, partition, here, self._store, self)
                 report += part
                 passed_on += outgoing

@@ -1,91 +1,125 @@
-"""Two plans as one layout: what both have runs once, the old plan's own nodes make only what is theirs."""
+"""Two plans as one layout: what both have runs once; the old plan's own nodes produce only their share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from midstream.migration.fusion import Pair, fused_fragments
-from midstream.migration.handover import ReplacedSubplan, Tables, bounds_of
-from midstream.plan.layout import (
-    Fragment,
-    Layout,
-    Node,
-    Restriction,
-    StateId,
-    restarted,
-    streams_of,
-)
+from midstream.migration.fusion import FusedFragment, Pair, fused_fragments
+from midstream.migration.handover import ReplacedSubplan, bounds_of
+from midstream.plan.handover import Handover, InputOf, Restriction, Side, retention_bounds
+from midstream.plan.layout import Fragment, Layout, Node
+from midstream.plan.state_id import StateId
+from midstream.state.migration import HandoverTables
+
+
+@dataclass(frozen=True)
+class CombinedLayout:
+    """The layout of both plans, and how they share the rows."""
+
+    layout: Layout
+    handover: Handover
 
 
 def copies_of(
-    tasks: Iterable[ReplacedSubplan], shared: frozenset[StateId], number: int
+    subplans: Iterable[ReplacedSubplan], shared: frozenset[StateId], number: int
 ) -> dict[StateId, StateId]:
-    """States that both plans have: a new plan that begins without any rows has an empty copy of each."""
-    return {s: restarted(s, number) for t in tasks for n in t.new for s in n.inputs if s in shared}
+    """For states that both plans have, the empty copies that an isolated new plan starts with."""
+    nodes = (node for subplan in subplans for node in subplan.new)
+    return {s: s.started_by(number) for node in nodes for s in node.inputs if s in shared}
 
 
-def merge(
+def combine(
     old: Layout,
     new: Layout,
-    tasks: Iterable[ReplacedSubplan],
-    tables: Tables,
+    subplans: Iterable[ReplacedSubplan],
+    tables: HandoverTables,
     *,
-    early: bool,
+    prunes: bool,
     copies: Mapping[StateId, StateId],
-) -> Layout:
-    """The layout of both plans. With ``early`` the old one drops at once what is not its to make."""
-    running = [task for task in tasks if tables[task.root]]
-    theirs = {node: task for task in running for node in task.old}
-    mine = {node for task in running for node in task.new}
-    kept: set[StateId] = set()
+) -> CombinedLayout:
+    """The layout of both plans. If the old one ``prunes``, it drops at once what it need not produce."""
+    running = [subplan for subplan in subplans if tables[subplan.root]]
+    subplan_of = {node: subplan for subplan in running for node in subplan.old}
+    replacing = {node for subplan in running for node in subplan.new}
+    sides: dict[Node, Side] = {}
+    restrictions: dict[Node, Restriction] = {}
     fragments: list[Fragment] = []
-    for place in sorted(fused_fragments(old, new, _pairs(old, new)), key=lambda place: place.stage):
-        nodes = [
-            _restricted(node, theirs[node], tables, early=early)
-            for fragment in place.old
-            for node in fragment.nodes
-            if node in theirs
-        ]
-        nodes += [
-            replace(node.renamed(copies), id=node.id, side="new") if node in mine else node
-            for fragment in place.new
-            for node in fragment.nodes
-        ]
-        if not nodes:
-            continue
-        # A node has more streams than any of its inputs, so those that it needs come first.
-        nodes.sort(key=lambda node: len(streams_of(node.id)))
-        searched = {state for node in nodes for state in node.inputs}
-        copied = tuple((original, copy) for original, copy in copies.items() if copy in searched)
-        entering = searched | {original for original, _ in copied}
-        # What enters twice is kept where a node first searches it; elsewhere there is only a copy of it.
-        inputs = {
-            one.id: replace(one, owned=one.id in searched - kept)
-            for fragment in (*place.old, *place.new)
-            for one in fragment.inputs
-            if one.id in entering
-        }
-        kept |= searched
-        key = (*place.old, *place.new)[0].key
-        fragments.append(
-            Fragment(len(fragments), key, place.stage, tuple(inputs.values()), tuple(nodes), copied)
-        )
+    for fused in sorted(fused_fragments(old, new, _shared_pairs(old, new)), key=lambda one: one.stage):
+        nodes: list[Node] = []
+        for node in (n for f in fused.old for n in f.nodes if n in subplan_of):
+            nodes.append(node)
+            sides[node] = "old"
+            root = subplan_of[node].root
+            if prunes or node.id == root:
+                restrictions[node] = Restriction(bounds_of(tables[root]), prunes)
+        for node in (n for f in fused.new for n in f.nodes):
+            # An isolated plan searches its own copies, but what it produces has the usual ids.
+            ours = replace(node.renamed(copies), id=node.id) if node in replacing else node
+            nodes.append(ours)
+            if node in replacing:
+                sides[ours] = "new"
+        if nodes:
+            # A node has more streams than any of its inputs, so those that it needs come first.
+            nodes.sort(key=lambda node: len(node.id.streams))
+            fragments.append(_fragment(len(fragments), fused, nodes, copies))
     stages = sorted({fragment.stage for fragment in fragments})
-    return Layout(new.plan, tuple(replace(f, stage=stages.index(f.stage)) for f in fragments))
+    layout = Layout(new.plan, tuple(replace(f, stage=stages.index(f.stage)) for f in fragments))
+    handover = Handover(
+        sides=sides,
+        restrictions=restrictions,
+        copies=copies,
+        retention=retention_bounds(layout.nodes, restrictions, _copied(layout, copies)),
+        not_stored=_not_stored(layout),
+        not_counted=_not_counted(layout),
+    )
+    return CombinedLayout(layout, handover)
 
 
-def _pairs(old: Layout, new: Layout) -> Iterable[Pair]:
-    """Fragments of the two plans that keep the same joined rows."""
-    for theirs in old.fragments:
-        for mine in new.fragments:
-            common = theirs.arrangements.keys() & mine.arrangements.keys()
-            if any(len(streams_of(state)) > 1 for state in common):
-                yield theirs.id, mine.id
+def _fragment(
+    number: int, fused: FusedFragment, nodes: list[Node], copies: Mapping[StateId, StateId]
+) -> Fragment:
+    searched = {state for node in nodes for state in node.inputs}
+    entering = searched | {original for original, copy in copies.items() if copy in searched}
+    both = (*fused.old, *fused.new)
+    inputs = {one.id: one for fragment in both for one in fragment.inputs if one.id in entering}
+    return Fragment(number, both[0].key, fused.stage, tuple(inputs.values()), tuple(nodes))
 
 
-def _restricted(node: Node, task: ReplacedSubplan, tables: Tables, *, early: bool) -> Node:
-    is_root = node.id == task.root
-    bounds = bounds_of(tables[task.root])
-    restriction = Restriction(bounds, early) if early or is_root else None
-    return replace(node, restriction=restriction, side="old")
+def _shared_pairs(old: Layout, new: Layout) -> Iterable[Pair]:
+    """Fragments of the two plans that store the same joined rows."""
+    for ours in old.fragments:
+        for theirs in new.fragments:
+            common = ours.arrangements.keys() & theirs.arrangements.keys()
+            if any(not state.is_base for state in common):
+                yield ours.id, theirs.id
+
+
+def _copied(layout: Layout, copies: Mapping[StateId, StateId]) -> list[StateId]:
+    searched = {state for node in layout.nodes for state in node.inputs}
+    return [original for original, copy in copies.items() if copy in searched]
+
+
+def _not_stored(layout: Layout) -> frozenset[InputOf]:
+    """What enters several fragments is stored by the first in which a node searches it."""
+    stored: set[StateId] = set()
+    elsewhere: set[InputOf] = set()
+    for fragment in layout.fragments:
+        searched = fragment.arrangements.keys()
+        elsewhere |= {
+            (fragment.id, one.id) for one in fragment.inputs if one.id in stored or one.id not in searched
+        }
+        stored |= searched
+    return frozenset(elsewhere)
+
+
+def _not_counted(layout: Layout) -> frozenset[InputOf]:
+    """The rows of a stream that enters several times, under one id or two, are counted where it is stored."""
+    not_stored = _not_stored(layout)
+    counting = {state.streams: state for state in reversed(layout.fragment_of_input) if state.is_base}
+    return frozenset(
+        (fragment.id, one.id)
+        for fragment in layout.fragments
+        for one in fragment.inputs
+        if (fragment.id, one.id) in not_stored or counting.get(one.streams) != one.id
+    )

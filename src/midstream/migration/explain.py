@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from midstream.migration.handover import replaced_subplans
 from midstream.migration.lifecycle import layout_of
+from midstream.migration.strategies import STRATEGIES
 from midstream.plan.explain import StateSize, explain
-from midstream.plan.layout import StateId, plain
+from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.migration import HandoverEntry, Migration
@@ -15,11 +16,11 @@ from midstream.state.migration import HandoverEntry, Migration
 
 def explain_query(query: Query, manifest: Manifest, sizes: Mapping[StateId, StateSize]) -> str:
     """The running plan, or both plans of a migration and how they share the work."""
-    old = layout_of(query, manifest.plan, manifest.states)
+    old = layout_of(query, manifest.plan, manifest.state_ids)
     if manifest.migration is None:
         return explain(query, old, sizes)
     migration = manifest.migration
-    new = layout_of(query, migration.plan, migration.states)
+    new = layout_of(query, migration.new_plan, migration.state_ids)
     return "\n".join(
         [
             *_summary(migration),
@@ -36,28 +37,28 @@ def explain_query(query: Query, manifest: Manifest, sizes: Mapping[StateId, Stat
 
 
 def _summary(migration: Migration) -> Iterator[str]:
-    isolated = " with its plans apart" if migration.strategy == "hybrid" and migration.isolated else ""
-    yield f"Migration {migration.number}, by {migration.strategy}{isolated}, since epoch {migration.start}"
+    chosen = STRATEGIES[migration.strategy].isolation == "optional" and migration.isolated
+    how = f"{migration.strategy}{' with isolated plans' if chosen else ''}"
+    yield f"Migration {migration.number}, by {how}, since epoch {migration.start_epoch}"
     yield f"  from {migration.old_plan}"
-    yield f"  to   {migration.plan}"
+    yield f"  to   {migration.new_plan}"
 
 
 def _shares(query: Query, manifest: Manifest, migration: Migration) -> Iterator[str]:
-    old = layout_of(query, manifest.plan, manifest.states)
-    new = layout_of(query, migration.plan, migration.states)
+    old = layout_of(query, manifest.plan, manifest.state_ids)
+    new = layout_of(query, migration.new_plan, migration.state_ids)
     shared = old.states & new.states
-    for task in replaced_subplans(old, new, shared):
-        what = "results" if task.root == new.root else f"rows of {{{plain(task.root)}}}"
-        entries = migration.tables.get(task.root, ())
+    for subplan in replaced_subplans(old, new, shared):
+        what = "results" if subplan.root == new.root else f"rows of {{{subplan.root.label}}}"
+        entries = migration.handover.get(subplan.root, ())
         if not entries:
             yield f"All {what} come from the new plan."
             continue
-        yield f"Of the {what} the old plan makes those in which"
+        yield f"Of the {what} the old plan produces those in which"
         yield from (f"  {'or ' if i else ''}{_entry(entry)}" for i, entry in enumerate(entries))
-        tracks = migration.strategy == "parallel_track" and task.root == new.root
-        waits = "; these wait for the end" if tracks else ""
-        yield f"and the new plan all others{waits}."
-    common = sorted(f"{{{plain(state)}}}" for state in shared)
+        deferred = STRATEGIES[migration.strategy].defers_results and subplan.root == new.root
+        yield f"and the new plan all others{'; these wait for the end' if deferred else ''}."
+    common = sorted(f"{{{state.label}}}" for state in shared)
     if migration.isolated:
         yield "The new plan has states of its own; when it is alone, it goes on with these of the old one:"
     yield f"Shared states: {', '.join(common) or 'none'}"

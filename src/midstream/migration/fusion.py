@@ -1,19 +1,22 @@
-"""Running fragments of two plans together: those that share joined rows must, those alike may.
+"""Fusing fragments of two plans: those that store the same joined rows must run as one, those alike may.
 
-Both plans' shares of a state come together in one task only if the fragments that keep it run as one, in one
-stage. Fragments wait for those that send them rows; so they can be put together only if nobody ends up
-waiting for himself.
+Both plans' shares of a state meet in one task only if the fragments that store it run as one, in one stage.
+Fragments wait for those that send them rows, so they can be fused only if none ends up waiting for itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from midstream.plan.layout import Fragment, Layout, streams_of
+from midstream.plan.layout import Fragment, Layout
 
 Pair = tuple[int, int]
 """A fragment of the old plan and one of the new, by their numbers."""
+
+_FragmentOf = tuple[Literal["old", "new"], int]
+"""A fragment of one of the plans."""
 
 
 @dataclass(frozen=True)
@@ -30,27 +33,31 @@ def can_fuse(old: Layout, new: Layout, pairs: Iterable[Pair]) -> bool:
     return _fuse(old, new, pairs) is not None
 
 
-def fused_fragments(old: Layout, new: Layout, needed: Iterable[Pair]) -> list[FusedFragment]:
-    """The fragments of both plans, those of the pairs together, and others of the same key if they can be."""
-    chosen = list(dict.fromkeys(needed))
-    for mine in new.fragments:
-        for theirs in old.fragments:
-            pair = theirs.id, mine.id
-            if mine.key == theirs.key and pair not in chosen and can_fuse(old, new, [*chosen, pair]):
-                chosen.append(pair)
-    found = _fuse(old, new, chosen)
-    return found if found is not None else []
+def fused_fragments(old: Layout, new: Layout, required: Iterable[Pair]) -> list[FusedFragment]:
+    """The fragments of both plans: the required pairs fused, and others of the same key where possible."""
+    pairs = list(dict.fromkeys(required))
+    for new_fragment in new.fragments:
+        for old_fragment in old.fragments:
+            pair = old_fragment.id, new_fragment.id
+            alike = new_fragment.key == old_fragment.key
+            if alike and pair not in pairs and can_fuse(old, new, [*pairs, pair]):
+                pairs.append(pair)
+    return _fuse(old, new, pairs) or []
 
 
 def _fuse(old: Layout, new: Layout, pairs: Iterable[Pair]) -> list[FusedFragment] | None:
-    groups = [{("old", f.id)} for f in old.fragments] + [{("new", f.id)} for f in new.fragments]
-    for theirs, mine in pairs:
-        first = next(g for g in groups if ("old", theirs) in g)
-        second = next(g for g in groups if ("new", mine) in g)
+    groups: list[set[_FragmentOf]] = [{("old", f.id)} for f in old.fragments]
+    groups += [{("new", f.id)} for f in new.fragments]
+    for old_id, new_id in pairs:
+        first = next(group for group in groups if ("old", old_id) in group)
+        second = next(group for group in groups if ("new", new_id) in group)
         if first is not second:
             groups.remove(second)
             first |= second
-    edges = {(_index(groups, a), _index(groups, b)) for a, b in (*_edges("old", old), *_edges("new", new))}
+    edges = {
+        (_index(groups, sender), _index(groups, receiver))
+        for sender, receiver in (*_edges("old", old), *_edges("new", new))
+    }
     stages = _stages(len(groups), edges)
     if stages is None:
         return None
@@ -64,16 +71,16 @@ def _fuse(old: Layout, new: Layout, pairs: Iterable[Pair]) -> list[FusedFragment
     ]
 
 
-def _edges(side: str, layout: Layout) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
-    """Who sends rows to whom in one plan."""
-    made_by = {streams_of(node.id): f.id for f in layout.fragments for node in f.nodes}
+def _edges(side: Literal["old", "new"], layout: Layout) -> Iterator[tuple[_FragmentOf, _FragmentOf]]:
+    """Which fragments of a plan send rows to which."""
+    produced_by = {node.id.streams: f.id for f in layout.fragments for node in f.nodes}
     for fragment in layout.fragments:
         for one in fragment.inputs:
             if not one.is_stream:
-                yield (side, made_by[one.streams]), (side, fragment.id)
+                yield (side, produced_by[one.streams]), (side, fragment.id)
 
 
-def _index(groups: list[set[tuple[str, int]]], fragment: tuple[str, int]) -> int:
+def _index(groups: list[set[_FragmentOf]], fragment: _FragmentOf) -> int:
     return next(i for i, group in enumerate(groups) if fragment in group)
 
 
@@ -82,9 +89,9 @@ def _stages(count: int, edges: set[tuple[int, int]]) -> list[int] | None:
     stages = [0] * count
     for _ in range(count + 1):
         moved = False
-        for sender, taker in edges:
-            if stages[taker] <= stages[sender]:
-                stages[taker], moved = stages[sender] + 1, True
+        for sender, receiver in edges:
+            if stages[receiver] <= stages[sender]:
+                stages[receiver], moved = stages[sender] + 1, True
         if not moved:
             return stages
     return None

@@ -1,14 +1,15 @@
-"""The hand-over table: which results the old plan still makes, so that nothing is lost and nothing twice.
+"""The hand-over table: which results the old plan still produces, so that none is lost or repeated.
 
-A state that both plans have is a *cut*: its rows are the same whoever makes them. So a migration falls
-apart into **tasks**, one for each cut below which the plans differ, and one for the results. An **entry** of
-a task's table says which rows a state of the new plan lacks. Results of the task within some entry are
-the old plan's to make; all others the new plan makes, with no filter at all: what it lacks it cannot make.
+A state that both plans have is a *cut*: its rows are the same whichever plan produces them. So a migration
+falls apart into **replaced sub-plans**, one for each cut below which the plans differ, and one for the
+results. An **entry** of a sub-plan's table says which rows a state of the new plan lacks. Results of the
+sub-plan within some entry are the old plan's to produce; all others the new plan produces, with no filter at
+all: what it lacks it cannot produce.
 
-A task is over when its table is empty. An entry goes when its rows are too old to be part of a result, or
-when its state has been completed: then what lacks is only what the state's parent missed meanwhile, and
-the entry moves there. Rows of siblings that arrived *until then* are in it, not just those from before the
-migration began: their combinations with the late-coming rows exist nowhere yet.
+A sub-plan has been replaced when its table is empty. An entry goes when its rows are too old to be part of a
+result, or when its state has been completed: then only the state's parent lacks what it missed meanwhile, and
+the entry moves there. It covers rows of siblings that arrived *until then*, not just those from before the
+migration began: their combinations with the rebuilt rows exist nowhere yet.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from midstream.plan.layout import Bounds, Layout, Node, StateId, streams_of
-from midstream.state.migration import HandoverEntry
+from midstream.plan.handover import EpochBounds
+from midstream.plan.layout import Layout, Node
+from midstream.plan.state_id import StateId
+from midstream.state.migration import HandoverEntry, HandoverTables
 from midstream.state.purge import Purge
-
-Tables = dict[StateId, tuple[HandoverEntry, ...]]
 
 
 @dataclass(frozen=True)
@@ -33,26 +34,24 @@ class ReplacedSubplan:
 
 
 def replaced_subplans(old: Layout, new: Layout, shared: frozenset[StateId]) -> list[ReplacedSubplan]:
-    """The tasks of a migration, lower ones first."""
-    cuts = sorted(
-        {s for s in shared if len(streams_of(s)) > 1} | {new.root}, key=lambda s: len(streams_of(s))
-    )
-    found = []
+    """The sub-plans in which two plans differ, lower ones first."""
+    cuts = sorted({s for s in shared if not s.is_base} | {new.root}, key=lambda state: len(state.streams))
+    subplans = []
     for root in cuts:
-        task = ReplacedSubplan(root, _inside(old, root, cuts), _inside(new, root, cuts))
-        if {_shape(node) for node in task.old} != {_shape(node) for node in task.new}:
-            found.append(task)
-    return found
+        subplan = ReplacedSubplan(root, _inside(old, root, cuts), _inside(new, root, cuts))
+        if {_shape(node) for node in subplan.old} != {_shape(node) for node in subplan.new}:
+            subplans.append(subplan)
+    return subplans
 
 
 def _inside(layout: Layout, root: StateId, cuts: Iterable[StateId]) -> tuple[Node, ...]:
-    whole = set(streams_of(root))
-    lower = [set(streams_of(cut)) for cut in cuts if set(streams_of(cut)) < whole]
-    nodes = (node for fragment in layout.fragments for node in fragment.nodes)
+    """The nodes between a cut and the next cuts below."""
+    above = set(root.streams)
+    lower = [set(cut.streams) for cut in cuts if set(cut.streams) < above]
     return tuple(
         node
-        for node in nodes
-        if set(streams_of(node.id)) <= whole and not any(set(streams_of(node.id)) <= cut for cut in lower)
+        for node in layout.nodes
+        if set(node.id.streams) <= above and not any(set(node.id.streams) <= cut for cut in lower)
     )
 
 
@@ -61,58 +60,61 @@ def _shape(node: Node) -> tuple[StateId, frozenset[StateId]]:
 
 
 def first_tables(
-    tasks: Sequence[ReplacedSubplan], empty: frozenset[StateId], copies: Mapping[StateId, StateId], epoch: int
-) -> Tables:
+    subplans: Sequence[ReplacedSubplan],
+    empty: frozenset[StateId],
+    copies: Mapping[StateId, StateId],
+    epoch: int,
+) -> HandoverTables:
     """The tables at the start: what the lowest empty states lack is all that arrived before ``epoch``.
 
-    ``copies`` are states that the new plan has an empty copy of.
+    ``copies`` are states of which the new plan has an empty copy.
     """
-    tables: Tables = {}
-    for task in tasks:
-        inputs_of = {node.id: [copies.get(s, s) for s in node.inputs] for node in task.new}
+    tables: HandoverTables = {}
+    for subplan in subplans:
+        inputs_of = {node.id: [copies.get(s, s) for s in node.inputs] for node in subplan.new}
         states = dict.fromkeys(s for inputs in inputs_of.values() for s in inputs if s in empty)
         lowest = [s for s in states if not empty.intersection(inputs_of.get(s, ()))]
-        tables[task.root] = tuple(HandoverEntry(s, dict.fromkeys(streams_of(s), epoch)) for s in lowest)
+        tables[subplan.root] = tuple(HandoverEntry(s, dict.fromkeys(s.streams, epoch)) for s in lowest)
     return tables
 
 
-def complete(
-    tables: Mapping[StateId, tuple[HandoverEntry, ...]], new: Layout, state: StateId, epoch: int
-) -> Tables:
+Tables = Mapping[StateId, tuple[HandoverEntry, ...]]
+
+
+def complete(tables: Tables, new: Layout, state: StateId, epoch: int) -> HandoverTables:
     """The tables once ``state`` has all its rows, from ``epoch`` on."""
-    nodes = (node for fragment in new.fragments for node in fragment.nodes)
-    parent = next(node.id for node in nodes if state in node.inputs)
-    changed: Tables = {}
+    parent = next(node.id for node in new.nodes if state in node.inputs)
+    changed: HandoverTables = {}
     for root, entries in tables.items():
         kept = []
         for entry in entries:
-            if entry.scope != state:
+            if entry.state != state:
                 kept.append(entry)
             elif parent != root:
-                missed = {s: entry.bounds.get(s, epoch) for s in streams_of(parent)}
+                missed = {s: entry.bounds.get(s, epoch) for s in parent.streams}
                 kept.append(HandoverEntry(parent, missed))
         changed[root] = tuple(kept)
     return changed
 
 
 def expire(
-    tables: Mapping[StateId, tuple[HandoverEntry, ...]],
-    purge: Purge,
-    marks: Mapping[int, Mapping[str, int | None]],
-) -> Tables:
+    tables: Tables, purge: Purge, latest_times: Mapping[int, Mapping[str, int | None]]
+) -> HandoverTables:
     """The tables without the entries of which no row can be part of a result any more."""
     return {
-        root: tuple(entry for entry in entries if not _is_dead(entry, purge, marks))
+        root: tuple(entry for entry in entries if not _is_dead(entry, purge, latest_times))
         for root, entries in tables.items()
     }
 
 
-def _is_dead(entry: HandoverEntry, purge: Purge, marks: Mapping[int, Mapping[str, int | None]]) -> bool:
-    latest = {stream: marks[epoch][stream] for stream, epoch in entry.bounds.items()}
+def _is_dead(
+    entry: HandoverEntry, purge: Purge, latest_times: Mapping[int, Mapping[str, int | None]]
+) -> bool:
+    latest = {stream: latest_times[epoch][stream] for stream, epoch in entry.bounds.items()}
     times = [time for time in latest.values() if time is not None]
     return len(times) < len(latest) or purge.is_dead(tuple(latest), times)
 
 
-def bounds_of(entries: Iterable[HandoverEntry]) -> tuple[Bounds, ...]:
+def bounds_of(entries: Iterable[HandoverEntry]) -> tuple[EpochBounds, ...]:
     """Entries as the engine takes them."""
     return tuple(tuple(sorted(entry.bounds.items())) for entry in entries)

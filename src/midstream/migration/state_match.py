@@ -1,9 +1,9 @@
-"""Matching two plans: which states of the new plan are there already, which can be moved, which are lacking.
+"""Matching two plans: which states of the new plan exist already, which can be moved, which are lacking.
 
-States are matched by their streams. A state is **shared**, moved by reference, if both plans keep it in the
-same place: searched by the same keys, in the same engine partitions, with references that lead to the
-same rows. It is **moved** by a shuffle if the new plan wants it elsewhere. Otherwise it is **empty** at
-first, and the strategy says what becomes of the rows that it lacks.
+States are matched by their streams. A state is **shared** if both plans store it in the same location:
+searched by the same keys, in the same engine partitions, with references that lead to the same rows. It is
+**moved** by a shuffle if the new plan needs it elsewhere. Otherwise it is **empty** at first, and the
+strategy says what becomes of the rows that it lacks.
 
 A moved state is maintained by the new plan alone, so it is moved only if nothing below it is lacking. A
 shared one is maintained by both plans together, and may have anything below it.
@@ -14,18 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from midstream.engine.program import Move
+from midstream.engine.migration_step import Move
 from midstream.migration.fusion import Pair, can_fuse
-from midstream.plan.layout import Fragment, Key, Layout, StateId, restarted, streams_of
+from midstream.plan.layout import Fragment, Key, Layout
+from midstream.plan.state_id import StateId
 
 
 @dataclass(frozen=True)
-class Match:
-    """What the new plan finds when it begins."""
+class StateMatch:
+    """What the new plan has when it begins."""
 
     layout: Layout
     """The new plan's; its states have the ids that they will have."""
-    names: Mapping[StateId, StateId]
+    state_ids: Mapping[StateId, StateId]
     """Those ids, where they are not just the streams."""
     shared: frozenset[StateId]
     moves: tuple[Move, ...]
@@ -34,7 +35,7 @@ class Match:
 
 @dataclass(frozen=True)
 class StateLocation:
-    """Where and how a plan keeps a state."""
+    """Where and how a plan stores a state."""
 
     state: StateId
     fragment: int
@@ -44,49 +45,55 @@ class StateLocation:
     refers_to: frozenset[StateId]
 
 
-def match(old: Layout, new: Layout, number: int) -> Match:
-    """Match the states of two plans; ``number`` is that of the migration, and of the states it begins."""
-    theirs = {streams_of(place.state): place for place in _fuse(old)}
-    names: dict[StateId, StateId] = {}
+def match_states(old: Layout, new: Layout, migration: int) -> StateMatch:
+    """Match the states of two plans; ``migration`` is the number of the one that would start new states."""
+    old_locations = {location.state.streams: location for location in _locations(old)}
+    ids: dict[StateId, StateId] = {}
     shared: set[StateId] = set()
     moves: dict[StateId, Move] = {}
     empty: set[StateId] = set()
     pairs: list[Pair] = []
-    for mine in sorted(_fuse(new), key=lambda place: len(streams_of(place.state))):
-        other = theirs.get(streams_of(mine.state))
-        if other is not None and _alike(mine, other, names):
-            # Both plans' shares of joined rows must come together: the fragments that keep them run as one.
-            pair = [] if len(streams_of(mine.state)) == 1 else [(other.fragment, mine.fragment)]
+    for wanted in sorted(_locations(new), key=lambda location: len(location.state.streams)):
+        existing = old_locations.get(wanted.state.streams)
+        if existing is not None and _is_same(wanted, existing, ids):
+            # Both plans' shares of joined rows must meet: the fragments that store them run as one.
+            pair = [] if wanted.state.is_base else [(existing.fragment, wanted.fragment)]
             if can_fuse(old, new, [*pairs, *pair]):
                 pairs += pair
-                shared.add(other.state)
-                names[mine.state] = other.state
+                shared.add(existing.state)
+                ids[wanted.state] = existing.state
                 continue
-        anew = restarted(mine.state, number)
-        names[mine.state] = anew
-        below = {names[s] for s in names if set(streams_of(s)) < set(streams_of(mine.state))}
-        if mine.is_input and other is not None and not below & empty:
-            moves[anew] = Move(other.state, anew)
+        started = wanted.state.started_by(migration)
+        ids[wanted.state] = started
+        below = {ids[s] for s in ids if set(s.streams) < set(wanted.state.streams)}
+        if wanted.is_input and existing is not None and not below & empty:
+            moves[started] = Move(existing.state, started)
         else:
-            empty.add(anew)
-    changed = {plain: name for plain, name in names.items() if plain != name}
-    return Match(new.renamed(changed), changed, frozenset(shared), tuple(moves.values()), frozenset(empty))
+            empty.add(started)
+    changed = {plain: state for plain, state in ids.items() if plain != state}
+    return StateMatch(
+        new.renamed(changed), changed, frozenset(shared), tuple(moves.values()), frozenset(empty)
+    )
 
 
-def _fuse(layout: Layout) -> Iterator[StateLocation]:
+def _locations(layout: Layout) -> Iterator[StateLocation]:
     for fragment in layout.fragments:
         for state, keys in fragment.arrangements.items():
-            is_input = state in fragment.by_id
+            is_input = state in fragment.inputs_by_id
             refers_to = frozenset((state,)) if is_input else _referred(fragment, state)
             yield StateLocation(state, fragment.id, fragment.key, frozenset(keys), is_input, refers_to)
 
 
 def _referred(fragment: Fragment, state: StateId) -> frozenset[StateId]:
-    streams = set(streams_of(state))
+    streams = set(state.streams)
     return frozenset(one.id for one in fragment.inputs if set(one.streams) <= streams)
 
 
-def _alike(mine: StateLocation, other: StateLocation, names: Mapping[StateId, StateId]) -> bool:
-    if (mine.key, mine.arrangements, mine.is_input) != (other.key, other.arrangements, other.is_input):
+def _is_same(wanted: StateLocation, existing: StateLocation, ids: Mapping[StateId, StateId]) -> bool:
+    if (wanted.key, wanted.arrangements, wanted.is_input) != (
+        existing.key,
+        existing.arrangements,
+        existing.is_input,
+    ):
         return False
-    return mine.is_input or {names.get(state, state) for state in mine.refers_to} == other.refers_to
+    return wanted.is_input or {ids.get(state, state) for state in wanted.refers_to} == existing.refers_to

@@ -22,7 +22,7 @@ from midstream.plan.layout import (
     epoch_column,
     key_column,
     representative,
-    state_id,
+    state_of,
 )
 from midstream.plan.tree import Plan
 from midstream.query.query import Query
@@ -84,8 +84,8 @@ def _node(query: Query, node: Plan, key: Key) -> Node:
         and not any(residual.streams <= child.streams for child in node.inputs)
     ]
     return Node(
-        state_id(query, node.streams),
-        tuple(state_id(query, child.streams) for child in node.inputs),
+        state_of(query, node.streams),
+        tuple(state_of(query, child.streams) for child in node.inputs),
         tuple(_probes(query, node, head, key, here) for head in node.inputs),
     )
 
@@ -106,20 +106,18 @@ def _probes(query: Query, node: Plan, head: Plan, key: Key, residuals: list[int]
         ready = tuple(i for i in open_residuals if query.residuals[i].streams <= seen)
         open_residuals = [i for i in open_residuals if i not in ready]
         verify = tuple(sorted(common - set(search))) if exact else tuple(sorted(common))
-        probes.append(Probe(state_id(query, child.streams), search, verify, ready))
+        probes.append(Probe(state_of(query, child.streams), search, verify, ready))
     return tuple(probes)
 
 
 def _inputs(query: Query, group: _Group) -> tuple[FragmentInput, ...]:
     members = {id(node) for node in group.nodes}
-    found = []
-    for child in (c for node in group.nodes for c in node.inputs if id(c) not in members):
-        streams = tuple(name for name in query.names if name in child.streams)
-        found.append(FragmentInput(state_id(query, streams), streams, _needed(query, streams)))
-    return tuple(found)
+    entering = (c for node in group.nodes for c in node.inputs if id(c) not in members)
+    states = [state_of(query, child.streams) for child in entering]
+    return tuple(FragmentInput(state, _payload_columns(query, state.streams)) for state in states)
 
 
-def _needed(query: Query, streams: tuple[str, ...]) -> tuple[str, ...]:
+def _payload_columns(query: Query, streams: tuple[str, ...]) -> tuple[str, ...]:
     """Payload columns that rows of ``streams`` must carry for whatever may be joined to them.
 
     The same in every plan: what one plan has stored, another must be able to go on with.

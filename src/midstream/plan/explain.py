@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from midstream.plan.layout import Fragment, Layout, StateId, plain, streams_of
+from midstream.plan.layout import Fragment, Layout
+from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan
 from midstream.query.query import Query
 from midstream.values import show_duration
@@ -44,15 +45,13 @@ def _tree(
 ) -> Iterator[str]:
     streams = tuple(name for name in query.names if name in plan.streams)
     state = ",".join(streams)
-    size = next(
-        (s for name, s in sizes.items() if name in layout.states and streams_of(name) == streams), None
-    )
+    size = next((s for name, s in sizes.items() if name in layout.states and name.streams == streams), None)
     held = "" if plan == layout.plan else f"  {_size(size or StateSize())}"
     if plan.stream is not None:
         yield f"{lead}{plan.stream}{held}"
         return
     nodes = ((f, node) for f in layout.fragments for node in f.nodes)
-    fragment, node = next((f, n) for f, n in nodes if streams_of(n.id) == streams)
+    fragment, node = next((f, n) for f, n in nodes if n.id.streams == streams)
     checks = [query.residuals[i].text for probe in node.probes[0] for i in probe.residuals]
     also = f", then {' and '.join(checks)}" if checks else ""
     compared = sorted({c for probe in node.probes[0] for c in probe.verify} - set(fragment.key))
@@ -90,7 +89,7 @@ def _key(fragment: Fragment) -> str:
 
 
 def _stage(fragment: Fragment) -> str:
-    nodes = ", ".join(f"{{{plain(node.id)}}}" for node in fragment.nodes)
+    nodes = ", ".join(f"{{{node.id.label}}}" for node in fragment.nodes)
     where = f"by {_key(fragment)}" if fragment.key else "all in one engine partition: no common key"
     return f"{fragment.stage + 1}. {nodes} {where}"
 

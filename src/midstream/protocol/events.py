@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from midstream.plan.layout import plain
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 
@@ -39,35 +38,38 @@ def _future_events(query: Query, before: Manifest, after: Manifest) -> Iterator[
 
 
 def _decision_events(before: Manifest, after: Manifest) -> Iterator[Event]:
-    decision = after.adaptation.last
-    if decision is None or decision == before.adaptation.last:
+    decision = after.adaptation.last_decision
+    if decision is None or decision == before.adaptation.last_decision:
         return
-    about = f"{decision.plan!r} costs {decision.cost:,.0f}, {decision.best!r} {decision.best_cost:,.0f}"
+    about = f"{decision.plan!r} costs {decision.cost:,.0f}, {decision.best_plan!r} {decision.best_cost:,.0f}"
     yield {
         "type": "decision",
         "verdict": decision.verdict,
         "plan": decision.plan,
-        "best": decision.best,
+        "best": decision.best_plan,
         "changed": list(decision.changed),
         "message": f"decided to {decision.verdict}: {decision.reason} ({about} units/s)",
     }
 
 
 def _migration_events(before: Manifest, after: Manifest) -> Iterator[Event]:
-    migration = after.migration or after.ended
+    migration = after.migration or after.ended_migration
     if migration is None:
         return
-    about = {"migration": migration.number, "from": migration.old_plan, "to": migration.plan}
+    about = {"migration": migration.number, "from": migration.old_plan, "to": migration.new_plan}
     if after.migrations > before.migrations:
-        text = f"migration {migration.number} begins: from {migration.old_plan!r} to {migration.plan!r} by "
+        text = (
+            f"migration {migration.number} begins: from {migration.old_plan!r} to {migration.new_plan!r} by "
+        )
         yield {"type": "migration begins", **about, "message": text + migration.strategy}
     known = before.migration.completed if before.migration else ()
     for state in (s for s in migration.completed if s not in known):
-        text = f"migration {migration.number}: the new plan has all of {{{plain(state)}}} now"
-        yield {"type": "state complete", **about, "state": plain(state), "message": text}
-    if after.ended is not None:
-        epochs = after.epoch - migration.start
-        text = f"migration {migration.number} has ended after {epochs} epochs: the plan is {migration.plan!r}"
+        text = f"migration {migration.number}: the new plan has all of {{{state.label}}} now"
+        yield {"type": "state complete", **about, "state": state.label, "message": text}
+    if after.ended_migration is not None:
+        epochs = after.epoch - migration.start_epoch
+        plan = migration.new_plan
+        text = f"migration {migration.number} has ended after {epochs} epochs: the plan is {plan!r}"
         yield {"type": "migration ends", **about, "message": text}
 
 
@@ -88,6 +90,6 @@ def _standing(query: Query, manifest: Manifest, name: str) -> str:
     times = [other.latest for other in manifest.streams.values() if other.latest is not None]
     windows = [bound for *_, bound in query.windows.bounds]
     # Without a window nothing ever expires, so nobody is waited for.
-    if not times or not windows or mark.seen is None:
+    if not times or not windows or mark.last_active is None:
         return "active"
-    return "waiting" if max(times) - mark.seen > max(windows) else "active"
+    return "waiting" if max(times) - mark.last_active > max(windows) else "active"

@@ -12,6 +12,7 @@ import msgspec
 
 from midstream.errors import CheckpointError
 from midstream.migration.request import WrittenRequest
+from midstream.plan.state_id import decode_state_id, encode_state_id
 from midstream.protocol.settings import Settings
 from midstream.state.manifest import Manifest
 from midstream.state.sealed import RESTORE, UNREADABLE, seal, unreadable, unseal
@@ -41,14 +42,14 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def encode_intent(intent: Intent) -> bytes:
     """An intent as it is kept."""
-    return seal("intent", msgspec.json.encode(intent))
+    return seal("intent", msgspec.json.encode(intent, enc_hook=encode_state_id))
 
 
 def decode_intent(data: bytes, name: str) -> Intent:
     """An intent that was kept; anything wrong with it is an error that names the file."""
     body = unseal("intent", data, name)
     try:
-        intent = msgspec.json.decode(body, type=Intent)
+        intent = msgspec.json.decode(body, type=Intent, dec_hook=decode_state_id)
     except UNREADABLE as error:
         raise unreadable(name, error) from None
     if intent.format != FORMAT:

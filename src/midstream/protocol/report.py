@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 
-from midstream.engine.joiner import WorkCounts
 from midstream.engine.key_sample import KeyCounts
 from midstream.engine.program import InputCount
-from midstream.plan.layout import Side
+from midstream.engine.work import WorkCounts
+from midstream.plan.handover import Side
+from midstream.plan.state_id import StateId, decode_state_id, encode_state_id
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
 
+K = TypeVar("K")
+V = TypeVar("V")
 
-class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+
+class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The facts of one engine partition, or of several added up."""
 
     slices: tuple[Slice, ...] = ()
@@ -28,41 +34,37 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The work of nodes that only the old or only the new plan of a migration has, or both have."""
     keys: dict[str, KeyCounts] = msgspec.field(default_factory=dict)
     """Samples of the keys of new rows, by the streams' key columns."""
-    made: dict[str, int] = msgspec.field(default_factory=dict)
-    """Rows that each node of the plan has made."""
+    produced: dict[StateId, int] = msgspec.field(default_factory=dict)
+    """Rows that the nodes of the plan have produced of each state."""
     millis: dict[str, float] = msgspec.field(default_factory=dict)
     """How long the parts took; of several partitions, the longest."""
 
     def __add__(self, other: Report) -> Report:
-        names = dict.fromkeys([*self.counts, *other.counts])
-        none = InputCount()
-        sides = dict.fromkeys([*self.work_by_plan, *other.work_by_plan])
-        keys = dict.fromkeys([*self.keys, *other.keys])
-        made = dict.fromkeys([*self.made, *other.made])
-        parts = dict.fromkeys([*self.millis, *other.millis])
         return Report(
-            (*self.slices, *other.slices),
-            (*self.merged, *other.merged),
-            (*self.outputs, *other.outputs),
-            {n: self.counts.get(n, none) + other.counts.get(n, none) for n in names},
-            self.results + other.results,
-            self.work + other.work,
-            {
-                s: self.work_by_plan.get(s, WorkCounts()) + other.work_by_plan.get(s, WorkCounts())
-                for s in sides
-            },
-            {n: self.keys.get(n, KeyCounts()) + other.keys.get(n, KeyCounts()) for n in keys},
-            {s: self.made.get(s, 0) + other.made.get(s, 0) for s in made},
-            {n: max(self.millis.get(n, 0.0), other.millis.get(n, 0.0)) for n in parts},
+            slices=(*self.slices, *other.slices),
+            merged=(*self.merged, *other.merged),
+            outputs=(*self.outputs, *other.outputs),
+            counts=_added(self.counts, other.counts, operator.add),
+            results=self.results + other.results,
+            work=self.work + other.work,
+            work_by_plan=_added(self.work_by_plan, other.work_by_plan, operator.add),
+            keys=_added(self.keys, other.keys, operator.add),
+            produced=_added(self.produced, other.produced, operator.add),
+            millis=_added(self.millis, other.millis, max),
         )
+
+
+def _added(left: dict[K, V], right: dict[K, V], add: Callable[[V, V], V]) -> dict[K, V]:
+    """Two dictionaries as one; what both have is added up."""
+    return left | {k: add(left[k], value) if k in left else value for k, value in right.items()}
 
 
 def encode_report(report: Report) -> bytes:
     """A report as it travels to the driver."""
-    return msgspec.json.encode(report)
+    return msgspec.json.encode(report, enc_hook=encode_state_id)
 
 
 def add_reports(encoded: Iterable[bytes]) -> Report:
     """All partitions' reports as one."""
-    reports = [msgspec.json.decode(data, type=Report) for data in encoded]
+    reports = [msgspec.json.decode(data, type=Report, dec_hook=decode_state_id) for data in encoded]
     return sum(reports, Report())

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from midstream.adapt.policy import MigrationPolicy
-from midstream.engine.index_rows import MAX_PARTITIONS
+from midstream.engine.references import MAX_PARTITIONS
 from midstream.engine.routing import Routing, even_routing
 from midstream.errors import CheckpointError
 from midstream.query.query import Query

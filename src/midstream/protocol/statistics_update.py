@@ -1,11 +1,10 @@
-"""Watching: the statistics after an epoch, from what its partitions report."""
+"""Updating statistics: what is known of the streams after an epoch, from what its partitions report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from midstream.adapt.statistics import SECOND, advance
-from midstream.engine.program import MigrationStep
 from midstream.protocol.report import Report
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, StreamProgress
@@ -13,14 +12,13 @@ from midstream.state.statistics import Statistics
 
 
 def update_statistics(
-    query: Query, before: Manifest, after: Manifest, course: MigrationStep, report: Report
+    query: Query, before: Manifest, after: Manifest, report: Report, *, alone: bool
 ) -> Statistics:
-    """The statistics with which ``after`` is committed."""
+    """The statistics with which ``after`` is committed; ``alone`` unless two plans were running."""
     was, now = _latest(before.streams.values()), _latest(after.streams.values())
     if was is None or now is None:
         # Nobody knows how long the first rows took to come.
         return before.statistics
-    alone = course.migration is None and course.ended is None
     return advance(
         query,
         before.statistics,
@@ -28,11 +26,11 @@ def update_statistics(
         rows={name: count.accepted for name, count in report.counts.items()},
         sizes={name: count.bytes for name, count in report.counts.items()},
         keys=report.keys,
-        made=report.made if alone else None,
+        produced=report.produced if alone else None,
     )
 
 
-def _latest(marks: Iterable[StreamProgress]) -> int | None:
+def _latest(streams: Iterable[StreamProgress]) -> int | None:
     """How far the streams have come: half of them at least, so that one odd time stops no clock."""
-    times = sorted(mark.latest for mark in marks if mark.latest is not None)
+    times = sorted(stream.latest for stream in streams if stream.latest is not None)
     return times[len(times) // 2] if times else None

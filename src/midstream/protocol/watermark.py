@@ -64,9 +64,9 @@ def advance_marks(
     now = max(times)
     for name, mark in moved.items():
         brought = counts.get(name, InputCount()).accepted > 0
-        seen = now if brought or mark.seen is None else mark.seen
-        idle = idle_timeout is not None and not brought and now - seen > idle_timeout
-        moved[name] = replace(mark, seen=seen, idle=idle)
+        last_active = now if brought or mark.last_active is None else mark.last_active
+        idle = idle_timeout is not None and not brought and now - last_active > idle_timeout
+        moved[name] = replace(mark, last_active=last_active, idle=idle)
     active = [m.watermark for m in moved.values() if not m.idle]
     if not active or None in active:
         return moved

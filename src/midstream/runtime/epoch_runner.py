@@ -25,7 +25,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from midstream.engine.program import MigrationStep, Program, Writer
+from midstream.engine.migration_step import MigrationStep
+from midstream.engine.program import Program, Writer
 from midstream.errors import CheckpointError, MigrationError
 from midstream.migration.request import Request
 from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, deletable_slices
@@ -77,8 +78,8 @@ class EpochRunner:
         self.coordinator = coordinator
         self.manifest = committed.manifest
         self.millis: dict[str, float] = {}
-        self.course: MigrationStep | None = None
-        """What the last epoch did about plans."""
+        self.migration: MigrationStep | None = None
+        """What the last epoch did about a migration."""
         self._digest = committed.digest
         self._lease = lease
         self._requests = Requests(store, coordinator.query)
@@ -91,11 +92,11 @@ class EpochRunner:
     def bind(self, source: str) -> None:
         """Hold the source of the epochs to what it was: its numbers mean something only with it."""
         if self.manifest.epoch < 0:
-            self.manifest = replace(self.manifest, source=source)
-        elif self.manifest.source != source:
+            self.manifest = replace(self.manifest, spark_query=source)
+        elif self.manifest.spark_query != source:
             raise CheckpointError(
                 "the folder 'spark' of a checkpoint must be the one that its manifests were made with",
-                got=f"query {source} instead of {self.manifest.source}",
+                got=f"query {source} instead of {self.manifest.spark_query}",
                 hint="restore the whole checkpoint, or start a new query with another checkpointLocation",
             )
 
@@ -153,7 +154,7 @@ class EpochRunner:
         crash_point("before the step")
         with self._timed("step"):
             program, report = self._run_step(shell, intent, program)
-        self.course = program.course
+        self.migration = program.migration
         crash_point("after the step")
         # Whoever has taken over runs the epoch as well: nobody need hear of it twice.
         self._lease.check()
@@ -177,7 +178,9 @@ class EpochRunner:
 
     def _must_be_of_this_query(self, intent: Intent) -> None:
         """Refuse an intent of another query, or of a query that another driver has begun meanwhile."""
-        if intent.first is not None and replace(intent.first, source="") != replace(self.manifest, source=""):
+        if intent.first is not None and replace(intent.first, spark_query="") != replace(
+            self.manifest, spark_query=""
+        ):
             raise CheckpointError(
                 "a query must begin once",
                 got="a first epoch that another driver has begun meanwhile",
@@ -198,7 +201,7 @@ class EpochRunner:
         try:
             return program, shell.run(program)
         except MigrationError:
-            if intent.request is not None or not program.course.begins:
+            if intent.request is not None or not (program.migration is not None and program.migration.begins):
                 # It would fail again after every restart, and nobody could take it back: the epoch goes
                 # on without, and counts the request as applied.
                 replace_intent(self.store, replace(intent, request=None))

@@ -7,27 +7,25 @@ back differs between them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
 
-from midstream.engine.encode import RoutedRows
 from midstream.engine.error_context import error_context
-from midstream.engine.joiner import WorkCounts
-from midstream.engine.move_states import run_moves
+from midstream.engine.move_states import moved_rows
 from midstream.engine.program import NewSlice, Program
+from midstream.engine.routed_rows import Arrivals, RoutedRows
 from midstream.engine.step import run_step
-from midstream.plan.layout import Fragment, StateId, streams_of
+from midstream.engine.work import WorkCounts
+from midstream.plan.layout import Fragment
 from midstream.protocol.report import Report
 from midstream.runtime.crash_points import crash_point
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
 from midstream.storage.slice_files import SliceFiles, slice_files
 from midstream.storage.store import Store
-
-Arrivals = Mapping[StateId, Sequence[pa.Table]]
 
 
 class OutputWriter(Protocol):
@@ -44,7 +42,7 @@ class OutputWriter(Protocol):
 
 def _write(files: SliceFiles, new: NewSlice) -> Slice:
     crash_point("before a slice is written")
-    with error_context(streams=streams_of(new.slice.owner.state), columns=new.table.column_names):
+    with error_context(streams=new.slice.owner.state.streams, columns=new.table.column_names):
         written = files.write(new)
     crash_point("after a slice is written")
     return written
@@ -76,7 +74,7 @@ class _Reader:
 def move_states(program: Program, partition: int, store: Store) -> list[RoutedRows]:
     """Before the first stage: rows of states that other engine partitions need from now on."""
     with error_context("moving states", batch=program.epoch):
-        return list(run_moves(program, partition, _Reader(program, store)))
+        return list(moved_rows(program, partition, _Reader(program, store)))
 
 
 def run_partition(
@@ -113,16 +111,16 @@ def run_partition(
             crash_point("after results are staged")
         done = time.perf_counter()
         report += Report(
-            slices,
-            step.merged,
-            tuple(outputs),
-            dict(step.counts),
-            step.results.num_rows if step.results is not None else 0,
-            sum(step.work.values(), WorkCounts()),
-            dict(step.work),
-            dict(step.keys),
-            dict(step.made),
-            {
+            slices=slices,
+            merged=step.merged,
+            outputs=tuple(outputs),
+            counts=dict(step.counts),
+            results=step.results.num_rows if step.results is not None else 0,
+            work=sum(step.work.values(), WorkCounts()),
+            work_by_plan=dict(step.work),
+            keys=dict(step.keys),
+            produced=dict(step.produced),
+            millis={
                 "open": 1000 * reader.seconds,
                 "join": 1000 * (joined - begin - reader.seconds),
                 "state": 1000 * (written - joined),

@@ -25,7 +25,6 @@ from msgspec.structs import replace
 from midstream.engine.index_rows import IndexRows
 from midstream.engine.program import NewSlice
 from midstream.errors import CheckpointError, OptionError
-from midstream.plan.layout import streams_of
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.settings import described_lateness, described_windows
 from midstream.state.manifest import Manifest, Retired, StreamProgress
@@ -47,7 +46,7 @@ def reset_watermark(store: Store, lease: LeaseHandle, stream: str, watermark: in
     mark = _may_be_set_back(store, stored, stream, watermark)
     manifest = stored.manifest
     slices = _without_lost(SliceFiles(store, manifest.id, lease.number), manifest, stream)
-    lateness = described_lateness(manifest.query, stream)
+    lateness = described_lateness(manifest.definition, stream)
     _must_be_after(slices, mark, stream, watermark, lateness)
     kept = {slice_.name for slice_ in slices}
     gone = dict.fromkeys(s.name for s in manifest.slices if s.name not in kept)
@@ -91,7 +90,10 @@ def _may_be_set_back(store: Store, stored: Committed, stream: str, watermark: in
 def _seen_by_now(marks: dict[str, StreamProgress]) -> dict[str, StreamProgress]:
     """No stream can have been seen later than now, which may be earlier than it was."""
     now = max((mark.latest for mark in marks.values() if mark.latest is not None), default=0)
-    return {n: m if m.seen is None else replace(m, seen=min(m.seen, now)) for n, m in marks.items()}
+    return {
+        n: m if m.last_active is None else replace(m, last_active=min(m.last_active, now))
+        for n, m in marks.items()
+    }
 
 
 def _must_be_after(
@@ -99,9 +101,9 @@ def _must_be_after(
 ) -> None:
     """Refuse a watermark before what the stream has brought: the rows that are kept would be ahead of it."""
     times = [
-        slice_.latest[streams_of(slice_.owner.state).index(stream)]
+        slice_.latest[slice_.owner.state.streams.index(stream)]
         for slice_ in slices
-        if slice_.owner.kind == "index" and stream in streams_of(slice_.owner.state)
+        if slice_.owner.has_index_rows and stream in slice_.owner.state.streams
     ]
     if mark.latest is not None and mark.watermark is not None and mark.latest < mark.watermark:
         times.append(mark.latest)  # it was another stream that moved the watermark
@@ -120,7 +122,7 @@ def _not_later(migration: Migration | None, stream: str, latest: int | None) -> 
         return migration
     marks = {
         epoch: {n: min(time, latest) if n == stream and time is not None else time for n, time in m.items()}
-        for epoch, m in migration.marks.items()
+        for epoch, m in migration.latest_times.items()
     }
     return replace(migration, marks=marks)
 
@@ -128,10 +130,10 @@ def _not_later(migration: Migration | None, stream: str, latest: int | None) -> 
 def _without_lost(files: SliceFiles, manifest: Manifest, stream: str) -> list[Slice]:
     """The slices without the rows that the watermarks as they are now have cost."""
     marks = {name: mark.watermark for name, mark in manifest.streams.items()}
-    purge = Purge(described_windows(manifest.query), marks)
+    purge = Purge(described_windows(manifest.definition), marks)
     slices = []
     for slice_ in manifest.slices:
-        if slice_.owner.kind != "index":
+        if not slice_.owner.has_index_rows:
             slices.append(slice_)
             continue
         rows = IndexRows.from_table(files.open(slice_), slice_.owner.key)
@@ -140,7 +142,7 @@ def _without_lost(files: SliceFiles, manifest: Manifest, stream: str) -> list[Sl
             continue
         rows = rows.take(kept)
         # After a merge it may still be the time of a row that has expired.
-        latest = tuple(int(rows.times[name].max()) for name in streams_of(slice_.owner.state))
+        latest = tuple(int(rows.times[name].max()) for name in slice_.owner.state.streams)
         known = replace(slice_, latest=latest, rows=len(rows))
         slices.append(known if kept.all() else files.write(NewSlice(known, rows.to_table())))
     return slices

@@ -6,7 +6,7 @@ another share of it, and its results are the same.
 
 from __future__ import annotations
 
-from midstream.engine.program import MigrationStep
+from midstream.engine.migration_step import MigrationStep
 
 # Without an interval between triggers there is no time left over: epochs then take this much longer.
 _SHARE = 0.25
@@ -32,15 +32,15 @@ class BackgroundBudget:
         # At most twice as much as last time, so that a wrong guess does little harm.
         return max(1, min(int(left / self._each), 2 * self._last))
 
-    def learn(self, course: MigrationStep, total: float) -> None:
+    def learn(self, step: MigrationStep | None, total: float) -> None:
         """Take note of an epoch that took ``total`` milliseconds."""
-        pieces = [rebuild.epoch_range for rebuild in course.rebuilds if rebuild.epoch_range]
-        if course.moves or course.ended:
+        if step is not None and (step.moves or step.ends):
             return  # an epoch like no other
-        if not pieces or self._usual is None:
+        ranges = [rebuild.epochs for rebuild in step.rebuilds if rebuild.epochs] if step else []
+        if not ranges or self._usual is None:
             self._usual = total
-        if pieces:
-            # The last piece of a state is open below; what it had to do does not show in its length.
-            done = sum(end - begin for _, begin, end in pieces) if course.finishes is None else self._last
+        if step is not None and ranges:
+            # The last part of a rebuild is open below: its length does not tell how much there was to do.
+            done = sum(r.end - r.first for r in ranges) if step.completes is None else self._last
             self._last = max(done, 1)
             self._each = max((total - self._usual) / self._last, _LEAST * self._usual)

@@ -26,7 +26,7 @@ from midstream.protocol.events import events_of
 from midstream.protocol.report import Report, add_reports
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
-from midstream.spark.messages import ERROR, REPORT
+from midstream.spark.messages import ControlMessage
 from midstream.spark.progress import describe_epoch
 from midstream.spark.row_source import Sources, query_id
 from midstream.spark.shuffle import shuffle
@@ -115,8 +115,7 @@ class Driver:
                 hint="the folder 'spark' of the checkpoint does not belong to its manifests; restore both",
             )
         report = self.ledger.run_epoch(shell, time.time_ns() // 1000, self._pace.next())
-        if self.ledger.course is not None:
-            self._pace.learn(self.ledger.course, self.ledger.millis["total"])
+        self._pace.learn(self.ledger.migration, self.ledger.millis["total"])
         events = events_of(self.coordinator.query, before, self.manifest)
         for event in events:
             quiet = "migration" in event or event["type"] == "decision"
@@ -152,7 +151,7 @@ class _SparkShell:
         )
         messages = self.sources.messages(self._rows(), encoders)
         partitions = self.coordinator.settings.partitions
-        if program.course.moves:
+        if program.migration is not None and program.migration.moves:
             every = context.parallelize(range(partitions), partitions)
             messages = messages.union(every.mapPartitionsWithIndex(move_task(program, self.store)))
         for stage in range(program.layout.stages):
@@ -160,9 +159,9 @@ class _SparkShell:
             messages = shuffle(messages, partitions).mapPartitionsWithIndex(task)
         reports = messages.values().collect()
         for message in reports:
-            if message.input == ERROR:
+            if isinstance(message, ControlMessage) and message.kind == "error":
                 raise error_from(msgspec.json.decode(message.blob))
-        return add_reports(message.blob for message in reports if message.input == REPORT)
+        return add_reports(message.blob for message in reports if message.kind == "report")
 
     def prepare(self, epoch: int, report: Report) -> None:
         """Let the sink take the results, if it takes them itself."""

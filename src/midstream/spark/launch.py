@@ -19,9 +19,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.adapt.policy import GOALS, MigrationPolicy
 from midstream.engine.encode import make_encoders
-from midstream.engine.index_rows import MAX_PARTITIONS
+from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import CheckpointError, OptionError, QueryError
-from midstream.migration.request import STRATEGIES
+from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
@@ -164,7 +164,7 @@ def _open(
     committed = open_manifest(store, lease.number)
     stored = committed.manifest if committed else None
     _must_be_as_new_as_spark(stored, done_by_spark)
-    retention_bounds = read_description(stored.query) if stored else None
+    retention_bounds = read_description(stored.definition) if stored else None
     default = min(spark.sparkContext.defaultParallelism, MAX_PARTITIONS)
     partitions = options.number("partitions") or (
         retention_bounds.partitions if retention_bounds else default
@@ -173,7 +173,7 @@ def _open(
         retention_bounds.groups if retention_bounds else max(256, 4 * partitions)
     )
     policy = MigrationPolicy(
-        strategy=next(s for s in STRATEGIES if s == (options.text("strategy") or "auto")),
+        strategy=next(s for s in STRATEGY_CHOICES if s == (options.text("strategy") or "auto")),
         background=options.text("background") != "off",
         goal=next(g for g in GOALS if g == (options.text("goal") or "steady")),
     )
@@ -198,7 +198,7 @@ def _open(
         coordinator = Coordinator(query, settings)
         return coordinator, begin_manifest(coordinator.first_manifest(uuid.uuid4().hex, plan))
     coordinator = Coordinator.resume(query, settings, stored)
-    known = {stored.plan, stored.initial_plan, stored.migration.plan if stored.migration else stored.plan}
+    known = {stored.plan, stored.initial_plan, stored.migration.new_plan if stored.migration else stored.plan}
     if text and str(plan) not in known:
         raise OptionError(
             f"the plan of a checkpoint must be the one it began with, or has now: {stored.plan}",

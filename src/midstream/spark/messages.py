@@ -1,4 +1,4 @@
-"""What travels between tasks: few, large messages, each with an Arrow blob of the rows of one table.
+"""What travels between tasks: few, large messages, most of them an Arrow blob of the rows of one table.
 
 They are shuffled as plain Python values. Spark's rows would cost a plan of the query optimizer in every
 epoch, and several copies of each blob on its way through the JVM.
@@ -7,37 +7,46 @@ epoch, and several copies of each blob on its way through the JVM.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from midstream.engine.encode import Encoder, RoutedRows
+from midstream.engine.encode import Encoder
 from midstream.engine.error_context import error_context
+from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.errors import MidstreamError, error_fields
-from midstream.plan.layout import StateId
-
-REPORT = "#report"
-ERROR = "#error"
+from midstream.plan.state_id import StateId
 
 _BATCH = "streaming.sql.batchId"
 """Where Spark tells tasks the number of their micro-batch."""
 
 # A message is a record of the shuffle: large enough to cost little each, small enough to flow.
-_PIECE = 1 << 20
+_MESSAGE_BYTES = 1 << 20
 
 
-class Message(NamedTuple):
-    """Rows of an input, or a report, and where they come from."""
+class RowsMessage(NamedTuple):
+    """Rows for an input of a fragment."""
 
     origin: int
     """The task that sent it: with the input it gives messages an order that does not depend on Spark's."""
+    kind: RowsKind
     input: StateId
     null_keys: int
     """Rows that were left behind by the task because a key was null."""
     blob: pa.Buffer
 
+
+class ControlMessage(NamedTuple):
+    """What a task tells the driver: the report of a partition, or the error that ended the task."""
+
+    origin: int
+    kind: Literal["report", "error"]
+    blob: pa.Buffer
+
+
+Message = RowsMessage | ControlMessage
 
 Addressed = tuple[int, Message]
 """A message and the engine partition that it goes to."""
@@ -55,7 +64,7 @@ def errors_as_messages(
             yield from messages
     except MidstreamError as error:
         fields = msgspec.json.encode(error_fields(error))
-        yield 0, Message(origin, ERROR, 0, pa.py_buffer(fields))
+        yield 0, ControlMessage(origin, "error", pa.py_buffer(fields))
 
 
 def running_batch() -> int | None:
@@ -77,13 +86,13 @@ def addressed(parts: Iterable[RoutedRows], origin: int, null_keys: int = 0) -> I
     """Rows on their way as messages; the first also says how many rows were left behind."""
     for part in parts:
         for blob in pack(part.table):
-            yield part.partition, Message(origin, part.input, null_keys, blob)
+            yield part.partition, RowsMessage(origin, part.kind, part.input, null_keys, blob)
             null_keys = 0
 
 
 def pack(table: pa.Table) -> Iterator[pa.Buffer]:
     """The rows of a table as blobs of bounded size."""
-    rows = max(1, table.num_rows * _PIECE // max(table.nbytes, 1))
+    rows = max(1, table.num_rows * _MESSAGE_BYTES // max(table.nbytes, 1))
     for start in range(0, max(table.num_rows, 1), rows):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:

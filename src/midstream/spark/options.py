@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from midstream.adapt.policy import GOALS
-from midstream.engine.index_rows import MAX_PARTITIONS
+from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import OptionError, QueryError
-from midstream.migration.request import STRATEGIES
+from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.protocol.settings import CLOCKS, MAX_GROUPS
 from midstream.storage.remote import PROTOCOLS, is_remote
 from midstream.values import Micros, duration
@@ -257,7 +257,7 @@ OPTIONS: tuple[Option, ...] = (
         "auto",
         "How the plan is changed, if `query.migrate` does not say: `moving_state`, `parallel_track`, "
         "`hybrid`, or `auto`, by the goal.",
-        _choice("strategy", *STRATEGIES),
+        _choice("strategy", *STRATEGY_CHOICES),
         "yes",
     ),
     Option(

@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from midstream.engine.joiner import WorkCounts
 from midstream.engine.program import InputCount
+from midstream.engine.work import WorkCounts
 from midstream.plan.explain import StateSize
-from midstream.plan.layout import plain
+from midstream.plan.state_id import StateId
 from midstream.protocol.events import Event
 from midstream.protocol.report import Report
 from midstream.state.manifest import Manifest, StreamProgress
 
 
-def state_sizes(manifest: Manifest) -> dict[str, StateSize]:
+def state_sizes(manifest: Manifest) -> dict[StateId, StateSize]:
     """What each state holds; a base state counts its payload and its index as one."""
-    sizes: dict[str, StateSize] = {}
+    sizes: dict[StateId, StateSize] = {}
     for slice_ in manifest.slices:
         size = sizes.get(slice_.owner.state, StateSize())
         # Payload has the same rows as its index.
-        rows = 0 if slice_.owner.kind == "rows" else slice_.rows
+        rows = 0 if slice_.owner.kind == "payload" else slice_.rows
         sizes[slice_.owner.state] = StateSize(size.rows + rows, size.bytes + slice_.bytes, size.slices + 1)
     return sizes
 
@@ -82,16 +82,16 @@ def _work(done: WorkCounts) -> dict[str, int]:
 
 def _migration(manifest: Manifest) -> dict[str, Any] | None:
     """The migration that is under way, or was over with this epoch."""
-    migration = manifest.migration or manifest.ended
+    migration = manifest.migration or manifest.ended_migration
     if migration is None:
         return None
-    computing = [f"computing {{{plain(state)}}}" for state in migration.computed]
+    computing = [f"computing {{{state.label}}}" for state in migration.rebuilding]
     return {
         "id": migration.number,
         "from": migration.old_plan,
-        "to": migration.plan,
+        "to": migration.new_plan,
         "strategy": migration.strategy,
-        "startEpoch": migration.start,
+        "startEpoch": migration.start_epoch,
         "phase": "ended" if manifest.migration is None else next(iter(computing), "both plans"),
     }
 

@@ -15,12 +15,14 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from midstream.engine.encode import Encoder, SourceColumn, time_column
 from midstream.engine.error_context import error_context
 from midstream.errors import InternalError
+from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.query.types import TIMESTAMP, show_type
 from midstream.spark.messages import (
-    ERROR,
     Addressed,
+    ControlMessage,
     Message,
+    RowsMessage,
     addressed,
     encoded,
     errors_as_messages,
@@ -31,11 +33,12 @@ from midstream.spark.messages import (
 Batches = Iterator[pa.RecordBatch]
 Encoders = Mapping[str, Encoder]
 
-_COLUMNS = "partition int, origin int, input string, null_keys long, blob binary"
+_COLUMNS = "partition int, origin int, kind string, input string, null_keys long, blob binary"
 _ARROW = pa.schema(
     [
         ("partition", pa.int32()),
         ("origin", pa.int32()),
+        ("kind", pa.string()),
         ("input", pa.string()),
         ("null_keys", pa.int64()),
         ("blob", pa.binary()),
@@ -97,20 +100,20 @@ class RowSources:
 def _encode_again(before: Encoders, after: Encoders) -> Callable[[Addressed], Iterable[Addressed]]:
     """The function that turns a message for one plan into messages for another."""
     # A stream's rows may have been sent to two entrances; they are read from one of them.
-    streams = {encoder.fragment_inputs[0][0]: stream for stream, encoder in before.items()}
+    streams = {encoder.destinations[0][0]: stream for stream, encoder in before.items()}
 
     def run(message: Addressed) -> Iterable[Addressed]:
         _, content = message
-        if content.input == ERROR:
+        if isinstance(content, ControlMessage):
             return (message,)
-        if content.input not in streams:
+        stream = streams.get(content.input)
+        if stream is None:
             return ()
-        stream = streams[content.input]
         return errors_as_messages(
             "encoding rows", encode(after[stream], content), content.origin, running_batch()
         )
 
-    def encode(encoder: Encoder, content: Message) -> Iterator[Addressed]:
+    def encode(encoder: Encoder, content: RowsMessage) -> Iterator[Addressed]:
         with error_context(streams=[encoder.stream]):
             table = unpack(content.blob)
             parts = list(encoder.reencode(table)) or [encoder.empty(table)]
@@ -150,7 +153,8 @@ def _running_partition() -> int:
 
 def _batch(partition: int, message: Message) -> pa.RecordBatch:
     """A message as a row; the blob is not copied."""
-    values = (partition, message.origin, message.input, message.null_keys)
+    rows = (message.input, message.null_keys) if isinstance(message, RowsMessage) else (None, None)
+    values = (partition, message.origin, message.kind, *rows)
     columns = [pa.array([value], field.type) for value, field in zip(values, _ARROW, strict=False)]
     offsets = pa.array([0, message.blob.size], pa.int32()).buffers()[1]
     columns.append(pa.Array.from_buffers(pa.binary(), 1, [None, offsets, message.blob]))
@@ -158,7 +162,10 @@ def _batch(partition: int, message: Message) -> pa.RecordBatch:
 
 
 def _addressed(row: Row) -> Addressed:
-    return row.partition, Message(row.origin, row.input, row.null_keys, pa.py_buffer(row.blob))
+    blob = pa.py_buffer(row.blob)
+    if row.input is None:
+        return row.partition, ControlMessage(row.origin, row.kind, blob)
+    return row.partition, RowsMessage(row.origin, row.kind, StateId(row.input), row.null_keys, blob)
 
 
 def _column(frame: DataFrame, column: SourceColumn, kind: pa.DataType, stream: str) -> Column:

@@ -31,7 +31,7 @@ def choose_merge(slices: Sequence[Slice]) -> tuple[Slice, ...]:
     """
     if len(slices) < FAN_IN:
         return ()
-    ordered = sorted(slices, key=lambda s: s.lower)
+    ordered = sorted(slices, key=lambda s: s.first_epoch)
     start = len(ordered)
     wanted = 0
     while start > 0:

@@ -9,28 +9,27 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from midstream.errors import FormatError
+from midstream.plan.state_id import StateId, decode_state_id, encode_state_id
 from midstream.state.adaptation import Adaptation
 from midstream.state.migration import Migration
 from midstream.state.sealed import RESTORE, UNREADABLE, digest, seal, unreadable, unseal
 from midstream.state.slices import Slice
 from midstream.state.statistics import Statistics
+from midstream.state.upgrade import OLDEST_FORMAT, upgrade_manifest
 
-FORMAT = 4
-OLDEST_FORMAT = 3
-"""Manifests from this format on are read; what they lack has a default that says what held then."""
+FORMAT = 5
 
 
-class StreamProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far a stream has come."""
+class StreamProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How far a stream has come, and what became of its rows since the query began."""
 
     latest: int | None = None
     """Largest event time of an accepted row."""
     watermark: int | None = None
     """No row before this time is accepted any more."""
-    seen: int | None = None
+    last_active: int | None = None
     """The largest event time of all streams when this one last brought a row."""
     idle: bool = False
     rows: int = 0
@@ -38,11 +37,10 @@ class StreamProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     null_time: int = 0
     null_key: int = 0
     future: int = 0
-    """What became of its rows, since the query began."""
 
 
 class Retired(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file that this epoch stopped to use; it is deleted some epochs later."""
+    """A slice that is not in use since this epoch; its file is deleted some epochs later."""
 
     name: str
     epoch: int
@@ -59,32 +57,32 @@ class OutputFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The id of the folder that it was staged in."""
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All that holds after ``epoch``."""
 
     id: str
     """The id of the query; its output files carry it."""
     epoch: int
     """The last epoch that is in it; -1 before the first."""
-    source: str
+    spark_query: str
     """Spark's id of the query whose batches the epochs are; empty before the first."""
-    query: dict[str, Any]
-    """What was asked and with which lasting options: a restart must ask the same."""
+    definition: dict[str, Any]
+    """The query and its persisted options: a restart must ask for the same."""
     plan: str
-    """The plan that makes all results, or the old one while a migration is under way."""
+    """The plan that produces all results, or the old one while a migration is under way."""
     initial_plan: str
     """The plan that the query began with."""
     streams: dict[str, StreamProgress]
-    states: dict[str, str] = {}
+    state_ids: dict[StateId, StateId] = {}
     """The ids of the plan's states, where they are not just their streams."""
     migration: Migration | None = None
     """The migration that is under way."""
-    ended: Migration | None = None
-    """The migration that was over with this epoch."""
+    ended_migration: Migration | None = None
+    """The migration that ended with this epoch."""
     migrations: int = 0
     """How many have begun."""
     applied_requests: int = 0
-    """The number of the last request that was heeded."""
+    """The number of the last request for another plan that was applied."""
     statistics: Statistics = Statistics()
     """What is known of the streams."""
     adaptation: Adaptation = Adaptation()
@@ -104,19 +102,19 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a manifest, sealed with their digest."""
-    return seal("manifest", msgspec.json.encode(manifest))
+    return seal("manifest", manifest_json(manifest))
 
 
 def digest_of(manifest: Manifest) -> str:
     """The digest with which a manifest of the current format is sealed."""
-    return digest(msgspec.json.encode(manifest))
+    return digest(manifest_json(manifest))
 
 
 def decode_manifest(data: bytes, name: str) -> tuple[Manifest, str]:
     """A manifest from its bytes, and its digest; anything wrong is an error that names the file.
 
-    A manifest of an earlier format is brought up to this one. Its digest stays that of its bytes: the
-    manifest after it refers to these.
+    A manifest of an earlier format is upgraded. Its digest stays that of its bytes: the manifest after it
+    refers to these.
     """
     what = f"manifest {name}"
     body = unseal("manifest", data, what)
@@ -126,9 +124,18 @@ def decode_manifest(data: bytes, name: str) -> tuple[Manifest, str]:
             newer = "upgrade Midstream to open it" if version > FORMAT else RESTORE
             must = f"{what} must have a format from {OLDEST_FORMAT} to {FORMAT}"
             raise FormatError(must, got=version, hint=newer)
-        return replace(msgspec.json.decode(body, type=Manifest), format=FORMAT), digest(body)
-    except UNREADABLE as error:
+        current = body
+        if version < FORMAT:
+            fields = upgrade_manifest(msgspec.json.decode(body, type=dict[str, Any]), FORMAT)
+            current = msgspec.json.encode(fields)
+        return msgspec.json.decode(current, type=Manifest, dec_hook=decode_state_id), digest(body)
+    except (*UNREADABLE, AttributeError, KeyError, TypeError) as error:  # a forged one may have any shape
         raise unreadable(what, error) from None
+
+
+def manifest_json(manifest: Manifest) -> bytes:
+    """The JSON of a manifest, without its digest."""
+    return msgspec.json.encode(manifest, enc_hook=encode_state_id)
 
 
 class _Version(msgspec.Struct):

@@ -2,50 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
-Strategy = Literal["moving_state", "parallel_track", "hybrid"]
+from midstream.plan.state_id import StateId
 
 
 class HandoverEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rows that a state of the new plan lacks: those whose components all arrived before their bounds."""
 
-    scope: str
-    """The state."""
+    state: StateId
     bounds: dict[str, int]
     """An epoch for each stream of the state."""
 
 
+HandoverTables = dict[StateId, tuple[HandoverEntry, ...]]
+"""For each state that both plans produce: what the old plan still produces of it."""
+
+
 class RebuildProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far a state is: it has all rows whose component of ``stream`` arrived in ``begin`` or later."""
+    """How far a rebuild is: it has all rows whose component of ``stream`` arrived in this epoch or later."""
 
     stream: str
-    begin: int
+    from_epoch: int
 
 
-class Migration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Migration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A migration in progress."""
 
     number: int
     old_plan: str
-    plan: str
-    """The new plan."""
-    strategy: Strategy
+    new_plan: str
+    strategy: str
+    """The name of its strategy (``migration/strategies.py``)."""
     background: bool
-    """Whether states that the new plan lacks are computed while it runs."""
+    """Whether states that the new plan lacks are rebuilt while it runs."""
     isolated: bool
-    """Whether the new plan began without any rows; else it shares what both plans have."""
-    start: int
+    """Whether the new plan started without any rows; else it shares the states that both plans have."""
+    start_epoch: int
     """The first epoch that both plans ran in."""
-    states: dict[str, str]
+    state_ids: dict[StateId, StateId]
     """The ids of the new plan's states, where they are not just their streams."""
-    tables: dict[str, tuple[HandoverEntry, ...]]
-    """The hand-over tables, by the state that a task makes: what the old plan still makes of it."""
-    marks: dict[int, dict[str, int | None]]
+    handover: HandoverTables
+    latest_times: dict[int, dict[str, int | None]]
     """For every epoch that is a bound: the largest event time of each stream before it."""
-    computed: dict[str, RebuildProgress] = {}
-    """How far states are that are being computed."""
-    completed: tuple[str, ...] = ()
-    """States that were computed in the background and lack nothing any more."""
+    rebuilding: dict[StateId, RebuildProgress] = {}
+    """How far states are that are being rebuilt."""
+    completed: tuple[StateId, ...] = ()
+    """States that were rebuilt in the background and lack nothing any more."""

@@ -1,15 +1,18 @@
 """Slices: the immutable files that state is made of.
 
-A slice holds what one state in one engine partition gained from epoch ``lower`` to epoch ``upper``.
-There are three kinds:
+A slice holds what one state in one engine partition gained from its first to its last epoch. There are four
+kinds:
 
-- **index** slices hold sorted rows (hash, references, times): the whole of an intermediate state, and the
-  searchable part of a base state. Sorted by hash means sorted by partition group as well, so a group is a
+- **index** slices hold sorted index rows (hash, references, times): the whole of an intermediate state, and
+  the searchable part of a base state. Sorted by hash means sorted by partition group as well, so a group is a
   range that two binary searches find; no offsets need storing. Many rows with one hash are in the order of
   the first of their times, so the same goes for times.
-- **rows** slices hold payload in order of arrival, a run of it per *segment* (epoch and partition). The
-  table of segments is in the file, not here: it grows with the epochs, and the manifest must not.
-- **held** slices hold results that wait for the end of a migration.
+- **payload** slices hold the columns that users see, in order of arrival, a run of rows per *segment* (epoch
+  and partition). The table of segments is in the file, not here: it grows with the epochs, and the manifest
+  must not.
+- **deferred** slices hold results that wait for the end of a migration.
+- **pending** slices hold index rows of a state that is being rebuilt. Nobody searches them before the
+  rebuild is complete; then they become index slices.
 """
 
 from __future__ import annotations
@@ -18,24 +21,31 @@ from typing import Literal
 
 import msgspec
 
-SliceKind = Literal["index", "rows", "held"]
+from midstream.plan.state_id import StateId
+
+SliceKind = Literal["index", "payload", "deferred", "pending"]
 
 
-class StateKey(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
-    """Whose slice it is: a state, in one arrangement, in one engine partition."""
+class SliceOwner(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
+    """Whose slice it is: a state's, arranged by one key, in one engine partition."""
 
     kind: SliceKind
-    state: str
+    state: StateId
     key: tuple[int, ...]
     partition: int
+
+    @property
+    def has_index_rows(self) -> bool:
+        """Whether its slices hold index rows, searched now or once the state is complete."""
+        return self.kind in ("index", "pending")
 
 
 class Slice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the manifest knows of a slice; enough to plan, purge and merge without opening it."""
 
-    owner: StateKey
-    lower: int
-    upper: int
+    owner: SliceOwner
+    first_epoch: int
+    last_epoch: int
     """First and last epoch whose rows are in it."""
     epochs: int
     """How many slices of one epoch went into it; decides with which neighbours it merges."""
@@ -47,8 +57,7 @@ class Slice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     sha256: str = ""
     """File name, size and digest; empty until the slice is written."""
     by_time: bool = False
-    """Whether an index slice has large groups of rows with one hash in order of time (``engine/hot.py``).
+    """Whether many index rows with one hash are in order of time (``engine/hot_keys.py``).
 
-    Slices of earlier versions have not. What is false is left out of manifests, as it was by those versions:
-    theirs keep their digests.
+    Slices that formats before 4 wrote are not, until they have merged.
     """

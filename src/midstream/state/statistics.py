@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from midstream.plan.state_id import StateId
+
 
 class KeyStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often a stream has which keys of a class, for a sample of all keys and for the most frequent."""
@@ -39,9 +41,9 @@ class Statistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epochs: float = 0.0
     """Epochs, faded."""
     streams: dict[str, StreamStatistics] = {}
-    hot: dict[int, bytes] = {}
+    frequent_keys: dict[int, bytes] = {}
     """Of each key class, the keys of which some stream has a large share: hashes, 8 bytes each."""
-    made: dict[str, float] = {}
-    """Rows that the running plan has made of each of its states and of the results, faded."""
+    produced: dict[StateId, float] = {}
+    """Rows that the running plan has produced of each of its states and of the results, faded."""
     observed_seconds: float = 0.0
-    """Seconds that ``made`` is of, faded; another plan begins anew."""
+    """The seconds in which ``produced`` was counted, faded; another plan starts from zero."""

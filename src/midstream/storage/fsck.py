@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from midstream.engine.index_rows import IndexRows, in_time_order, split_references
+from midstream.engine.index_rows import IndexRows, in_time_order
 from midstream.engine.payload import segments_of
+from midstream.engine.references import split_references
 from midstream.engine.routing import even_routing
 from midstream.errors import CheckpointError
 from midstream.protocol.lease import LeaseHandle
@@ -96,7 +97,7 @@ def _manifests(store: Store, problems: list[Problem]) -> list[Manifest]:
     for name in reversed(list(manifests_newest_first(store))):
         try:
             committed = read_manifest(store, name)
-            read_description(committed.manifest.query)
+            read_description(committed.manifest.definition)
         except CheckpointError as error:
             remedy = "restore it from a copy; a start goes on from the manifest before it, if that is valid"
             problems.append(Problem(name.file, str(error), remedy))
@@ -136,13 +137,13 @@ def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[P
         table = files.open(slice_)
     except CheckpointError as error:
         return [Problem(name, str(error), remedy)]
-    if slice_.owner.kind == "index" and slice_.rows:
+    if slice_.owner.has_index_rows and slice_.rows:
         rows = IndexRows.from_table(table, slice_.owner.key)
         if np.any(rows.hashes[1:] < rows.hashes[:-1]):
             return [Problem(name, "is not sorted by hash", remedy)]
         if slice_.by_time and in_time_order(rows) is not rows:
             return [Problem(name, "has many rows with one hash that are not in order of time", remedy)]
-        options = read_description(manifest.query)
+        options = read_description(manifest.definition)
         targets = even_routing(options.partitions, options.groups).targets(rows.hashes)
         spread = any(s.owner.partition for s in manifest.slices if s.owner.state == slice_.owner.state)
         # A state that is all in the first partition may be one without a common key, which belongs there.
@@ -154,17 +155,17 @@ def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[P
 def _check_references(files: SliceFiles, manifest: Manifest) -> list[Problem]:
     """Every live reference must lead into a segment of payload, where an input has payload at all."""
     marks = {name: mark.watermark for name, mark in manifest.streams.items()}
-    purge = Purge(described_windows(manifest.query), marks)
+    purge = Purge(described_windows(manifest.definition), marks)
     segments: dict[tuple[str, int], set[int]] = {}
     stored: set[str] = set()
     for slice_ in manifest.slices:
-        if slice_.owner.kind == "rows":
+        if slice_.owner.kind == "payload":
             here = segments.setdefault((slice_.owner.state, slice_.owner.partition), set())
             here.update(segments_of(files.open(slice_))[:, 0].tolist())
             stored.add(slice_.owner.state)
     problems = []
     for slice_ in manifest.slices:
-        if slice_.owner.kind != "index":
+        if not slice_.owner.has_index_rows:
             continue
         rows = IndexRows.from_table(files.open(slice_), slice_.owner.key)
         # Rows that have expired may have lost their payload before they merge.

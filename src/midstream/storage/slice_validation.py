@@ -7,11 +7,13 @@ this program writes, and no value in it can lead the code that reads it out of i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from midstream.engine.payload import segments_of
-from midstream.plan.layout import streams_of
-from midstream.state.slices import Slice
+from midstream.plan.state_id import StateId
+from midstream.state.slices import Slice, SliceKind
 
 _EXTENSION = b"ARROW:extension:name"
 
@@ -26,9 +28,7 @@ def validation_error(slice_: Slice, table: pa.Table) -> str | None:
         table.validate(full=True)
     except pa.ArrowInvalid:
         return "values that are not those of its types"
-    checks = {"index": _index, "rows": _rows}
-    # Results that wait are any table that they can be: they are never looked into.
-    return checks[slice_.owner.kind](slice_, table) if slice_.owner.kind in checks else None
+    return _CHECKS[slice_.owner.kind](slice_, table)
 
 
 def _is_plain(field: pa.Field) -> bool:
@@ -41,17 +41,22 @@ def _is_plain(field: pa.Field) -> bool:
     return all(_is_plain(kind.field(i)) for i in range(kind.num_fields))
 
 
-def _index(slice_: Slice, table: pa.Table) -> str | None:
+def _index_error(slice_: Slice, table: pa.Table) -> str | None:
     wanted = {"hash": pa.uint64()}
-    wanted |= {f"time {stream}": pa.int64() for stream in streams_of(slice_.owner.state)}
+    wanted |= {f"time {stream}": pa.int64() for stream in slice_.owner.state.streams}
     wanted |= {name: pa.int64() for name in table.column_names if name.startswith("ref ")}
-    found = dict(zip(table.column_names, table.schema.types, strict=True))
-    if found != wanted or len(found) != table.num_columns:
+    types = dict(zip(table.column_names, table.schema.types, strict=True))
+    try:
+        for name in (name for name in types if name.startswith("ref ")):
+            StateId.parse(name.removeprefix("ref "))
+    except ValueError:
+        return f"columns {', '.join(table.column_names)}"
+    if types != wanted or len(types) != table.num_columns:
         return f"columns {', '.join(table.column_names)}"
     return "nulls" if any(column.null_count for column in table.columns) else None
 
 
-def _rows(slice_: Slice, table: pa.Table) -> str | None:
+def _payload_error(slice_: Slice, table: pa.Table) -> str | None:
     try:
         segments = segments_of(table)
         rows = segments[:, 1]
@@ -60,3 +65,12 @@ def _rows(slice_: Slice, table: pa.Table) -> str | None:
     if segments.shape[1] != 2 + len(slice_.latest) or (rows < 0).any() or rows.sum() != table.num_rows:
         return "a table of other segments"
     return None
+
+
+_CHECKS: dict[SliceKind, Callable[[Slice, pa.Table], str | None]] = {
+    "index": _index_error,
+    "pending": _index_error,
+    "payload": _payload_error,
+    # Deferred results may be any table: nothing looks into them.
+    "deferred": lambda _slice, _table: None,
+}

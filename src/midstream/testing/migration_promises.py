@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from midstream.migration.request import WrittenRequest
+from midstream.migration.strategies import STRATEGIES
 from midstream.plan.tree import Plan
 from midstream.protocol.intent import Intent
 from midstream.query.query import Query
@@ -85,9 +86,9 @@ class MigrationPromises:
         wanted = None if asked is None else (asked.plan, asked.strategy, epoch)
         if request is None and epoch and self._under_way(epoch - 1) is None:
             # What was decided with the epoch before is as good as a request.
-            decided = self._manifests[epoch - 1].adaptation.wants(epoch)
-            wanted = None if decided is None else (decided.best, decided.strategy, epoch)
-        got = None if found is None else (found.plan, found.strategy, found.start)
+            decided = self._manifests[epoch - 1].adaptation.decision_for(epoch)
+            wanted = None if decided is None else (decided.best_plan, decided.strategy, epoch)
+        got = None if found is None else (found.new_plan, found.strategy, found.start_epoch)
         if wanted == got and manifest.migrations - begun == (wanted is not None):
             return None
         return f"in epoch {epoch} {wanted} was to begin, but {got} did"
@@ -98,7 +99,7 @@ class MigrationPromises:
         if migration is None or migration.background:
             return None
         for name in self._query.names:
-            times = self._expected.times(name, migration.start - 1)
+            times = self._expected.times(name, migration.start_epoch - 1)
             if times and not self._expected.has_expired(name, max(times), manifest.epoch):
                 return None
         return f"migration {migration.number} waits in epoch {manifest.epoch} for rows that have expired"
@@ -108,19 +109,22 @@ class MigrationPromises:
         for start, group in groupby(sorted(epochs), key=self._began):
             found = list(group)
             migration = self._under_way(found[-1])
-            yield found, migration is not None and migration.start == start and _tracks(migration)
+            yield found, migration is not None and migration.start_epoch == start and _tracks(migration)
 
     def features(self) -> set[str]:
         """What has come up."""
         found: set[str] = set()
         for epoch, manifest in self._manifests.items():
-            if manifest.migration is not None and epoch == manifest.migration.start:
+            if manifest.migration is not None and epoch == manifest.migration.start_epoch:
                 found.add(f"{_strategy_name(manifest.migration)} under way")
-            if manifest.adaptation.last is not None and manifest.adaptation.last.epoch == epoch:
-                found.add(f"a decision to {manifest.adaptation.last.verdict}")
-            if manifest.ended is not None and manifest.ended.start < epoch:
-                found.add(f"{_strategy_name(manifest.ended)} to the end")
-            if manifest.ended is not None and manifest.ended.strategy == "moving_state":
+            if (
+                manifest.adaptation.last_decision is not None
+                and manifest.adaptation.last_decision.epoch == epoch
+            ):
+                found.add(f"a decision to {manifest.adaptation.last_decision.verdict}")
+            if manifest.ended_migration is not None and manifest.ended_migration.start_epoch < epoch:
+                found.add(f"{_strategy_name(manifest.ended_migration)} to the end")
+            if manifest.ended_migration is not None and manifest.ended_migration.strategy == "moving_state":
                 found.add("moving state")
             waited = epoch - 1 in self._manifests and self._under_way(epoch - 1) is not None
             if waited and epoch + 1 in self._intents and self._intents[epoch + 1].request is not None:
@@ -131,7 +135,7 @@ class MigrationPromises:
         """The first of the epochs with which an epoch counts as one."""
         manifest = self._manifests.get(epoch)
         migration = None if manifest is None else _of(manifest)
-        return migration.start if migration is not None and _tracks(migration) else epoch
+        return migration.start_epoch if migration is not None and _tracks(migration) else epoch
 
     def _under_way(self, epoch: int) -> Migration | None:
         """The migration that is under way after an epoch."""
@@ -139,11 +143,11 @@ class MigrationPromises:
 
 
 def _of(manifest: Manifest) -> Migration | None:
-    return manifest.migration or manifest.ended
+    return manifest.migration or manifest.ended_migration
 
 
 def _tracks(migration: Migration) -> bool:
-    return migration.strategy == "parallel_track"
+    return STRATEGIES[migration.strategy].defers_results
 
 
 def _strategy_name(migration: Migration) -> str:

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from midstream.engine.index_rows import IndexRows
 from midstream.migration.lifecycle import layout_of
-from midstream.plan.layout import StateId, streams_of
+from midstream.plan.state_id import StateId
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.protocol.intent import Intent
 from midstream.state.manifest import Manifest
@@ -165,7 +165,7 @@ class Promises:
             given = sum(e[name].num_rows for e in self.workload.epochs[: last + 1] if name in e)
             dropped = (mark.late, mark.null_time, mark.null_key, mark.future)
             fate_found = Fate(
-                mark.rows - sum(dropped), *dropped, mark.latest, mark.watermark, mark.seen, mark.idle
+                mark.rows - sum(dropped), *dropped, mark.latest, mark.watermark, mark.last_active, mark.idle
             )
             hold("conservation", mark.rows == given, f"{given} rows of {name}, but {mark.rows} are counted")
             hold(
@@ -186,17 +186,18 @@ class Promises:
     def check_state(self, store: MemoryStore, manifest: Manifest) -> None:
         """*conservation*, of the state: it has the accepted rows but for those that have expired."""
         files = SliceFiles(store)
-        held: dict[str, dict[tuple[str, tuple[int, ...]], Counter[int]]] = {
+        held: dict[str, dict[tuple[StateId, tuple[int, ...]], Counter[int]]] = {
             name: {} for name in self.workload.query.names
         }
         for slice_ in manifest.slices:
             state, key = slice_.owner.state, slice_.owner.key
-            if slice_.owner.kind == "index" and len(streams_of(state)) == 1:
-                (name,) = streams_of(state)
+            if slice_.owner.kind == "index" and state.is_base:
+                (name,) = state.streams
                 rows = IndexRows.from_table(files.open(slice_), key)
                 held[name].setdefault((state, key), Counter()).update(rows.times[name].tolist())
         for name, arrangements in held.items():
-            for (state, _), live in (arrangements or {(name, ()): Counter[int]()}).items():
+            nothing = {(StateId.of([name]), ()): Counter[int]()}
+            for (state, _), live in (arrangements or nothing).items():
                 accepted = self.expected.times(name, manifest.epoch, _begins(manifest, state))
                 hold("conservation", live <= accepted, f"the state of {name} has rows that never came")
                 if self._is_left_behind(manifest, state):
@@ -210,7 +211,7 @@ class Promises:
         migration = manifest.migration
         if migration is None:
             return False
-        return state not in layout_of(self.workload.query, migration.plan, migration.states).states
+        return state not in layout_of(self.workload.query, migration.new_plan, migration.state_ids).states
 
     def waiting(self, store: MemoryStore, manifest: Manifest) -> pa.Table:
         """The results that a migration keeps back."""
@@ -255,15 +256,15 @@ class Promises:
 
 
 def _waiting(manifest: Manifest) -> list[Slice]:
-    return [slice_ for slice_ in manifest.slices if slice_.owner.kind == "held"]
+    return [slice_ for slice_ in manifest.slices if slice_.owner.kind == "deferred"]
 
 
 def _begins(manifest: Manifest, state: StateId) -> int:
     """The first epoch of which a state has rows: a new plan that is kept apart begins without any."""
     migration = manifest.migration
-    if migration is None or not migration.isolated or not state.endswith(f"@{migration.number}"):
+    if migration is None or not migration.isolated or state.migration != migration.number:
         return 0
-    return migration.start
+    return migration.start_epoch
 
 
 def step_files(written: Written) -> Written:

@@ -27,7 +27,8 @@ import pyarrow as pa
 from midstream.adapt.policy import GOALS, MigrationPolicy
 from midstream.errors import CheckpointError, FencedError
 from midstream.inline import InlineJoin
-from midstream.migration.request import STRATEGIES, write_request
+from midstream.migration.request import write_request
+from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.protocol.intent import decode_intent
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
 from midstream.runtime.crash_points import crash_hook
@@ -208,7 +209,9 @@ class _Simulation:
             settings,
             idle_timeout=chance.choice((None, settings.idle_timeout, Micros(10 * SECOND))),
             adapt=few and chance.random() < 0.5,
-            policy=MigrationPolicy(chance.choice(STRATEGIES), chance.random() < 0.5, chance.choice(GOALS)),
+            policy=MigrationPolicy(
+                chance.choice(STRATEGY_CHOICES), chance.random() < 0.5, chance.choice(GOALS)
+            ),
             max_event_time_ahead=chance.choice((None, ONE_DAY, ONE_DAY, Micros(60 * SECOND))),
             event_time_clock=chance.choice(CLOCKS),
         )

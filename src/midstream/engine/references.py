@@ -1,0 +1,59 @@
+"""References: row ids that lead to payload, and say when a row arrived.
+
+A **reference** is the epoch in which the row arrived, the engine partition that ingested it, and its position
+among what arrived there then. The epoch comes first, so "older than epoch e" is one comparison of integers;
+the id stays good when slices merge, because merging keeps these runs whole. Rows that a migration moves to
+another partition get new ids there, of the same epochs and with a mark.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from midstream.errors import MigrationError, StreamError
+
+Integers = npt.NDArray[np.int64]
+
+_POSITION_BITS = 24
+_PARTITION_BITS = 10
+READ_LESS = "read less per trigger (maxFilesPerTrigger, maxOffsetsPerTrigger) or use more partitions"
+
+MAX_PARTITIONS = 1 << (_PARTITION_BITS - 1)
+MAX_POSITIONS = 1 << _POSITION_BITS
+
+
+def segment_of(epoch: int, partition: int, *, moved: bool = False) -> int:
+    """The part of a row id that all rows share which arrive together in one partition.
+
+    Rows that are moved here later have a mark, which tells them apart from those that arrived here.
+    """
+    return (epoch << _PARTITION_BITS) | (MAX_PARTITIONS if moved else 0) | partition
+
+
+def new_references(epoch: int, partition: int, count: int, *, moved: bool = False) -> Integers:
+    """References for ``count`` rows that arrive together."""
+    if count > MAX_POSITIONS and moved:
+        raise MigrationError(
+            f"a state must have at most {MAX_POSITIONS:,} rows in one partition to be moved there",
+            got=f"{count:,}",
+            hint="move to a plan that keeps the state by the key it has",
+        )
+    if count > MAX_POSITIONS:
+        raise StreamError(
+            f"an epoch must bring at most {MAX_POSITIONS:,} rows of a stream to one partition",
+            got=f"{count:,}",
+            hint=READ_LESS,
+        )
+    segment = segment_of(epoch, partition, moved=moved)
+    return (segment << _POSITION_BITS) + np.arange(count, dtype=np.int64)
+
+
+def split_references(references: Integers) -> tuple[Integers, Integers]:
+    """Segment and position of each reference."""
+    return references >> _POSITION_BITS, references & (MAX_POSITIONS - 1)
+
+
+def epoch_of(references: Integers) -> Integers:
+    """The epoch in which each referenced row arrived."""
+    return references >> (_POSITION_BITS + _PARTITION_BITS)

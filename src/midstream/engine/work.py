@@ -1,0 +1,29 @@
+"""Work counts: what tasks did, counted, so that it does not depend on the machine."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class WorkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The work of some nodes."""
+
+    probes: int = 0
+    candidates: int = 0
+    intermediate_rows: int = 0
+    comparisons: int = 0
+    """Pairs that a nested loop would have compared."""
+    inserted: int = 0
+    """Rows put into states, once for each key that they are searched by."""
+    sent: int = 0
+    """Rows sent on to other stages."""
+
+    def __add__(self, other: WorkCounts) -> WorkCounts:
+        return WorkCounts(
+            probes=self.probes + other.probes,
+            candidates=self.candidates + other.candidates,
+            intermediate_rows=self.intermediate_rows + other.intermediate_rows,
+            comparisons=self.comparisons + other.comparisons,
+            inserted=self.inserted + other.inserted,
+            sent=self.sent + other.sent,
+        )

@@ -1,0 +1,82 @@
+"""Migration strategies: one record of traits each. Everything else goes by the traits, never by a name.
+
+- **Moving state**: the first epoch rebuilds every state that the new plan lacks, and then runs it alone.
+- **Parallel track**: the new plan starts without rows. The old one runs in full until its rows have expired,
+  and the new one's results wait until then.
+- **Hybrid**: the new plan shares the states that both have. The old one produces, pruned, only what the new
+  one cannot. Missing states may be rebuilt in the background; without that, the plans may be isolated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from midstream.errors import OptionError
+
+AUTO = "auto"
+"""What a user may ask for instead of a strategy: the one that serves the goal best when it begins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """The traits of a strategy."""
+
+    name: str
+    runs_old_plan: bool
+    """Whether both plans run side by side; else all that the new plan lacks is rebuilt in the first epoch."""
+    isolation: Literal["always", "optional", "never"]
+    """Whether the new plan starts without any rows, instead of sharing the states that both plans have."""
+    prunes: bool
+    """Whether the old plan drops at once what it need not produce; else only its results are filtered."""
+    defers_results: bool
+    """Whether results of the new plan wait until the old plan produces none any more."""
+    rebuilds_in_background: bool
+    """Whether it can rebuild states that the new plan lacks while both plans run."""
+
+    def waits_for_expiry(self, *, background: bool) -> bool:
+        """Whether it ends only when the old plan's rows have expired."""
+        return self.runs_old_plan and not (self.rebuilds_in_background and background)
+
+    def may_isolate(self, *, background: bool) -> bool:
+        """Whether there is a choice between sharing states and starting without rows."""
+        return self.isolation == "optional" and not background
+
+
+_ALL = (
+    Strategy(
+        name="moving_state",
+        runs_old_plan=False,
+        isolation="never",
+        prunes=False,
+        defers_results=False,
+        rebuilds_in_background=False,
+    ),
+    Strategy(
+        name="parallel_track",
+        runs_old_plan=True,
+        isolation="always",
+        prunes=False,
+        defers_results=True,
+        rebuilds_in_background=False,
+    ),
+    Strategy(
+        name="hybrid",
+        runs_old_plan=True,
+        isolation="optional",
+        prunes=True,
+        defers_results=False,
+        rebuilds_in_background=True,
+    ),
+)
+STRATEGIES: Mapping[str, Strategy] = {strategy.name: strategy for strategy in _ALL}
+STRATEGY_CHOICES: tuple[str, ...] = (AUTO, *STRATEGIES)
+"""What a user may ask for."""
+
+
+def check_strategy_choice(name: str) -> str:
+    """The name of a strategy, or ``auto``; an error if it is neither."""
+    if name not in STRATEGY_CHOICES:
+        raise OptionError(f"strategy must be one of {', '.join(STRATEGY_CHOICES)}", got=repr(name))
+    return name
