@@ -45,7 +45,7 @@ class Kept:
     def __init__(self) -> None:
         self.rows: list[pa.Table] = []
 
-    def stage(self, epoch, place, rows):
+    def stage(self, task, rows):
         self.rows.append(rows)
         return OutputFile("late", "x", "y", rows.num_rows)
 

@@ -27,14 +27,15 @@ from midstream.storage.late_rows import late_columns, late_rows
 from midstream.storage.lease import claim_lease
 from midstream.storage.memory import MemoryStore
 from midstream.storage.open_checkpoint import begin_manifest, open_manifest
+from midstream.storage.output_table import TaskId
 from midstream.storage.store import Store
 
 
 class InlineSink(Protocol):
     """Where an in-process query puts results so that they outlive it."""
 
-    def stage(self, epoch: int, place: str, rows: pa.Table) -> OutputFile:
-        """Keep rows where no reader looks; ``place`` tells apart what an epoch writes."""
+    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
+        """Keep the rows of a task where no reader looks."""
 
     def publish(self, outputs: Sequence[OutputFile]) -> None:
         """Make staged rows visible. May be repeated."""
@@ -167,25 +168,23 @@ class _InlineShell:
             if sink is not None:
                 sink.sweep()
 
-    def results(self, epoch: int, partition: int, fragment: int, table: pa.Table | None) -> list[OutputFile]:
+    def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
         """Keep results, and let the sink stage them."""
-        if table is None:
+        if rows is None:
             return []
-        self.tables.append(table)
+        self.tables.append(rows)
         sink = self._sinks["results"]
-        return [] if sink is None else [sink.stage(epoch, f"{partition:05d}-{fragment:03d}", table)]
+        return [] if sink is None else [sink.stage(task, rows)]
 
-    def late(
-        self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
-    ) -> list[OutputFile]:
+    def late(self, task: TaskId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
         """Keep late rows, and let their sink stage them."""
         self.late_rows += rows.items()
         sink = self._sinks["late"]
         if sink is None:
             return []
         columns = late_columns(self._coordinator.query)
-        parts = [late_rows(epoch, name, part, columns[name]) for name, part in rows.items()]
-        return [sink.stage(epoch, f"{partition:05d}-{fragment:03d}", pa.concat_tables(parts))]
+        parts = [late_rows(task.epoch, name, part, columns[name]) for name, part in rows.items()]
+        return [sink.stage(task, pa.concat_tables(parts))]
 
     def _encode(self, program: Program) -> tuple[list[RoutedRows], Report]:
         messages: list[RoutedRows] = []
