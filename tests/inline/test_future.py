@@ -184,7 +184,7 @@ def _poisoned(store, plan: str, *, seed: int, who: str, idle: bool, migrate: Str
             if idle:
                 epoch = {who: epoch[who]}
         if number == 4 and migrate:
-            join.migrate("a c b", migrate, background=False)
+            join.migrate("a c b", migrate, background="off")
         found.append(join.run_epoch(epoch))
         came.append(epoch)
     lease.release()

@@ -140,7 +140,7 @@ def ask(chance: random.Random, work: Workload, join: InlineJoin) -> WrittenReque
         request = make_request(work.query, plan, strategy, background=background)
     except OptionError:
         return None
-    join.migrate(plan, strategy, background=background)
+    join.migrate(plan, strategy, background="auto" if background else "off")
     return write_request(request)
 
 

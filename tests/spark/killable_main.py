@@ -17,6 +17,7 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from midstream import Join
+from midstream.migration.request import BackgroundChoice
 from midstream.runtime.crash_points import crash_hook
 from midstream.spark.driver import Driver
 from midstream.spark.query import JoinStreamingQuery
@@ -31,7 +32,7 @@ class Change(NamedTuple):
     epoch: int
     plan: str
     strategy: Strategy
-    background: str = "auto"
+    background: BackgroundChoice = "auto"
 
 
 def phases_of(driver: Driver) -> set[str]:

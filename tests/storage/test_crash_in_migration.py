@@ -63,7 +63,9 @@ class StrategyCase:
         return InlineJoin(self.query, plan, settings=Settings(2, 8), store=store, sink=sink)
 
     def migrate(self, query: InlineJoin, plan: str) -> None:
-        query.migrate(plan, self.strategy, background=self.background, isolated=self.isolated)
+        query.migrate(
+            plan, self.strategy, background="auto" if self.background else "off", isolated=self.isolated
+        )
 
     @cache  # noqa: B019  # these few are there to the end
     def want(self) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from midstream.engine.encode import RoutedRows, make_encoder, project
 from midstream.engine.error_context import error_context
 from midstream.engine.program import InputCount, Program
-from midstream.migration.request import StrategyChoice, make_request
+from midstream.migration.request import BackgroundChoice, StrategyChoice
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
@@ -92,13 +92,18 @@ class InlineJoin:
     def migrate(
         self,
         plan: str | Plan,
-        strategy: StrategyChoice = "hybrid",
+        strategy: StrategyChoice | None = None,
         *,
-        background: bool = True,
+        background: BackgroundChoice | None = None,
         isolated: bool | None = None,
     ) -> None:
-        """Move the query onto another plan, from the next epoch on, or once a migration has ended."""
-        self._ledger.ask(make_request(self.query, plan, strategy, background=background, isolated=isolated))
+        """Move the query onto another plan, from the next epoch on, or once a migration has ended.
+
+        None means what the migration policy of the settings says. ``isolated`` says whether a ``hybrid``
+        that waits keeps its plans apart; None leaves that to what is known of the streams.
+        """
+        policy = self.coordinator.settings.policy
+        self._ledger.ask(policy.request(self.query, plan, strategy, background=background, isolated=isolated))
 
     def run_epoch(
         self, arrivals: Mapping[str, pa.Table], *, pace: int | None = None, now: int | None = None

@@ -16,6 +16,9 @@ from midstream.state.sealed import UNREADABLE
 StrategyChoice = Strategy | Literal["auto"]
 """What a user may ask for: a strategy, or the one that serves the goal best when the migration begins."""
 STRATEGIES: tuple[StrategyChoice, ...] = ("auto", *get_args(Strategy))
+BackgroundChoice = Literal["auto", "off"]
+"""Whether a user wants ``hybrid`` to compute what the new plan lacks in the time that epochs leave over."""
+BACKGROUND: dict[BackgroundChoice, bool] = {"auto": True, "off": False}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame
 
 from midstream.engine.encode import make_encoders
 from midstream.engine.program import Program
-from midstream.errors import CheckpointError, InternalError, MidstreamError, OptionError, error_from
-from midstream.migration.request import make_request
+from midstream.errors import CheckpointError, InternalError, MidstreamError, error_from
+from midstream.migration.request import BackgroundChoice, StrategyChoice
 from midstream.plan.tree import Plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.events import events_of
@@ -82,13 +82,12 @@ class Driver:
         """On start: finish what the last run left half done."""
         self.ledger.recover(self._shell(None))
 
-    def migrate(self, plan: str | Plan, strategy: str | None, background: str | None) -> None:
-        """Ask for another plan; what is not said is as the options say."""
-        if background not in (None, "auto", "off"):
-            raise OptionError("background must be one of auto, off", got=repr(background))
-        query, policy = self.coordinator.query, self.coordinator.settings.policy
-        wanted = policy.background if background is None else background == "auto"
-        self.ledger.ask(make_request(query, plan, strategy or policy.strategy, background=wanted))
+    def migrate(
+        self, plan: str | Plan, strategy: StrategyChoice | None, *, background: BackgroundChoice | None
+    ) -> None:
+        """Ask for another plan; None means what the options say."""
+        policy = self.coordinator.settings.policy
+        self.ledger.ask(policy.request(self.coordinator.query, plan, strategy, background=background))
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """One micro-batch; what goes wrong is kept, because Spark passes on only its text."""
