@@ -37,8 +37,8 @@ class Change(NamedTuple):
 
 def phases_of(driver: Driver) -> set[str]:
     """How a migration stands after the last manifest, and what the next epoch does about it."""
-    migration, ledger = driver.manifest.migration, driver.ledger
-    intent = kept_intent(ledger.store, driver.manifest.epoch + 1) or ledger.intend(0, 1)
+    migration, runner = driver.manifest.migration, driver.runner
+    intent = kept_intent(runner.store, driver.manifest.epoch + 1) or runner.intend(0, 1)
     course = driver.coordinator.program(driver.manifest, intent).course
     found = {
         "begins": course.begins and course.ended is None,

@@ -272,7 +272,7 @@ def test_a_request_that_is_made_while_another_is_being_deleted_lasts():
 
         def delete(self, name: str) -> None:
             if name.startswith(REQUESTS) and later:
-                query._ledger.ask(later.pop())
+                query._runner.ask(later.pop())
             super().delete(name)
 
     later = [make_request(MOVING.query, "a b c d", "moving_state", background=True)]

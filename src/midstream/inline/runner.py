@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -80,14 +81,21 @@ class InlineJoin:
         self.coordinator = coordinator
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
-        self._ledger = EpochRunner(self.store, coordinator, stored, lease, run)
         self._sinks: _Sinks = {"results": sink, "late": late_sink}
-        self._ledger.recover(self._shell({}))
+        self._runner = EpochRunner(
+            store=self.store,
+            coordinator=coordinator,
+            committed=stored,
+            publisher=_SinkPublisher(self._sinks),
+            lease=lease,
+            run=run,
+        )
+        self._runner.recover()
 
     @property
     def manifest(self) -> Manifest:
         """What is committed."""
-        return self._ledger.manifest
+        return self._runner.manifest
 
     def migrate(
         self,
@@ -103,7 +111,7 @@ class InlineJoin:
         that waits keeps its plans apart; None leaves that to what is known of the streams.
         """
         policy = self.coordinator.settings.policy
-        self._ledger.ask(policy.request(self.query, plan, strategy, background=background, isolated=isolated))
+        self._runner.ask(policy.request(self.query, plan, strategy, background=background, isolated=isolated))
 
     def run_epoch(
         self, arrivals: Mapping[str, pa.Table], *, pace: int | None = None, now: int | None = None
@@ -113,18 +121,34 @@ class InlineJoin:
         ``pace`` is how many epochs' worth of a missing state may be computed in the background, ``now`` the
         time in microseconds since 1970 if it is not that of the wall clock.
         """
-        shell = self._shell(arrivals)
-        self.report = self._ledger.run_epoch(shell, time.time_ns() // 1000 if now is None else now, pace)
+        shell = _InlineShell(self.coordinator, self.store, arrivals, self._sinks)
+        self.report = self._runner.run_epoch(shell, time.time_ns() // 1000 if now is None else now, pace)
         for name, table in shell.late_rows:
             self.late[name].append(table)
         return pa.concat_tables([self.query.output_schema.empty_table(), *shell.tables])
 
-    def _shell(self, arrivals: Mapping[str, pa.Table]) -> _InlineShell:
-        return _InlineShell(self.coordinator, self.store, arrivals, self._sinks)
+
+@dataclass(frozen=True)
+class _SinkPublisher:
+    """Publishes what was staged in the sinks."""
+
+    sinks: _Sinks
+
+    def publish(self, manifest: Manifest, *, again: bool) -> None:
+        """Let the sinks publish; whether that is for the first time makes no difference to them."""
+        for table, sink in self.sinks.items():
+            if sink is not None:
+                sink.publish([output for output in manifest.outputs if output.table == table])
+
+    def sweep(self) -> None:
+        """Let the sinks remove what abandoned attempts have staged."""
+        for sink in self.sinks.values():
+            if sink is not None:
+                sink.sweep()
 
 
 class _InlineShell:
-    """One epoch as the ledger sees it; it is also the writer, and keeps what others would write."""
+    """One epoch in this process; it is also the writer, and keeps the tables that others would write."""
 
     def __init__(
         self,
@@ -159,19 +183,7 @@ class _InlineShell:
         return report
 
     def prepare(self, epoch: int, report: Report) -> None:
-        """Nobody takes results themselves."""
-
-    def publish(self, manifest: Manifest, *, again: bool) -> None:
-        """Let the sinks publish; whether that is for the first time makes no difference to them."""
-        for table, sink in self._sinks.items():
-            if sink is not None:
-                sink.publish([output for output in manifest.outputs if output.table == table])
-
-    def sweep(self) -> None:
-        """Let the sinks remove what was given up."""
-        for sink in self._sinks.values():
-            if sink is not None:
-                sink.sweep()
+        """Nothing: a sink has what was staged."""
 
     def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
         """Keep results, and let the sink stage them."""

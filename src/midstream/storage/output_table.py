@@ -190,6 +190,11 @@ class ParquetWriter:
     late_columns: Mapping[str, Mapping[str, str]]
     """For each stream: the columns of a late row as they travel, and as the user knows them."""
 
+    @property
+    def keeps_late_rows(self) -> bool:
+        """Whether late rows are written; they then need all their columns."""
+        return self.late_table is not None
+
     def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
         """One file per partition that has results; the very first epoch leaves a file in any case.
 
