@@ -132,7 +132,7 @@ def measure(
     warm, measured = task.epochs()
     for epoch in warm:
         query.run_epoch(epoch)
-    query.migrate(plan, strategy, background=background, isolated=isolated)
+    query.migrate(plan, strategy, background="auto" if background else "off", isolated=isolated)
     comparisons, rows, results = [], [], []
     lasted = len(measured)
     for second, epoch in enumerate(measured):

@@ -181,7 +181,7 @@ def measure(cell: Cell) -> Outcome:
     for name, (strategy, background, isolated) in STRATEGY_CASES.items():
         # Opened on a copy of the store, the query goes on where it stopped.
         forked = InlineJoin(query, settings=settings, store=MemoryStore(dict(store.files)))
-        forked.migrate(after, strategy, background=background, isolated=isolated)
+        forked.migrate(after, strategy, background="auto" if background else "off", isolated=isolated)
         measured[name] = _follow(forked, cell.epochs[WARM_UP:])
     return Outcome(cell, measured, {name: by_manner[m] for name, m in STRATEGY_CASES.items()}, chosen)
 

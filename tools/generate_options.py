@@ -1,4 +1,4 @@
-"""Writes the guide's table of options from the one that the writer checks against.
+"""Writes the guide's table of options from the records that the writer reads options by.
 
 Run it after a change of `midstream.spark.options`; a test fails while the guide is behind.
 """
@@ -6,18 +6,18 @@ Run it after a change of `midstream.spark.options`; a test fails while the guide
 import re
 from pathlib import Path
 
-from midstream.spark.options import OPTIONS, Option
+from midstream.spark.options import OPTIONS
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
 
 _BETWEEN = re.compile(r"(<!-- options: begin.*?-->\n).*?(<!-- options: end -->)", re.DOTALL)
 
 
-def options_table(options: tuple[Option, ...] = OPTIONS) -> str:
+def options_table() -> str:
     """The options as a Markdown table."""
     lines = ["| option | default | may change at a restart | meaning |", "| --- | --- | --- | --- |"]
-    for option in options:
-        cells = (f"`{option.name}`", option.default, option.restart, option.meaning)
+    for option in OPTIONS:
+        cells = (f"`{option.name}`", option.shown_default, option.may_change, option.meaning)
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -88,7 +88,7 @@ def test_without_a_window_auto_takes_a_strategy_that_ends():
     query = query_of("abc", clique("abc"), window=None)
     policy = MigrationPolicy(background=False)
     join = InlineJoin(query, "(a b) c", settings=Settings(1, 1, policy=policy), store=MemoryStore())
-    join.migrate("a (b c)", "auto", background=False)
+    join.migrate("a (b c)", "auto", background="off")
     epochs = epochs_of(dict.fromkeys("abc", 2.0), dict.fromkeys("abc", uniform(9)), 3, 2.0)
     join.run_epoch(epochs[0])
     assert join.manifest.migration is None

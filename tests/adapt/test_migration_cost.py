@@ -48,7 +48,7 @@ def test_old_rows_are_left_to_the_plan_that_is_good_at_them():
 @pytest.mark.parametrize(("old", "new"), [(GOOD, DEAR), (DEAR, GOOD)])
 def test_a_request_that_leaves_it_open_goes_the_way_that_is_chosen(old: str, new: str):
     join, _ = warm(old)
-    join.migrate(new, "hybrid", background=False)
+    join.migrate(new, "hybrid", background="off")
     join.run_epoch(EPOCHS[WARM])
     migration = join.manifest.migration
     assert migration is not None
@@ -66,7 +66,9 @@ def test_prices_say_what_migrations_turn_out_to_cost(old: str, new: str):
     counted = {}
     for price in known:
         run = InlineJoin(QUERY, settings=Settings(1, 1), store=MemoryStore(dict(store.files)))
-        run.migrate(new, price.strategy, background=price.background, isolated=price.isolated)
+        run.migrate(
+            new, price.strategy, background="auto" if price.background else "off", isolated=price.isolated
+        )
         work = 0.0
         for epoch in EPOCHS[WARM:]:
             run.run_epoch(epoch, pace=1)

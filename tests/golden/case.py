@@ -34,7 +34,7 @@ def make(folder: str, strategy: str | None = None) -> None:
     query = InlineJoin(QUERY, PLAN, settings=SETTINGS, store=LocalStore(str(Path(folder).absolute())))
     for number, epoch in enumerate(EPOCHS[:MADE_WITH]):
         if number == MIGRATES_AT and strategy is not None:
-            query.migrate(OTHER_PLAN, strategy, background=strategy == "hybrid")
+            query.migrate(OTHER_PLAN, strategy, background="auto" if strategy == "hybrid" else "off")
         query.run_epoch(epoch, pace=1)
 
 

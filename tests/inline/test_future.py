@@ -44,7 +44,7 @@ class Kept:
     def __init__(self) -> None:
         self.rows: list[pa.Table] = []
 
-    def stage(self, epoch, place, rows):
+    def stage(self, task, rows):
         self.rows.append(rows)
         return OutputFile("late", "x", "y", rows.num_rows)
 
@@ -183,7 +183,7 @@ def _poisoned(store, plan: str, *, seed: int, who: str, idle: bool, migrate: str
             if idle:
                 epoch = {who: epoch[who]}
         if number == 4 and migrate:
-            join.migrate("a c b", migrate, background=False)
+            join.migrate("a c b", migrate, background="off")
         found.append(join.run_epoch(epoch))
         came.append(epoch)
     lease.release()

@@ -53,7 +53,9 @@ class StrategyCase:
         return f"hybrid_{'apart' if self.isolated else 'sharing'}" if waits else self.strategy
 
     def migrate(self, join: InlineJoin, plan: str | Plan) -> None:
-        join.migrate(plan, self.strategy, background=self.background, isolated=self.isolated)
+        join.migrate(
+            plan, self.strategy, background="auto" if self.background else "off", isolated=self.isolated
+        )
 
 
 STRATEGY_CASES = (

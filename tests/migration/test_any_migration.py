@@ -81,7 +81,10 @@ class Run:
             if number in self.moves.requests:
                 waiting = self.moves.requests[number]
                 join.migrate(
-                    waiting.plan, waiting.strategy, background=waiting.background, isolated=waiting.isolated
+                    waiting.plan,
+                    waiting.strategy,
+                    background="auto" if waiting.background else "off",
+                    isolated=waiting.isolated,
                 )
             # A request is heeded once none is under way: the last one that was made by then.
             if join.manifest.migration is None and waiting is not None:

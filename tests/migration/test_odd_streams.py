@@ -60,7 +60,7 @@ def test_a_shared_state_whose_stream_is_moved(names):
     on = ["a.k = b.k", "b.j = c.j", "c.v = d.v", "d.k = e.k"]
     query = small_query(on, names, everywhere=1000, select=[f"{n}.t AS {n}" for n in names])
     stayed = run(query, "((a b) c) (d e)", same(names), 9)
-    moved = run(query, "((a b) c) (d e)", same(names), 9, change=(3, "((a (b c)) d) e"))
+    moved = run(query, "((a b) c) (d e)", same(names), 9, change=(3, "((a (b c)) d) e", "hybrid"))
     for mine, theirs in zip(moved, stayed, strict=True):
         assert_same_rows(mine, theirs)
 
@@ -158,7 +158,7 @@ def test_a_manifest_whose_migration_could_not_have_come_about_is_refused(change)
     join = InlineJoin(query, "(a b) c", settings=Settings(1, 1))
     for epoch in range(3):
         join.run_epoch(same("abc")(epoch))
-    join.migrate("a (b c)", background=False, isolated=False)
+    join.migrate("a (b c)", "hybrid", background="off", isolated=False)
     join.run_epoch(same("abc")(3))
     body = msgspec.json.decode(manifest_json(join.manifest))
     body["migration"] |= change

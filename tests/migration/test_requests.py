@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pyarrow as pa
 import pytest
 
+from midstream.adapt.policy import MigrationPolicy
 from midstream.errors import OptionError, PlanError
+from midstream.inline import InlineJoin
 from midstream.migration.request import make_request
+from midstream.protocol.settings import Settings
+from midstream.spark.query import JoinStreamingQuery
 from midstream.testing import assert_same_rows
 from tests.helpers import small_query
 from tests.migration.migration_cases import StrategyCase
@@ -21,6 +27,7 @@ from tests.migration.recorded_run import (
     SHARING,
     TURNED,
     Run,
+    arrivals,
     stayed,
 )
 
@@ -95,7 +102,7 @@ def test_plans_are_kept_apart_only_while_nothing_is_computed(strategy: str):
 def test_without_time_between_streams_a_hybrid_that_waits_is_one():
     query = small_query(ON, "abcd", everywhere=0, select=["a.v as a"])
     run = Run(query).go(2)
-    run.join.migrate(TURNED, "hybrid", background=False)
+    run.join.migrate(TURNED, "hybrid", background="off")
     run.go(1)
     found = run.manifests[-1].migration or run.manifests[-1].ended_migration
     assert found is not None
@@ -107,6 +114,41 @@ def test_a_request_must_name_a_strategy_that_there_is():
     with pytest.raises(OptionError, match=r"moving_state, parallel_track, hybrid; got 'slowly'"):
         run.join.migrate(TURNED, "slowly")
     assert run.store.list("requests") == []
+
+
+def test_what_a_request_leaves_out_is_what_the_policy_says():
+    policy = MigrationPolicy("parallel_track", background=False)
+    left_out = policy.request(QUERY, TURNED, None, background=None)
+    assert left_out == make_request(QUERY, TURNED, "parallel_track", background=False)
+    said = policy.request(QUERY, TURNED, "hybrid", background="auto")
+    assert said == make_request(QUERY, TURNED, "hybrid", background=True)
+    off = MigrationPolicy("hybrid").request(QUERY, TURNED, None, background="off")
+    assert off == make_request(QUERY, TURNED, "hybrid", background=False)
+
+
+def test_a_migration_follows_the_policy_of_the_settings():
+    settings = Settings(1, 1, policy=MigrationPolicy("moving_state"))
+    join = InlineJoin(QUERY, LEFT_DEEP, settings=settings)
+    join.run_epoch(arrivals(0))
+    join.migrate(TURNED)
+    join.run_epoch(arrivals(1))
+    assert join.manifest.ended_migration is not None
+    assert join.manifest.ended_migration.strategy == "moving_state"
+
+
+def test_background_work_is_auto_or_off():
+    run = Run().go(1)
+    with pytest.raises(OptionError, match=r"background must be one of auto, off; got True"):
+        run.join.migrate(TURNED, background=True)  # type: ignore[arg-type]  # it is what is tested
+    assert run.store.list("requests") == []
+
+
+def test_both_shells_take_the_same_request():
+    inline, spark = (
+        inspect.signature(shell.migrate).parameters for shell in (InlineJoin, JoinStreamingQuery)
+    )
+    assert {name: inline[name] for name in spark} == dict(spark)
+    assert set(inline) - set(spark) == {"isolated"}
 
 
 @pytest.mark.parametrize("how", [SHARING, APART, PARALLEL_TRACK], ids=str)

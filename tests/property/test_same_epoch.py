@@ -26,7 +26,7 @@ from midstream.storage.intents import kept_intent
 from midstream.storage.lease import claim_lease
 from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory import MemoryStore
-from midstream.storage.output_table import OutputTable
+from midstream.storage.output_table import OutputTable, TaskId
 from midstream.testing.faults import SimulatedCrash
 from midstream.testing.random_streams import SECOND, START
 from midstream.testing.workload import Workload, draw_plan, draw_workload
@@ -42,11 +42,11 @@ class Seen:
     """A folder of Parquet files, and all that is staged for it: what a batch function would be given."""
 
     table: OutputTable
-    staged: dict[str, pa.Table] = field(default_factory=dict)
+    staged: dict[TaskId, pa.Table] = field(default_factory=dict)
 
-    def stage(self, epoch: int, place: str, rows: pa.Table) -> OutputFile:
-        self.staged[place] = rows
-        return self.table.stage(epoch, place, rows)
+    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
+        self.staged[task] = rows
+        return self.table.stage(task, rows)
 
     def publish(self, outputs: Sequence[OutputFile]) -> None:
         self.table.publish(outputs)
@@ -147,7 +147,7 @@ def ask(chance: random.Random, work: Workload, join: InlineJoin) -> WrittenReque
         request = make_request(work.query, plan, strategy, background=background)
     except OptionError:
         return None
-    join.migrate(plan, strategy, background=background)
+    join.migrate(plan, strategy, background="auto" if background else "off")
     return write_request(request)
 
 
@@ -233,7 +233,7 @@ class Trial:
         """An attempt has staged what the undisturbed run has, as far as it came."""
         for name, sink in sinks.items():
             want = wanted[name].staged
-            assert all(rows.equals(want[place]) for place, rows in sink.staged.items())
+            assert all(rows.equals(want[task]) for task, rows in sink.staged.items())
             assert not whole or set(sink.staged) == set(want)
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from midstream import Join
+from midstream.migration.request import BackgroundChoice
 from midstream.runtime.crash_points import crash_hook
 from midstream.spark.driver import Driver
 from midstream.spark.query import JoinStreamingQuery
@@ -30,13 +31,13 @@ class Change(NamedTuple):
     epoch: int
     plan: str
     strategy: str
-    background: str = "auto"
+    background: BackgroundChoice = "auto"
 
 
 def phases_of(driver: Driver) -> set[str]:
     """How a migration stands after the last manifest, and what the next epoch does about it."""
-    migration, ledger = driver.manifest.migration, driver.ledger
-    intent = kept_intent(ledger.store, driver.manifest.epoch + 1) or ledger.intend(0, 1)
+    migration, runner = driver.manifest.migration, driver.runner
+    intent = kept_intent(runner.store, driver.manifest.epoch + 1) or runner.intend(0, 1)
     step = driver.coordinator.program(driver.manifest, intent).migration
     found = {
         "begins": step is not None and step.begins and not step.ends,

@@ -26,13 +26,13 @@ FENCED = 3
 
 # Where nothing can crash that would not crash elsewhere as well, but where a pause makes a difference.
 BEFORE = {
-    "before the checkpoint is opened": ("midstream.spark.launch", "open_manifest"),
-    "before the query recovers": ("midstream.spark.launch", "Driver.recover"),
-    "before Spark starts": ("midstream.spark.launch", "_start"),
+    "before the checkpoint is opened": ("midstream.spark.resume", "open_manifest"),
+    "before the query recovers": ("midstream.runtime.epoch_runner", "EpochRunner.recover"),
+    "before Spark starts": ("midstream.spark.start_query", "_start_spark"),
     "before Spark's batch is looked at": ("midstream.spark.driver", "Driver._epoch"),
     "before the intent is written": ("midstream.runtime.epoch_runner", "settle_intent"),
     "before results are renamed": ("midstream.storage.output_table", "OutputTable.publish"),
-    "before the old is swept": ("midstream.runtime.epoch_runner", "Ledger._sweep"),
+    "before the old is swept": ("midstream.runtime.epoch_runner", "EpochRunner._sweep"),
 }
 ONCE = (*list(BEFORE)[:3], "before the old is swept")
 """These are reached once in a life."""

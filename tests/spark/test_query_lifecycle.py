@@ -29,6 +29,26 @@ def test_a_stopped_query_goes_on_where_it_was(spark, feed, runner):
     assert check(one_key(spark, feed).query(), epochs, runner.results()).num_rows > 0
 
 
+def test_progress_names_the_query_though_epochs_end_before_its_start_returns(
+    spark, feed, runner, monkeypatch
+):
+    from midstream.spark import start_query
+
+    def start_and_wait(*arguments):
+        running = start(*arguments)
+        running.awaitTermination()
+        return running
+
+    start = start_query._start_spark
+    monkeypatch.setattr(start_query, "_start_spark", start_and_wait)
+    feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=2, seed=19))
+    writer = one_key(spark, feed, "ab").writeStream.format("parquet").queryName("pairs")
+    writer = writer.option("checkpointLocation", runner.checkpoint).trigger(availableNow=True)
+    query = writer.start(str(runner.out))
+    identity = {"id": query.id, "runId": query.runId, "name": "pairs"}
+    assert [{name: p.get(name) for name in identity} for p in query.recentProgress] == [identity] * 2
+
+
 def test_an_epoch_that_spark_forgot_is_not_done_twice(spark, feed, runner):
     epochs = generate(dict.fromkeys("abc", SHAPE), epochs=4, seed=3)
     feed.add(*epochs[:3])

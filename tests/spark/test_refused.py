@@ -99,7 +99,7 @@ def test_options_that_are_unknown_malformed_or_not_there_yet(pair, option, value
 def test_writers_that_cannot_start(pair, tmp_path):
     with pytest.raises(OptionError, match=r"must go to one sink; got none"):
         pair.writeStream.start()
-    with pytest.raises(OptionError, match=r"got a format and foreachBatch"):
+    with pytest.raises(OptionError, match=r"got console and foreachBatch"):
         pair.writeStream.format("console").foreachBatch(print).start()
     with pytest.raises(OptionError, match=r"the parquet sink must have a path"):
         pair.writeStream.format("parquet").start()

@@ -49,5 +49,5 @@ def test_a_query_stops_and_goes_on_with_its_state_in_an_object_store(spark, feed
 def test_other_sinks_need_a_folder(spark, feed, mounted):
     feed.add(*generate(dict.fromkeys("abc", SHAPE), epochs=1, seed=7))
     writer = one_key(spark, feed).writeStream.foreachBatch(lambda rows, epoch: None)
-    with pytest.raises(OptionError, match="must go with the parquet sink"):
+    with pytest.raises(OptionError, match="with the foreachBatch sink must be a folder"):
         writer.option("checkpointLocation", mounted).start()

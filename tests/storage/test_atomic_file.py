@@ -9,7 +9,7 @@ import pytest
 from midstream.errors import StreamError
 from midstream.storage.atomic_file import new_file
 from midstream.storage.local import LocalStore
-from midstream.storage.output_table import OutputTable
+from midstream.storage.output_table import OutputTable, TaskId
 
 
 @pytest.fixture(params=["ENOSPC", "EDQUOT"])
@@ -44,7 +44,7 @@ def test_a_store_on_a_full_disk_says_so_and_leaves_nothing(full, tmp_path):
 def test_results_on_a_full_disk_say_so_and_leave_nothing(full, tmp_path):
     table = OutputTable("results", str(tmp_path), "query")
     with pytest.raises(StreamError, match=rf"must have space .* that of {tmp_path}\. Hint: make space"):
-        table.stage(0, "00000", pa.table({"x": [1]}))
+        table.stage(TaskId(epoch=0, partition=0, fragment=0), pa.table({"x": [1]}))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 

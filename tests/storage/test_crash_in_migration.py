@@ -62,7 +62,9 @@ class StrategyCase:
         return InlineJoin(self.query, plan, settings=Settings(2, 8), store=store, sink=sink)
 
     def migrate(self, query: InlineJoin, plan: str) -> None:
-        query.migrate(plan, self.strategy, background=self.background, isolated=self.isolated)
+        query.migrate(
+            plan, self.strategy, background="auto" if self.background else "off", isolated=self.isolated
+        )
 
     @cache  # noqa: B019  # these few are there to the end
     def want(self) -> pa.Table:
@@ -269,7 +271,7 @@ def test_a_request_that_is_made_while_another_is_being_deleted_lasts():
 
         def delete(self, name: str) -> None:
             if name.startswith(REQUESTS) and later:
-                query._ledger.ask(later.pop())
+                query._runner.ask(later.pop())
             super().delete(name)
 
     later = [make_request(MOVING.query, "a b c d", "moving_state", background=True)]

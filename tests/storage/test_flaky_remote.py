@@ -158,7 +158,7 @@ class Lives:
         query = InlineJoin(QUERY, "(a b) c", settings=SETTINGS, store=self.store, sink=self.sink)
         while query.manifest.epoch + 1 < len(EPOCHS):
             if query.manifest.epoch + 1 == 3 and not self.asked:
-                query.migrate("a (b c)", "hybrid", background=False)
+                query.migrate("a (b c)", "hybrid", background="off")
                 self.asked = True
             query.run_epoch(EPOCHS[query.manifest.epoch + 1])
 

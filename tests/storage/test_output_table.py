@@ -12,7 +12,7 @@ from midstream.runtime.crash_points import crash_hook
 from midstream.storage.lease import claim_lease
 from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory import MemoryStore
-from midstream.storage.output_table import STAGED, OutputTable
+from midstream.storage.output_table import STAGED, OutputTable, TaskId
 from midstream.testing.faults import SimulatedCrash
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
 
@@ -24,22 +24,26 @@ def table(tmp_path) -> OutputTable:
     return OutputTable("results", str(tmp_path / "out"), "0123abcd", lease=7).identified()
 
 
+def _task(epoch: int, partition: int, fragment: int = 0) -> TaskId:
+    return TaskId(epoch=epoch, partition=partition, fragment=fragment)
+
+
 def _there(table: OutputTable) -> dict[str, list[int]]:
     return {p.name: pq.read_table(p)["x"].to_pylist() for p in sorted(Path(table.path).glob("*.parquet"))}
 
 
 def test_what_an_earlier_attempt_published_under_other_names_goes(table):
-    first = [table.stage(3, place, ONE) for place in ("00000-000", "00001-000", "00001-001")]
+    first = [table.stage(_task(3, *part), ONE) for part in ((0, 0), (1, 0), (1, 1))]
     table.publish(first)
-    before = [table.stage(2, "00001-000", ONE)]
-    after = [table.stage(30, "00001-000", ONE)]
+    before = [table.stage(_task(2, 1), ONE)]
+    after = [table.stage(_task(30, 1), ONE)]
     table.publish(before)
     table.publish(after)
     others = OutputTable("results", table.path, "89ef")
-    others.publish([others.stage(3, "00001-000", ONE)])
+    others.publish([others.stage(_task(3, 1), ONE)])
     alike = OutputTable("results", table.path, "x-0123abcd")
-    alike.publish([alike.stage(4, "00001-000", ONE)])
-    again = [table.stage(3, "00000-000", TWO), table.stage(3, "00002-000", TWO)]
+    alike.publish([alike.stage(_task(4, 1), ONE)])
+    again = [table.stage(_task(3, 0), TWO), table.stage(_task(3, 2), TWO)]
     table.publish(again, again_of=3)
     assert _there(table) == {
         "part-0000000002-00001-000-0123abcd.parquet": [1],
@@ -57,13 +61,13 @@ def test_what_an_earlier_attempt_published_under_other_names_goes(table):
 
 
 def test_for_the_first_time_nothing_is_removed(table):
-    table.publish([table.stage(3, "00001-000", ONE)])
-    table.publish([table.stage(3, "00000-000", TWO)])
+    table.publish([table.stage(_task(3, 1), ONE)])
+    table.publish([table.stage(_task(3, 0), TWO)])
     assert len(_there(table)) == 2
 
 
 def test_a_reader_who_moved_files_away_gets_nothing_twice(table, tmp_path):
-    outputs = [table.stage(0, "00000-000", ONE)]
+    outputs = [table.stage(_task(0, 0), ONE)]
     table.publish(outputs)
     for path in Path(table.path).glob("*.parquet"):
         path.rename(tmp_path / path.name)
@@ -72,7 +76,7 @@ def test_a_reader_who_moved_files_away_gets_nothing_twice(table, tmp_path):
 
 
 def test_results_that_were_staged_elsewhere_are_missed(table, tmp_path):
-    outputs = [table.stage(0, "00000-000", ONE)]
+    outputs = [table.stage(_task(0, 0), ONE)]
     table.publish(outputs)
     elsewhere = OutputTable("results", str(tmp_path / "elsewhere"), "0123abcd", lease=8).identified()
     with pytest.raises(CheckpointError, match="results of a committed epoch must be there to publish"):

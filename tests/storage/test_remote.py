@@ -14,7 +14,7 @@ from midstream.cli.main import app
 from midstream.errors import CheckpointError, LockedError, OptionError
 from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import crash_hook
-from midstream.spark.options import read_option
+from midstream.spark.options import QueryOptions
 from midstream.storage import remote as module
 from midstream.storage.fsck import check
 from midstream.storage.lease import take_lease
@@ -163,4 +163,4 @@ def test_fsck_and_gc_look_at_the_object_store_itself(remote):
 @pytest.mark.parametrize("address", ["gs://bucket/x", "hdfs://host/x", "http://host/x", "memory://x"])
 def test_a_store_whose_conditional_puts_are_not_known_to_be_safe_is_refused(address):
     with pytest.raises(OptionError, match="conditional puts are known to be safe"):
-        read_option("checkpointLocation", address)
+        QueryOptions().with_option("checkpointLocation", address)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from midstream.storage.output_table import STAGED, OutputTable
+from midstream.storage.output_table import STAGED, OutputTable, TaskId
 
 QUERY = "0123abcd"
 ROWS = pa.table({"x": [1]})
@@ -14,13 +14,17 @@ def _table(folder: Path, lease: int) -> OutputTable:
     return OutputTable("results", str(folder), QUERY, lease=lease)
 
 
+def _task(epoch: int) -> TaskId:
+    return TaskId(epoch=epoch, partition=0, fragment=0)
+
+
 def _names(folder: Path) -> set[str]:
     return {path.name for path in (folder / STAGED).iterdir()}
 
 
 def test_old_files_are_pruned_by_their_epoch_whatever_the_lease(tmp_path):
     staged = {
-        (lease, epoch): _table(tmp_path, lease).stage(epoch, "00000-000", ROWS).staged
+        (lease, epoch): _table(tmp_path, lease).stage(_task(epoch), ROWS).staged
         for lease in (1, 40)
         for epoch in (9, 10, 20)
     }
@@ -36,7 +40,7 @@ def test_old_files_are_pruned_by_their_epoch_whatever_the_lease(tmp_path):
 def test_what_a_later_driver_has_staged_is_not_swept(tmp_path):
     (tmp_path / STAGED).mkdir()
     (tmp_path / STAGED / f"{QUERY}-{3:010d}-00000-000-{'a' * 32}").touch()
-    mine, later = (_table(tmp_path, lease).stage(3, "00000-000", ROWS).staged for lease in (7, 8))
+    mine, later = (_table(tmp_path, lease).stage(_task(3), ROWS).staged for lease in (7, 8))
     _table(tmp_path, 7).sweep()
     assert _names(tmp_path) == {later}
     assert mine != later

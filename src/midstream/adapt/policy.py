@@ -10,6 +10,8 @@ from typing import Literal
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import UNNOTICEABLE_SLOWDOWN, MigrationCost, migration_costs
 from midstream.adapt.statistics import half_window
+from midstream.errors import OptionError
+from midstream.migration.request import BACKGROUND, BackgroundChoice, Request, make_request
 from midstream.plan.layout import Layout
 from midstream.plan.tree import Plan
 from midstream.query.query import Query
@@ -26,6 +28,21 @@ class MigrationPolicy:
     strategy: str = "auto"
     background: bool = True
     goal: Goal = "steady"
+
+    def request(
+        self,
+        query: Query,
+        plan: str | Plan,
+        strategy: str | None,
+        *,
+        background: BackgroundChoice | None,
+        isolated: bool | None = None,
+    ) -> Request:
+        """A checked request for another plan; None means what this policy says."""
+        if background is not None and background not in BACKGROUND:
+            raise OptionError(f"background must be one of {', '.join(BACKGROUND)}", got=repr(background))
+        computes = self.background if background is None else BACKGROUND[background]
+        return make_request(query, plan, strategy or self.strategy, background=computes, isolated=isolated)
 
 
 def candidate_migrations(

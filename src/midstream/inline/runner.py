@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from midstream.engine.encode import make_encoder, project
 from midstream.engine.error_context import error_context
 from midstream.engine.program import InputCount, Program
 from midstream.engine.routed_rows import RoutedRows, RowsKind
-from midstream.migration.request import make_request
+from midstream.migration.request import BackgroundChoice
 from midstream.plan.default_plan import default_plan
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan, parse_plan
@@ -29,14 +30,15 @@ from midstream.storage.late_rows import late_columns, late_rows
 from midstream.storage.lease import claim_lease
 from midstream.storage.memory import MemoryStore
 from midstream.storage.open_checkpoint import begin_manifest, open_manifest
+from midstream.storage.output_table import TaskId
 from midstream.storage.store import Store
 
 
 class InlineSink(Protocol):
     """Where an in-process query puts results so that they outlive it."""
 
-    def stage(self, epoch: int, place: str, rows: pa.Table) -> OutputFile:
-        """Keep rows where no reader looks; ``place`` tells apart what an epoch writes."""
+    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
+        """Keep the rows of a task where no reader looks."""
 
     def publish(self, outputs: Sequence[OutputFile]) -> None:
         """Make staged rows visible. May be repeated."""
@@ -81,25 +83,37 @@ class InlineJoin:
         self.coordinator = coordinator
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
-        self._ledger = EpochRunner(self.store, coordinator, stored, lease, run)
         self._sinks: _Sinks = {"results": sink, "late": late_sink}
-        self._ledger.recover(self._shell({}))
+        self._runner = EpochRunner(
+            store=self.store,
+            coordinator=coordinator,
+            committed=stored,
+            publisher=_SinkPublisher(self._sinks),
+            lease=lease,
+            run=run,
+        )
+        self._runner.recover()
 
     @property
     def manifest(self) -> Manifest:
         """What is committed."""
-        return self._ledger.manifest
+        return self._runner.manifest
 
     def migrate(
         self,
         plan: str | Plan,
-        strategy: str = "hybrid",
+        strategy: str | None = None,
         *,
-        background: bool = True,
+        background: BackgroundChoice | None = None,
         isolated: bool | None = None,
     ) -> None:
-        """Move the query onto another plan, from the next epoch on, or once a migration has ended."""
-        self._ledger.ask(make_request(self.query, plan, strategy, background=background, isolated=isolated))
+        """Move the query onto another plan, from the next epoch on, or once a migration has ended.
+
+        None means what the migration policy of the settings says. ``isolated`` says whether a ``hybrid``
+        that waits keeps its plans apart; None leaves that to what is known of the streams.
+        """
+        policy = self.coordinator.settings.policy
+        self._runner.ask(policy.request(self.query, plan, strategy, background=background, isolated=isolated))
 
     def run_epoch(
         self, arrivals: Mapping[str, pa.Table], *, pace: int | None = None, now: int | None = None
@@ -109,18 +123,34 @@ class InlineJoin:
         ``pace`` is how many epochs' worth of a missing state may be computed in the background, ``now`` the
         time in microseconds since 1970 if it is not that of the wall clock.
         """
-        shell = self._shell(arrivals)
-        self.report = self._ledger.run_epoch(shell, time.time_ns() // 1000 if now is None else now, pace)
+        shell = _InlineShell(self.coordinator, self.store, arrivals, self._sinks)
+        self.report = self._runner.run_epoch(shell, time.time_ns() // 1000 if now is None else now, pace)
         for name, table in shell.late_rows:
             self.late[name].append(table)
         return pa.concat_tables([self.query.output_schema.empty_table(), *shell.tables])
 
-    def _shell(self, arrivals: Mapping[str, pa.Table]) -> _InlineShell:
-        return _InlineShell(self.coordinator, self.store, arrivals, self._sinks)
+
+@dataclass(frozen=True)
+class _SinkPublisher:
+    """Publishes what was staged in the sinks."""
+
+    sinks: _Sinks
+
+    def publish(self, manifest: Manifest, *, again: bool) -> None:
+        """Let the sinks publish; whether that is for the first time makes no difference to them."""
+        for table, sink in self.sinks.items():
+            if sink is not None:
+                sink.publish([output for output in manifest.outputs if output.table == table])
+
+    def sweep(self) -> None:
+        """Let the sinks remove what abandoned attempts have staged."""
+        for sink in self.sinks.values():
+            if sink is not None:
+                sink.sweep()
 
 
 class _InlineShell:
-    """One epoch as the ledger sees it; it is also the writer, and keeps what others would write."""
+    """One epoch in this process; it is also the writer, and keeps the tables that others would write."""
 
     def __init__(
         self,
@@ -155,39 +185,25 @@ class _InlineShell:
         return report
 
     def prepare(self, epoch: int, report: Report) -> None:
-        """Nobody takes results themselves."""
+        """Nothing: a sink has what was staged."""
 
-    def publish(self, manifest: Manifest, *, again: bool) -> None:
-        """Let the sinks publish; whether that is for the first time makes no difference to them."""
-        for table, sink in self._sinks.items():
-            if sink is not None:
-                sink.publish([output for output in manifest.outputs if output.table == table])
-
-    def sweep(self) -> None:
-        """Let the sinks remove what was given up."""
-        for sink in self._sinks.values():
-            if sink is not None:
-                sink.sweep()
-
-    def results(self, epoch: int, partition: int, fragment: int, table: pa.Table | None) -> list[OutputFile]:
+    def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
         """Keep results, and let the sink stage them."""
-        if table is None:
+        if rows is None:
             return []
-        self.tables.append(table)
+        self.tables.append(rows)
         sink = self._sinks["results"]
-        return [] if sink is None else [sink.stage(epoch, f"{partition:05d}-{fragment:03d}", table)]
+        return [] if sink is None else [sink.stage(task, rows)]
 
-    def late(
-        self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
-    ) -> list[OutputFile]:
+    def late(self, task: TaskId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
         """Keep late rows, and let their sink stage them."""
         self.late_rows += rows.items()
         sink = self._sinks["late"]
         if sink is None:
             return []
         columns = late_columns(self._coordinator.query)
-        parts = [late_rows(epoch, name, part, columns[name]) for name, part in rows.items()]
-        return [sink.stage(epoch, f"{partition:05d}-{fragment:03d}", pa.concat_tables(parts))]
+        parts = [late_rows(task.epoch, name, part, columns[name]) for name, part in rows.items()]
+        return [sink.stage(task, pa.concat_tables(parts))]
 
     def _encode(self, program: Program) -> tuple[list[RoutedRows], Report]:
         messages: list[RoutedRows] = []

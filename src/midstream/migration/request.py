@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,6 +13,10 @@ from midstream.migration.strategies import AUTO, STRATEGIES, check_strategy_choi
 from midstream.plan.tree import Plan, parse_plan
 from midstream.query.query import Query
 from midstream.state.sealed import UNREADABLE
+
+BackgroundChoice = Literal["auto", "off"]
+"""Whether a user wants missing states to be rebuilt in the time that epochs leave over."""
+BACKGROUND: dict[BackgroundChoice, bool] = {"auto": True, "off": False}
 
 
 @dataclass(frozen=True, slots=True)

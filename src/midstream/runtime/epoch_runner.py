@@ -1,4 +1,4 @@
-"""The ledger: the order in which an epoch becomes part of the committed truth, the same in every shell.
+"""Running epochs: the order in which each becomes part of the committed truth, the same in every shell.
 
 1. what the epoch depends on is written, or read back if the epoch was begun before; the program follows from
    it and the last manifest;
@@ -45,13 +45,17 @@ from midstream.storage.store import TEMPORARY, Store
 
 
 class Shell(Protocol):
-    """What differs between shells: how an epoch is run, and where its results go."""
+    """One epoch as a shell runs it: it has the rows that have arrived."""
 
     def run(self, program: Program) -> Report:
         """Run the stages of an epoch and add up what their partitions report."""
 
     def prepare(self, epoch: int, report: Report) -> None:
-        """Before the commit: hand results to whoever takes them themselves. May be repeated."""
+        """Before the commit: hand results to a receiver that is not a folder of files. May be repeated."""
+
+
+class Publisher(Protocol):
+    """Where a shell's results go. It needs no rows: a start publishes what the last run has committed."""
 
     def publish(self, manifest: Manifest, *, again: bool) -> None:
         """After the commit: make results visible. May be repeated.
@@ -71,7 +75,14 @@ class EpochRunner:
     """The committed truth of one query in a store."""
 
     def __init__(
-        self, store: Store, coordinator: Coordinator, committed: Committed, lease: LeaseHandle, run: str
+        self,
+        *,
+        store: Store,
+        coordinator: Coordinator,
+        committed: Committed,
+        publisher: Publisher,
+        lease: LeaseHandle,
+        run: str,
     ) -> None:
         """``run`` names this run of the query."""
         self.store = store
@@ -81,6 +92,7 @@ class EpochRunner:
         self.migration: MigrationStep | None = None
         """What the last epoch did about a migration."""
         self._digest = committed.digest
+        self._publisher = publisher
         self._lease = lease
         self._requests = Requests(store, coordinator.query)
         self._writer = Writer(self.manifest.id, lease.number, run)
@@ -100,9 +112,9 @@ class EpochRunner:
                 hint="restore the whole checkpoint, or start a new query with another checkpointLocation",
             )
 
-    def recover(self, shell: Shell) -> None:
+    def recover(self) -> None:
         """On start: finish publishing the last epoch, and find what the last run has left."""
-        self.publish(shell, again=True)
+        self.publish(again=True)
         self._requests.find(self.manifest, kept_intent(self.store, self.manifest.epoch + 1))
         # By now no driver before us can commit. Of one after us there is nothing here yet, if it turns out
         # that we can: so what is listed now may be deleted after our first commit.
@@ -169,10 +181,10 @@ class EpochRunner:
         crash_point("after the commit")
         self._writer = self._remember(report)
         with self._timed("publish"):
-            self.publish(shell, again=again)
+            self.publish(again=again)
         with self._timed("clean"):
             self._requests.forget(after.applied_requests)
-            self._clean(shell, before)
+            self._clean(before)
         self.millis = {"total": 1000 * (time.perf_counter() - begin), **self.millis}
         return report
 
@@ -221,12 +233,12 @@ class EpochRunner:
         written = self._writer.written | {slice_.name for slice_ in report.slices}
         return replace_field(self._writer, written=written & {s.name for s in self.manifest.slices})
 
-    def publish(self, shell: Shell, *, again: bool) -> None:
+    def publish(self, *, again: bool) -> None:
         """Publish what the last epoch staged, once: readers may have moved files away since."""
         noted = published_epochs(self.store)
         if self.manifest.epoch in noted or self.manifest.epoch < 0:
             return
-        shell.publish(self.manifest, again=again)
+        self._publisher.publish(self.manifest, again=again)
         crash_point("after publishing")
         note_published(self.store, self.manifest.epoch)
         crash_point("after noting that it was published")
@@ -234,9 +246,9 @@ class EpochRunner:
             if epoch < self.manifest.epoch:
                 self.store.delete(name)
 
-    def _clean(self, shell: Shell, before: Manifest) -> None:
+    def _clean(self, before: Manifest) -> None:
         if self._left_behind is not None:
-            self._sweep(shell, self._left_behind)
+            self._sweep(self._left_behind)
         for name in deletable_slices(before, self.manifest):
             self.store.delete(f"{SLICES}/{name}")
             crash_point("after deleting a slice")
@@ -245,9 +257,9 @@ class EpochRunner:
             self.store.delete(old)
         crash_point("after forgetting a manifest")
 
-    def _sweep(self, shell: Shell, left_behind: list[str]) -> None:
+    def _sweep(self, left_behind: list[str]) -> None:
         """Clear away what attempts that were given up have left behind, after our first commit."""
-        shell.sweep()
+        self._publisher.sweep()
         used = {s.name for s in self.manifest.slices} | {r.name for r in self.manifest.retired}
         for name in self.store.list(SLICES):
             if name.rpartition("/")[2] not in used and lease_of(name) <= self._lease.number:

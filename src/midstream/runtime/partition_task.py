@@ -24,6 +24,7 @@ from midstream.protocol.report import Report
 from midstream.runtime.crash_points import crash_point
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
+from midstream.storage.output_table import TaskId
 from midstream.storage.slice_files import SliceFiles, slice_files
 from midstream.storage.store import Store
 
@@ -31,12 +32,10 @@ from midstream.storage.store import Store
 class OutputWriter(Protocol):
     """Writes what readers will see, where no reader looks yet. Called by the task that has the rows."""
 
-    def results(self, epoch: int, partition: int, fragment: int, table: pa.Table | None) -> list[OutputFile]:
+    def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
         """Stage results; None if a fragment that makes results has none in this partition."""
 
-    def late(
-        self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
-    ) -> list[OutputFile]:
+    def late(self, task: TaskId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
         """Stage rows that came to a fragment late, by stream."""
 
 
@@ -94,6 +93,7 @@ def run_partition(
     for fragment in program.layout.fragments:
         if fragment.stage != stage:
             continue
+        task = TaskId(epoch=program.epoch, partition=partition, fragment=fragment.id)
         reader = _Reader(program, store)
         begin = time.perf_counter()
         within = partial(error_context, batch=program.epoch, streams=_streams(fragment))
@@ -104,10 +104,10 @@ def run_partition(
             slices = tuple(_write(files, new) for new in step.slices)
         written = time.perf_counter()
         with within("staging late rows", streams=step.late):
-            outputs = writer.late(program.epoch, fragment.id, partition, step.late) if step.late else []
+            outputs = writer.late(task, step.late) if step.late else []
         if any(node.id == program.layout.root for node in fragment.nodes):
             with within("staging results", columns=program.query.output_schema.names):
-                outputs += writer.results(program.epoch, partition, fragment.id, step.results)
+                outputs += writer.results(task, step.results)
             crash_point("after results are staged")
         done = time.perf_counter()
         report += Report(

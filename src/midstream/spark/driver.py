@@ -1,7 +1,7 @@
-"""The driver of a running query: Spark calls it with each micro-batch, and it runs the ledger's next epoch.
+"""The driver of a running query: Spark calls it with each micro-batch, and it runs the next epoch.
 
 Spark commits its offsets when the call returns. If it dies before, it gives the same batch again under the
-same number, and the ledger knows whether that epoch was committed.
+same number, and the last manifest tells whether that epoch was committed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from midstream.engine.encode import make_encoders
 from midstream.engine.program import Program
-from midstream.errors import CheckpointError, InternalError, MidstreamError, OptionError, error_from
-from midstream.migration.request import make_request
+from midstream.errors import CheckpointError, MidstreamError, error_from
+from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.events import events_of
@@ -28,11 +28,13 @@ from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
 from midstream.spark.messages import ControlMessage
 from midstream.spark.progress import describe_epoch
-from midstream.spark.row_source import Sources, query_id
+from midstream.spark.publisher import results_among
+from midstream.spark.row_source import Sources
+from midstream.spark.running_query import identity_of, query_id
 from midstream.spark.shuffle import shuffle
 from midstream.spark.sinks import Sink
 from midstream.spark.stage_task import move_task, stage_task
-from midstream.state.manifest import Manifest, OutputFile
+from midstream.state.manifest import Manifest
 from midstream.storage.lease import Lease
 from midstream.storage.output_table import ParquetWriter
 from midstream.storage.store import Store
@@ -46,52 +48,43 @@ class Driver:
 
     def __init__(
         self,
-        ledger: EpochRunner,
+        *,
+        runner: EpochRunner,
+        session: SparkSession,
+        sources: Sources,
         sink: Sink,
         writer: ParquetWriter,
         lease: Lease,
-        interval: float | None,
+        interval_ms: float | None,
     ) -> None:
-        """``interval`` is the time between triggers in milliseconds, if there is such a time."""
-        self.sources: Sources | None = None
-        self.ledger = ledger
+        """``session`` runs the query; ``interval_ms`` is the time between triggers, if it is known."""
+        self.runner = runner
         self.lease = lease
         self.progress: deque[dict[str, Any]] = deque(maxlen=PROGRESS_KEPT)
         self.error: MidstreamError | None = None
-        self.identity: dict[str, str | None] = {}
+        self._session = session
+        self._sources = sources
         self._sink = sink
         self._writer = writer
-        self._pace = BackgroundBudget(interval)
+        self._pace = BackgroundBudget(interval_ms)
 
     @property
     def coordinator(self) -> Coordinator:
         """What decides between epochs."""
-        return self.ledger.coordinator
+        return self.runner.coordinator
 
     @property
     def manifest(self) -> Manifest:
         """What is committed."""
-        return self.ledger.manifest
+        return self.runner.manifest
 
-    @property
-    def keeps_late_rows(self) -> bool:
-        """Whether late rows are written, which then need all their columns."""
-        return self._writer.late_table is not None
-
-    def recover(self) -> None:
-        """On start: finish what the last run left half done."""
-        self.ledger.recover(self._shell(None))
-
-    def migrate(self, plan: str | Plan, strategy: str | None, background: str | None) -> None:
-        """Ask for another plan; what is not said is as the options say."""
-        if background not in (None, "auto", "off"):
-            raise OptionError("background must be one of auto, off", got=repr(background))
-        query, policy = self.coordinator.query, self.coordinator.settings.policy
-        wanted = policy.background if background is None else background == "auto"
-        self.ledger.ask(make_request(query, plan, strategy or policy.strategy, background=wanted))
+    def migrate(self, plan: str | Plan, strategy: str | None, *, background: BackgroundChoice | None) -> None:
+        """Ask for another plan; None means what the options say."""
+        policy = self.coordinator.settings.policy
+        self.runner.ask(policy.request(self.coordinator.query, plan, strategy, background=background))
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """One micro-batch; what goes wrong is kept, because Spark passes on only its text."""
+        """Run one micro-batch; an error is kept, because Spark passes on only its text."""
         try:
             self._epoch(batch, batch_id)
         except MidstreamError as error:
@@ -99,57 +92,58 @@ class Driver:
             raise
 
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:
-        shell = self._shell(batch)
-        self.ledger.bind(query_id(batch))
+        self.runner.bind(query_id(batch))
+        identity = identity_of(self._session, batch)
         before = self.manifest
         if batch_id == before.epoch:
-            # Spark had not noted that this batch was done. It was: its manifest is there.
-            self.ledger.publish(shell, again=True)
+            # Spark had not recorded that this batch was done. It was: its manifest is there.
+            self.runner.publish(again=True)
             return
         if batch_id != before.epoch + 1:
-            # If somebody has taken over while this one started, Spark goes on after what that one did.
+            # If another driver took over while this one started, Spark continues after that driver's batches.
             self.lease.check()
             raise CheckpointError(
                 f"the next batch must be {before.epoch + 1}, the one after the last manifest",
                 got=batch_id,
                 hint="the folder 'spark' of the checkpoint does not belong to its manifests; restore both",
             )
-        report = self.ledger.run_epoch(shell, time.time_ns() // 1000, self._pace.next())
-        self._pace.learn(self.ledger.migration, self.ledger.millis["total"])
+        shell = _SparkShell(
+            batch=batch,
+            store=self.runner.store,
+            coordinator=self.coordinator,
+            sources=self._sources,
+            sink=self._sink,
+            writer=self._writer,
+        )
+        report = self.runner.run_epoch(shell, time.time_ns() // 1000, self._pace.next())
+        self._pace.learn(self.runner.migration, self.runner.millis["total"])
         events = events_of(self.coordinator.query, before, self.manifest)
         for event in events:
             quiet = "migration" in event or event["type"] == "decision"
             level = logging.INFO if quiet else logging.WARNING
             _log.log(level, "batch %d: %s", batch_id, event["message"])
         now = datetime.now(UTC)
-        self.progress.append(
-            describe_epoch(self.identity, self.manifest, report, events, self.ledger.millis, now)
-        )
-
-    def _shell(self, batch: DataFrame | None) -> _SparkShell:
-        return _SparkShell(batch, self.ledger.store, self.coordinator, self._sink, self._writer, self.sources)
+        self.progress.append(describe_epoch(identity, self.manifest, report, events, self.runner.millis, now))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _SparkShell:
-    """One micro-batch as the ledger sees it."""
+    """One epoch, whose rows are those of a micro-batch."""
 
-    batch: DataFrame | None
+    batch: DataFrame
     store: Store
     coordinator: Coordinator
+    sources: Sources
     sink: Sink
     writer: ParquetWriter
-    sources: Sources | None
 
     def run(self, program: Program) -> Report:
         """One Spark job: a shuffle and a stage for each level of the layout."""
-        if self.sources is None:
-            raise InternalError("an epoch must have sources", got="none")
-        context = self._rows().sparkSession.sparkContext
+        context = self.batch.sparkSession.sparkContext
         encoders = make_encoders(
-            program.query, program.layout, program.routing, whole_rows=self.writer.late_table is not None
+            program.query, program.layout, program.routing, whole_rows=self.writer.keeps_late_rows
         )
-        messages = self.sources.messages(self._rows(), encoders)
+        messages = self.sources.messages(self.batch, encoders)
         partitions = self.coordinator.settings.partitions
         if program.migration is not None and program.migration.moves:
             every = context.parallelize(range(partitions), partitions)
@@ -164,33 +158,5 @@ class _SparkShell:
         return add_reports(message.blob for message in reports if message.kind == "report")
 
     def prepare(self, epoch: int, report: Report) -> None:
-        """Let the sink take the results, if it takes them itself."""
-        self.sink.prepare(self._rows().sparkSession, epoch, _results(report.outputs))
-
-    def publish(self, manifest: Manifest, *, again: bool) -> None:
-        """Make results and late rows visible."""
-        self.sink.publish(manifest.epoch, _results(manifest.outputs), again=again)
-        late = [output for output in manifest.outputs if output.table == "late"]
-        if self.writer.late_table is not None:
-            self.writer.late_table.publish(late, again_of=manifest.epoch if again else None)
-        elif late:
-            raise CheckpointError(
-                "late rows of a committed epoch must be published",
-                got="no option lateRows",
-                hint="start the query once more with the lateRows that it had",
-            )
-
-    def sweep(self) -> None:
-        """Remove staged files; those of a committed epoch have been published by now."""
-        self.sink.table.sweep()
-        if self.writer.late_table is not None:
-            self.writer.late_table.sweep()
-
-    def _rows(self) -> DataFrame:
-        if self.batch is None:
-            raise CheckpointError("an epoch must have a micro-batch", got="none")
-        return self.batch
-
-
-def _results(outputs: tuple[OutputFile, ...]) -> list[OutputFile]:
-    return [output for output in outputs if output.table == "results"]
+        """Let the sink hand on the results, if it is one that does."""
+        self.sink.prepare(self.batch.sparkSession, epoch, results_among(report.outputs))

@@ -31,7 +31,8 @@ from midstream.query.query import Query
 from midstream.query.stream import Stream
 from midstream.spark.messages import Addressed, encoded, errors_as_messages, running_batch
 from midstream.spark.row_groups import RowGroup, distribute, row_groups
-from midstream.spark.row_source import Encoders, RowSources, Sources, query_id
+from midstream.spark.row_source import Encoders, RowSources, Sources
+from midstream.spark.running_query import query_id
 
 # Options of a source that say which files to read, and nothing of how.
 _HARMLESS = frozenset(

@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from midstream.adapt.explain import explain_adaptive
 from midstream.errors import FencedError, MidstreamError, OptionError, StreamError
 from midstream.migration.explain import explain_query
+from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
 from midstream.spark.driver import Driver
 from midstream.spark.failures import readable_error
@@ -82,13 +83,17 @@ class JoinStreamingQuery:
         return explain_adaptive(coordinator.decision_context(manifest), manifest.adaptation, adapts=adapts)
 
     def migrate(
-        self, plan: str | Plan, strategy: str | None = None, *, background: str | None = None
+        self,
+        plan: str | Plan,
+        strategy: str | None = None,
+        *,
+        background: BackgroundChoice | None = None,
     ) -> None:
         """Move the running query onto another plan, from its next batch on.
 
         Without a ``strategy``, or ``background`` work for ``hybrid``, those of the options are used. If a
         migration is under way, the new one begins when that has ended; of several that wait, the last
-        counts. To the plan that runs already there is nothing to do. A request survives a crash.
+        counts. A request for the plan that is running already does nothing. A request survives a crash.
         """
         if not self.isActive:
             raise StreamError(
@@ -96,7 +101,7 @@ class JoinStreamingQuery:
                 got="one that has ended",
                 hint="start it again with the same checkpointLocation, then migrate",
             )
-        self._driver.migrate(plan, strategy, background)
+        self._driver.migrate(plan, strategy, background=background)
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
         """Wait until the query ends; if it ends by an error, raise it."""

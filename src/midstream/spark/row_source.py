@@ -60,11 +60,6 @@ class Sources(Protocol):
         """The messages of a micro-batch of :meth:`stream`, for the plan that the encoders belong to."""
 
 
-def query_id(batch: DataFrame) -> str:
-    """The id under which Spark counts its batches, as it is noted in Spark's half of the checkpoint."""
-    return str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
-
-
 @dataclass(frozen=True)
 class RowSources:
     """DataFrames of any kind, streaming or not."""

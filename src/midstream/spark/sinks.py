@@ -3,12 +3,14 @@
 Tasks stage results as files in any case. ``prepare`` runs before the commit and may run again for the same
 epoch after a crash; ``publish`` runs after it, and again on restart if it was cut off.
 
-| sink           | prepare                | publish                         | so results come      |
-| -------------- | ---------------------- | ------------------------------- | -------------------- |
-| `parquet`      | nothing                | rename into the user's folder   | exactly once         |
-| `memory`       | nothing                | rename, refresh the view        | exactly once         |
+| sink           | prepare                | publish                         | results are delivered |
+| -------------- | ---------------------- | ------------------------------- | --------------------- |
+| `parquet`      | nothing                | rename into the user's folder   | exactly once          |
+| `memory`       | nothing                | rename, refresh the view        | exactly once          |
 | `foreachBatch` | call the user's function | nothing                       | at least once, same batch id |
-| `console`      | print                  | nothing                         | at least once        |
+| `console`      | print                  | nothing                         | at least once         |
+
+Which sinks there are, and what each requires of the options, is in :mod:`midstream.spark.sink_formats`.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Sink(Protocol):
     table: OutputTable
 
     def prepare(self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile]) -> None:
-        """Before the commit: hand results to whoever takes them themselves."""
+        """Before the commit: hand results to a receiver that is not a folder of files."""
 
     def publish(self, epoch: int, outputs: Sequence[OutputFile], *, again: bool = False) -> None:
         """After the commit: make results visible. May be repeated, ``again`` if it may have been before."""
@@ -54,7 +56,7 @@ class ParquetSink:
 
 
 class MemorySink:
-    """A temporary view with the name of the query, over all results so far."""
+    """A temporary view over all results so far."""
 
     def __init__(self, table: OutputTable, spark: SparkSession, view: str, schema: pa.Schema) -> None:
         self.table = table
@@ -80,7 +82,7 @@ class MemorySink:
 
 
 class ForeachBatchSink:
-    """A function of the user's, called with the results of each epoch and its number."""
+    """A function that is called with the results of each epoch and its number."""
 
     def __init__(self, table: OutputTable, function: BatchFunction, schema: pa.Schema) -> None:
         self.table = table
@@ -96,12 +98,12 @@ class ForeachBatchSink:
 
     def publish(self, epoch: int, outputs: Sequence[OutputFile], *, again: bool = False) -> None:
         """Remove files that are old enough; a DataFrame that the user kept may still read newer ones."""
-        # Another sink may have staged them, for readers who would then never see them.
+        # If the query had another sink, its readers would never see the files that were staged for them.
         self.table.must_have(outputs)
         self.table.prune(epoch - EPOCHS_KEPT)
 
 
-def show_batch(rows: int, truncate: bool) -> BatchFunction:
+def show_batch(rows: int, *, truncate: bool) -> BatchFunction:
     """The function behind the console sink; it prints as Spark's does."""
 
     def show(batch: DataFrame, epoch: int) -> None:

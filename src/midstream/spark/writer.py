@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from midstream.errors import OptionError
 from midstream.query.query import Query
-from midstream.spark.launch import Trigger, launch
-from midstream.spark.options import Options, read_option
+from midstream.spark.options import QueryOptions
 from midstream.spark.query import JoinStreamingQuery
-
-Format = Literal["parquet", "memory", "console"]
-_FORMATS = ("parquet", "memory", "console")
+from midstream.spark.sink_formats import FORMATS, SinkFormat, foreach_batch
+from midstream.spark.start_query import start_query
+from midstream.spark.trigger import Trigger
 
 
 class JoinStreamWriter:
@@ -24,21 +23,21 @@ class JoinStreamWriter:
         self._spark = spark
         self._query = query
         self._frames = frames
-        self._format: str | None = None
-        self._function: Callable[[DataFrame, int], None] | None = None
-        self._options: dict[str, object] = {}
-        self._trigger: Trigger = {}
+        self._format: SinkFormat | None = None
+        self._foreach_batch: SinkFormat | None = None
+        self._options = QueryOptions()
+        self._trigger = Trigger()
         self._name: str | None = None
 
     def format(self, source: str) -> JoinStreamWriter:
         """Choose the sink: ``parquet``, ``memory`` or ``console``. For your own, see ``foreachBatch``."""
-        if source not in _FORMATS:
+        if source not in FORMATS:
             raise OptionError(
-                f"the format must be one of {', '.join(_FORMATS)}",
+                f"the format must be one of {', '.join(FORMATS)}",
                 got=repr(source),
                 hint="write any other format with foreachBatch(lambda df, id: df.write...)",
             )
-        self._format = source
+        self._format = FORMATS[source]
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinStreamWriter:  # noqa: N802
@@ -48,13 +47,12 @@ class JoinStreamWriter:
         """
         if not callable(func):
             raise OptionError("foreachBatch must have a function", got=repr(func))
-        self._function = func
+        self._foreach_batch = foreach_batch(func)
         return self
 
     def option(self, key: str, value: Any) -> JoinStreamWriter:
         """Set an option; the guide lists them with their defaults."""
-        name, read = read_option(key, value)
-        self._options[name] = read
+        self._options = self._options.with_option(key, value)
         return self
 
     def options(self, **options: Any) -> JoinStreamWriter:
@@ -83,19 +81,12 @@ class JoinStreamWriter:
         availableNow: bool | None = None,  # noqa: N803  # Spark's name
         once: bool | None = None,
     ) -> JoinStreamWriter:
-        """When batches run: every ``processingTime``, or over all that is there now and then stop."""
-        chosen: Trigger = {
-            name: value
-            for name, value in (
-                ("processingTime", processingTime),
-                ("availableNow", availableNow),
-                ("once", once),
-            )
-            if value is not None
-        }
-        if len(chosen) != 1:
+        """When batches run: every ``processingTime``, or over all input that is there now and then stop."""
+        chosen = Trigger(processing_time=processingTime, available_now=availableNow, once=once)
+        if len(chosen.arguments()) != 1:
             raise OptionError(
-                "a trigger must be one of processingTime, availableNow and once", got=chosen or "none"
+                "a trigger must be one of processingTime, availableNow and once",
+                got=chosen.arguments() or "none",
             )
         self._trigger = chosen
         return self
@@ -104,18 +95,19 @@ class JoinStreamWriter:
         """Check everything, then start the query in the background."""
         if path is not None:
             self.option("path", path)
-        if (self._format is None) == (self._function is None):
+        sinks = [sink for sink in (self._format, self._foreach_batch) if sink is not None]
+        if len(sinks) != 1:
             raise OptionError(
                 "the results must go to one sink",
-                got="none" if self._format is None else "a format and foreachBatch",
+                got=" and ".join(sink.name for sink in sinks) or "none",
                 hint="write .format('parquet').option('path', ...) or .foreachBatch(function)",
             )
-        return launch(
+        return start_query(
             self._spark,
             self._query,
             self._frames,
-            Options(dict(self._options)),
-            sink=self._function or str(self._format),
+            options=self._options,
+            sink_format=sinks[0],
             trigger=self._trigger,
             name=self._name,
         )

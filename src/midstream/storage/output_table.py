@@ -31,6 +31,19 @@ _NAME = re.compile(r"\w[\w.-]*\Z", re.ASCII)
 _STAGED_BY = re.compile(r"(?:(\d{12})-)?(\d{10})-")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskId:
+    """Which part of an epoch wrote a file: one fragment, in one engine partition."""
+
+    epoch: int
+    partition: int
+    fragment: int
+
+    def __str__(self) -> str:
+        """The form that it has in the names of files, which then sort by epoch."""
+        return f"{self.epoch:010d}-{self.partition:05d}-{self.fragment:03d}"
+
+
 @dataclass(frozen=True)
 class OutputTable:
     """A folder of Parquet files that one query adds to."""
@@ -78,10 +91,10 @@ class OutputTable:
     def _make_folders(self) -> None:
         make_folder(Path(self.path, STAGED), 0o700 if self.private else 0o777)
 
-    def stage(self, epoch: int, place: str, rows: pa.Table) -> OutputFile:
-        """Write rows where no reader looks; ``place`` tells apart what an epoch writes."""
-        published = f"part-{epoch:010d}-{place}-{self.query}.parquet"
-        staged = f"{self.query}-{self.lease:012d}-{epoch:010d}-{place}-{uuid.uuid4().hex}"
+    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
+        """Write the rows of a task where no reader looks."""
+        published = f"part-{task}-{self.query}.parquet"
+        staged = f"{self.query}-{self.lease:012d}-{task}-{uuid.uuid4().hex}"
         folder = Path(self.path, STAGED)
         with space_in(Path(self.path)):
             self._make_folders()
@@ -169,7 +182,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True)
 class ParquetWriter:
-    """Stages results, and late rows if somebody wants them."""
+    """Stages results, and late rows if there is a table for them."""
 
     results_table: OutputTable
     late_table: OutputTable | None
@@ -177,22 +190,23 @@ class ParquetWriter:
     late_columns: Mapping[str, Mapping[str, str]]
     """For each stream: the columns of a late row as they travel, and as the user knows them."""
 
-    def results(self, epoch: int, partition: int, fragment: int, table: pa.Table | None) -> list[OutputFile]:
+    @property
+    def keeps_late_rows(self) -> bool:
+        """Whether late rows are written; they then need all their columns."""
+        return self.late_table is not None
+
+    def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
         """One file per partition that has results; the very first epoch leaves a file in any case.
 
-        Without it a reader of a query that has found nothing yet would see a folder without a schema.
+        Without it a reader of a query that has no results yet would see a folder without a schema.
         """
-        if table is None and (epoch, partition) == (0, 0):
-            table = self.schema.empty_table()
-        place = f"{partition:05d}-{fragment:03d}"
-        return [] if table is None else [self.results_table.stage(epoch, place, table)]
+        if rows is None and (task.epoch, task.partition) == (0, 0):
+            rows = self.schema.empty_table()
+        return [] if rows is None else [self.results_table.stage(task, rows)]
 
-    def late(
-        self, epoch: int, fragment: int, partition: int, rows: Mapping[str, pa.Table]
-    ) -> list[OutputFile]:
+    def late(self, task: TaskId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
         """One file for the late rows of all streams that enter a fragment."""
         if self.late_table is None:
             return []
-        parts = [late_rows(epoch, name, part, self.late_columns[name]) for name, part in rows.items()]
-        place = f"{partition:05d}-{fragment:03d}"
-        return [self.late_table.stage(epoch, place, pa.concat_tables(parts))]
+        parts = [late_rows(task.epoch, name, part, self.late_columns[name]) for name, part in rows.items()]
+        return [self.late_table.stage(task, pa.concat_tables(parts))]

@@ -236,7 +236,10 @@ class _Simulation:
         taken = False
         try:
             query.migrate(
-                request.plan, request.strategy, background=request.background, isolated=request.isolated
+                request.plan,
+                request.strategy,
+                background="auto" if request.background else "off",
+                isolated=request.isolated,
             )
             taken = not self._is_given_up()
         finally:

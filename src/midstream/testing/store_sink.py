@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from midstream.errors import CheckpointError
 from midstream.state.manifest import OutputFile
+from midstream.storage.output_table import TaskId
 from midstream.testing.faults import STAGED, FaultStore
 
 Table = Literal["results", "late"]
@@ -27,9 +28,9 @@ class StoreSink:
     staged: list[pa.Table] = field(default_factory=list)
     """What was staged since somebody last cleared this."""
 
-    def stage(self, epoch: int, place: str, rows: pa.Table) -> OutputFile:
+    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
         """Keep rows where no reader looks. Staged files are synced one by one, as on a disk."""
-        published = f"{epoch:010d}-{place}"
+        published = str(task)
         staged = f"{self.table}-{self.lease:012d}-{published}-{self.store.random.getrandbits(64):016x}"
         buffer = pa.BufferOutputStream()
         with pa.ipc.new_file(buffer, rows.schema) as writer:

@@ -1,0 +1,118 @@
+"""Readers: how the text of an option becomes a typed value, or an error that says what it must be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from midstream.errors import OptionError, QueryError
+from midstream.storage.remote import PROTOCOLS, is_remote
+from midstream.values import Micros, duration
+
+T = TypeVar("T")
+TextT = TypeVar("TextT", bound=str)
+Reader = Callable[[str, str], T]
+"""Takes the name of an option, which errors mention, and its text."""
+
+
+def any_text(_name: str, text: str) -> str:
+    """Text that is checked later, by what uses it."""
+    return text
+
+
+def whole_number(low: int, high: int) -> Reader[int]:
+    """A whole number between two bounds, both included."""
+
+    def read(name: str, text: str) -> int:
+        if not text.strip().isdecimal() or not low <= int(text) <= high:
+            raise OptionError(f"{name} must be a whole number from {low} to {high}", got=repr(text))
+        return int(text)
+
+    return read
+
+
+def a_duration(name: str, text: str) -> Micros:
+    """A duration such as ``30 minutes``."""
+    try:
+        return duration(text, name)
+    except QueryError as error:
+        raise OptionError(error.must, got=error.got, hint=error.hint) from None
+
+
+def or_off(read: Reader[T]) -> Reader[T | None]:
+    """What another reader takes, or ``off``, which is None."""
+    return lambda name, text: None if text.lower() == "off" else read(name, text)
+
+
+def one_of(values: Sequence[TextT]) -> Reader[TextT]:
+    """One of some words, in any case."""
+    return choice({value: value for value in values})
+
+
+def choice(values: Mapping[TextT, T]) -> Reader[T]:
+    """One of some words, in any case, each of which stands for a value."""
+    by_text = {str(word): value for word, value in values.items()}
+
+    def read(name: str, text: str) -> T:
+        if text.lower() not in by_text:
+            raise OptionError(f"{name} must be one of {', '.join(by_text)}", got=repr(text))
+        return by_text[text.lower()]
+
+    return read
+
+
+def folder(name: str, text: str) -> str:
+    """An absolute path of a folder that all machines see as a file system."""
+    url = urlsplit(text)
+    local = url.scheme == "" or (url.scheme == "file" and url.netloc in ("", "localhost"))
+    if not local or not text.strip():
+        raise OptionError(
+            f"{name} must be a folder of a local or mounted file system", got=_without_credentials(text)
+        )
+    # '..' is resolved before links are followed, as in Spark; links stay, since they may differ by machine.
+    path = os.path.abspath(unquote(url.path) if url.scheme else text)  # noqa: PTH100
+    if set(path) & set("*?[]{}\\\0"):
+        must = f"{name} must not have a zero byte, nor characters that Spark takes for patterns"
+        raise OptionError(must, got=repr(path))
+    return path
+
+
+def folder_or_object_store(name: str, text: str) -> str:
+    """A folder, or an address in an object store that a checkpoint may be in."""
+    if is_remote(text) and "@" not in text:
+        return text.rstrip("/")
+    if urlsplit(text).scheme in ("", "file"):
+        return folder(name, text)
+    raise OptionError(
+        f"{name} must be a folder, or an address of a store whose conditional puts are known to be safe",
+        got=_without_credentials(text),
+        hint=f"such addresses begin with {' or '.join(f'{scheme}://' for scheme in PROTOCOLS)}, "
+        "and have no credentials in them",
+    )
+
+
+def only_off(what: str) -> Reader[None]:
+    """Nothing but ``off``, because this version does not do what the option would ask for."""
+
+    def read(name: str, text: str) -> None:
+        if text.lower() != "off":
+            raise OptionError(f"{name} must be 'off': this version does not {what} yet", got=repr(text))
+
+    return read
+
+
+def not_yet(what: str) -> Reader[None]:
+    """Nothing at all, because this version does not do what the option would ask for."""
+
+    def read(name: str, text: str) -> None:
+        raise OptionError(f"{name} must not be set: this version does not {what} yet", got=repr(text))
+
+    return read
+
+
+def _without_credentials(address: str) -> str:
+    """An address as it may be shown: without what is before '@', which may be a password."""
+    head, at, tail = address.rpartition("@")
+    return repr(f"{head.partition('://')[0]}://...@{tail}" if at else address)

@@ -1,0 +1,31 @@
+"""The tables that a run of a query adds to: results, and late rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from midstream.storage.output_table import OutputTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryTables:
+    """Opens tables for one run of a query."""
+
+    query: str
+    """The short id of the query, which its files have in their names."""
+    lease: int
+    checkpoint: str
+
+    def results_in(self, folder: str) -> OutputTable:
+        """Results in a folder of the user's, for everybody to read."""
+        return OutputTable(table="results", path=folder, query=self.query, lease=self.lease).identified()
+
+    def results_in_checkpoint(self) -> OutputTable:
+        """Results that pass through the checkpoint, which is nobody else's to read."""
+        path = f"{self.checkpoint}/results"
+        table = OutputTable(table="results", path=path, query=self.query, lease=self.lease, private=True)
+        return table.identified()
+
+    def late_rows_in(self, folder: str) -> OutputTable:
+        """Late rows in a folder of the user's."""
+        return OutputTable(table="late", path=folder, query=self.query, lease=self.lease).identified()

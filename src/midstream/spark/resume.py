@@ -1,0 +1,76 @@
+"""Beginning a query, or resuming it from its checkpoint; what shapes its state must be what it was."""
+
+from __future__ import annotations
+
+import uuid
+
+from midstream.adapt.policy import MigrationPolicy
+from midstream.engine.references import MAX_PARTITIONS
+from midstream.errors import OptionError
+from midstream.plan.default_plan import default_plan
+from midstream.plan.tree import Plan, parse_plan
+from midstream.protocol.coordinator import Coordinator
+from midstream.protocol.settings import PersistedOptions, Settings, read_description
+from midstream.query.query import Query
+from midstream.spark.options import QueryOptions
+from midstream.spark.spark_checkpoint import last_batch_done, must_be_as_new_as_spark, run_batch_again
+from midstream.state.manifest import Manifest
+from midstream.storage.manifest_log import Committed
+from midstream.storage.open_checkpoint import begin_manifest, open_manifest
+from midstream.storage.store import Store
+
+
+def begin_or_resume(
+    query: Query, store: Store, options: QueryOptions, *, lease: int, parallelism: int
+) -> tuple[Coordinator, Committed]:
+    """Resume from the checkpoint if there is one, else begin; ``parallelism`` is Spark's default."""
+    batch_done = last_batch_done(store)
+    committed = open_manifest(store, lease)
+    must_be_as_new_as_spark(committed.manifest if committed else None, batch_done)
+    persisted = read_description(committed.manifest.query) if committed else None
+    settings = make_settings(options, persisted, parallelism)
+    plan = parse_plan(options.plan, query.names) if options.plan else None
+    if committed is None:
+        return _begin(query, settings, plan or default_plan(query))
+    coordinator = Coordinator.resume(query, settings, committed.manifest)
+    if plan is not None:
+        _must_be_known(plan, committed.manifest)
+    if batch_done > committed.manifest.epoch:
+        # The manifest of that epoch was damaged, so it runs again; Spark must not take it for done.
+        run_batch_again(store, batch_done)
+    return coordinator, committed
+
+
+def make_settings(options: QueryOptions, persisted: PersistedOptions | None, parallelism: int) -> Settings:
+    """How the query runs: as its options say, or else its checkpoint, or else the defaults."""
+    default_partitions = persisted.partitions if persisted else min(parallelism, MAX_PARTITIONS)
+    partitions = options.partitions or default_partitions
+    default_groups = persisted.groups if persisted else max(256, 4 * partitions)
+    return Settings(
+        partitions=partitions,
+        groups=options.groups or default_groups,
+        idle_timeout=options.idle_timeout,
+        adapt=options.adapt,
+        policy=MigrationPolicy(strategy=options.strategy, background=options.background, goal=options.goal),
+        max_event_time_ahead=options.max_event_time_ahead,
+        event_time_clock=options.event_time_clock,
+    )
+
+
+def _begin(query: Query, settings: Settings, plan: Plan) -> tuple[Coordinator, Committed]:
+    if settings.groups < settings.partitions:
+        got = f"{settings.groups} and {settings.partitions}"
+        raise OptionError("groups must be at least as many as partitions", got=got)
+    coordinator = Coordinator(query, settings)
+    return coordinator, begin_manifest(coordinator.first_manifest(uuid.uuid4().hex, plan))
+
+
+def _must_be_known(plan: Plan, stored: Manifest) -> None:
+    """Refuse to resume with a plan that the checkpoint does not have."""
+    known = {stored.plan, stored.initial_plan, stored.migration.new_plan if stored.migration else stored.plan}
+    if str(plan) not in known:
+        raise OptionError(
+            f"the plan of a checkpoint must be the one it began with, or has now: {stored.plan}",
+            got=str(plan),
+            hint="leave the option out to resume with it, and then change it with query.migrate(plan)",
+        )

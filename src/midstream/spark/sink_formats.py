@@ -1,0 +1,128 @@
+"""The table of sinks: what each requires of a query's options, and how it is built.
+
+A sink is added by an entry here and a class in :mod:`midstream.spark.sinks`. No other module knows which
+sinks there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from midstream.errors import OptionError
+from midstream.spark.options import QueryOptions
+from midstream.spark.output_tables import QueryTables
+from midstream.spark.sinks import BatchFunction, ForeachBatchSink, MemorySink, ParquetSink, Sink, show_batch
+from midstream.storage.remote import is_remote
+
+_VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkContext:
+    """What a sink is built from."""
+
+    spark: SparkSession
+    schema: pa.Schema
+    """The columns of the results."""
+    tables: QueryTables
+    options: QueryOptions
+    query_name: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkFormat:
+    """One kind of sink."""
+
+    name: str
+    check: Callable[[QueryOptions, str | None], None]
+    """Raises if the options, or the name of the query, are not what this sink needs."""
+    build: Callable[[SinkContext], Sink]
+    """Called once the checkpoint is open, after :attr:`check`."""
+
+
+def foreach_batch(function: BatchFunction) -> SinkFormat:
+    """A function of the user's as a sink. Results reach it through files in the checkpoint."""
+    return SinkFormat(
+        name="foreachBatch",
+        check=lambda options, _: _must_have_local_checkpoint("foreachBatch", options),
+        build=lambda context: _foreach_batch_sink(context, function),
+    )
+
+
+def _foreach_batch_sink(context: SinkContext, function: BatchFunction) -> Sink:
+    return ForeachBatchSink(context.tables.results_in_checkpoint(), function, context.schema)
+
+
+def _check_parquet(options: QueryOptions, _query_name: str | None) -> None:
+    _path(options)
+    if options.checkpoint_location is None:
+        raise OptionError(
+            "the parquet sink must have a checkpointLocation",
+            hint="write .option('checkpointLocation', folder); without it nothing survives a restart",
+        )
+
+
+def _build_parquet(context: SinkContext) -> Sink:
+    return ParquetSink(context.tables.results_in(_path(context.options)))
+
+
+def _path(options: QueryOptions) -> str:
+    if options.path is None:
+        raise OptionError("the parquet sink must have a path", hint="write .option('path', folder)")
+    return options.path
+
+
+def _check_memory(options: QueryOptions, query_name: str | None) -> None:
+    _view(query_name)
+    _must_have_local_checkpoint("memory", options)
+
+
+def _build_memory(context: SinkContext) -> Sink:
+    table = context.tables.results_in_checkpoint()
+    return MemorySink(table, context.spark, _view(context.query_name), context.schema)
+
+
+def _view(query_name: str | None) -> str:
+    if query_name is None or not _VIEW.match(query_name):
+        raise OptionError(
+            "the memory sink must have a name that a view can have: letters, digits and underscores",
+            got=repr(query_name),
+            hint="write .queryName('results')",
+        )
+    return query_name
+
+
+def _build_console(context: SinkContext) -> Sink:
+    options = context.options
+    return _foreach_batch_sink(context, show_batch(options.num_rows, truncate=options.truncate))
+
+
+def _must_have_local_checkpoint(sink: str, options: QueryOptions) -> None:
+    """Refuse an object store: this sink has files in the checkpoint that Spark reads as a folder."""
+    location = options.checkpoint_location
+    if location is not None and is_remote(location):
+        raise OptionError(
+            f"the checkpointLocation of a query with the {sink} sink must be a folder",
+            got=location,
+            hint="use a folder that all machines of the cluster see",
+        )
+
+
+FORMATS: dict[str, SinkFormat] = {
+    sink.name: sink
+    for sink in (
+        SinkFormat(name="parquet", check=_check_parquet, build=_build_parquet),
+        SinkFormat(name="memory", check=_check_memory, build=_build_memory),
+        SinkFormat(
+            name="console",
+            check=lambda options, _: _must_have_local_checkpoint("console", options),
+            build=_build_console,
+        ),
+    )
+}
+"""The sinks that ``format`` takes; a function becomes one by :func:`foreach_batch`."""

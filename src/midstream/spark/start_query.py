@@ -1,0 +1,111 @@
+"""Starting a query: check what was asked, open its checkpoint, finish what the last run left, start Spark."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from midstream.engine.encode import make_encoders
+from midstream.query.query import Query
+from midstream.runtime.epoch_runner import EpochRunner
+from midstream.spark.driver import Driver
+from midstream.spark.options import QueryOptions
+from midstream.spark.output_tables import QueryTables
+from midstream.spark.parquet_source import sources_of
+from midstream.spark.publisher import SparkPublisher
+from midstream.spark.query import JoinStreamingQuery
+from midstream.spark.resume import begin_or_resume
+from midstream.spark.row_source import Sources
+from midstream.spark.sink_formats import SinkContext, SinkFormat
+from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
+from midstream.spark.trigger import Trigger
+from midstream.spark.worker_python import use_this_python
+from midstream.storage.folder_overlap import refuse_overlapping_folders
+from midstream.storage.late_rows import late_columns
+from midstream.storage.lease import take_lease
+from midstream.storage.output_table import ParquetWriter
+from midstream.storage.remote import is_remote, store_at
+
+
+def start_query(
+    spark: SparkSession,
+    query: Query,
+    frames: Mapping[str, DataFrame],
+    *,
+    options: QueryOptions,
+    sink_format: SinkFormat,
+    trigger: Trigger,
+    name: str | None,
+) -> JoinStreamingQuery:
+    """Start a query; everything that can be wrong is found before Spark starts anything."""
+    sink_format.check(options, name)
+    checkpoint = options.checkpoint_location or temporary_checkpoint()
+    store = store_at(checkpoint)
+    local_checkpoint = None if is_remote(checkpoint) else checkpoint
+    refuse_overlapping_folders(options.path, options.late_rows, local_checkpoint)
+    run = uuid.uuid4().hex[:8]
+    lease = take_lease(store, run)
+    try:
+        parallelism = spark.sparkContext.defaultParallelism
+        coordinator, committed = begin_or_resume(
+            query, store, options, lease=lease.number, parallelism=parallelism
+        )
+        tables = QueryTables(query=committed.manifest.id[:8], lease=lease.number, checkpoint=checkpoint)
+        context = SinkContext(
+            spark=spark, schema=query.output_schema, tables=tables, options=options, query_name=name
+        )
+        sink = sink_format.build(context)
+        late_table = tables.late_rows_in(options.late_rows) if options.late_rows else None
+        writer = ParquetWriter(sink.table, late_table, query.output_schema, late_columns(query))
+        runner = EpochRunner(
+            store=store,
+            coordinator=coordinator,
+            committed=committed,
+            publisher=SparkPublisher(sink, late_table),
+            lease=lease,
+            run=run,
+        )
+        runner.recover()
+        sources = _make_sources(runner, frames, whole_rows=writer.keeps_late_rows)
+        stream = sources.stream()
+        driver = Driver(
+            runner=runner,
+            session=stream.sparkSession,
+            sources=sources,
+            sink=sink,
+            writer=writer,
+            lease=lease,
+            interval_ms=trigger.interval_ms(),
+        )
+        use_this_python(spark)
+        # A driver that has taken over has a Spark which expects nobody else in its half of the checkpoint.
+        lease.check()
+        running = _start_spark(stream, driver, spark_folder(checkpoint), trigger, name)
+    except BaseException:
+        lease.release()
+        raise
+    lease.keep_while(lambda: running.isActive)
+    return JoinStreamingQuery(running, driver)
+
+
+def _make_sources(runner: EpochRunner, frames: Mapping[str, DataFrame], *, whole_rows: bool) -> Sources:
+    """The sources as the next epoch needs them.
+
+    If that epoch turns out to change the plan, and with it which rows go where, they are encoded again.
+    """
+    program = runner.coordinator.program(runner.manifest, runner.intend(0, None))
+    encoders = make_encoders(program.query, program.layout, program.routing, whole_rows=whole_rows)
+    return sources_of(program.query, frames, encoders)
+
+
+def _start_spark(
+    stream: DataFrame, driver: Driver, folder: str, trigger: Trigger, name: str | None
+) -> StreamingQuery:
+    """Let Spark call the driver with each micro-batch of the stream."""
+    start = stream.writeStream.foreachBatch(driver).option("checkpointLocation", folder)
+    arguments = trigger.arguments()
+    start = start.trigger(**arguments) if arguments else start
+    return (start.queryName(name) if name else start).start()

@@ -1,0 +1,80 @@
+"""The records of options: what they read, what they refuse, and what the rest of the program gets."""
+
+import pytest
+
+from midstream.errors import OptionError
+from midstream.protocol.settings import ONE_DAY, PersistedOptions, Settings
+from midstream.spark.options import OPTIONS, QueryOptions
+from midstream.spark.resume import make_settings
+
+
+def _options(**given: object) -> QueryOptions:
+    options = QueryOptions()
+    for name, value in given.items():
+        options = options.with_option(name, value)
+    return options
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_the_guide_shows_a_default_as_the_text_that_reads_as_it(option):
+    if option.default is not None:
+        assert option.read(option.name, option.shown_default) == option.default
+
+
+def test_names_are_read_in_any_case_and_the_last_value_counts():
+    options = _options(PARTITIONS=3, numrows="5").with_option("partitions", "4")
+    assert (options.partitions, options.num_rows) == (4, 5)
+    assert options.with_option("numRows", 6) == _options(partitions=4, numRows=6)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "attribute", "value"),
+    [
+        ("truncate", False, "truncate", False),
+        ("truncate", "True", "truncate", True),
+        ("adapt", "OFF", "adapt", False),
+        ("background", "off", "background", False),
+        ("strategy", "Moving_State", "strategy", "moving_state"),
+        ("goal", "quick", "goal", "quick"),
+        ("eventTimeClock", "stream", "event_time_clock", "stream"),
+        ("idleTimeout", "2 minutes", "idle_timeout", 120_000_000),
+        ("maxEventTimeAhead", "1 hour", "max_event_time_ahead", 3_600_000_000),
+        ("maxEventTimeAhead", "off", "max_event_time_ahead", None),
+        ("checkpointLocation", "s3://bucket/x/", "checkpoint_location", "s3://bucket/x"),
+        ("path", "file:///tmp/a%20b/../c", "path", "/tmp/c"),  # noqa: S108  # nothing is written
+        ("balance", "off", "balance", None),
+    ],
+)
+def test_text_becomes_a_typed_value(name, given, attribute, value):
+    got = getattr(_options(**{name: given}), attribute)
+    assert got == value
+    assert type(got) is type(value)
+
+
+def test_credentials_in_an_address_are_not_shown():
+    with pytest.raises(OptionError, match=r"got 's3://\.\.\.@bucket/x'"):
+        _options(checkpointLocation="s3://key:secret@bucket/x")
+
+
+def test_settings_follow_the_options():
+    options = _options(partitions=3, groups=32, idleTimeout="1 second", adapt="off", goal="cheap")
+    settings = make_settings(options.with_option("background", "off"), None, parallelism=8)
+    assert (settings.partitions, settings.groups) == (3, 32)
+    assert (settings.idle_timeout, settings.adapt) == (1_000_000, False)
+    assert (settings.policy.strategy, settings.policy.background, settings.policy.goal) == (
+        "auto",
+        False,
+        "cheap",
+    )
+
+
+def test_settings_without_options_are_the_defaults_or_those_of_the_checkpoint():
+    assert make_settings(QueryOptions(), None, parallelism=8) == Settings(8, 256, adapt=True)
+    assert make_settings(QueryOptions(), None, parallelism=100).groups == 400
+    assert make_settings(QueryOptions(), None, parallelism=10**6).partitions == 512
+    persisted = PersistedOptions(partitions=3, groups=7)
+    settings = make_settings(QueryOptions(), persisted, parallelism=8)
+    assert (settings.partitions, settings.groups) == (3, 7)
+    assert settings.max_event_time_ahead == ONE_DAY
+    # What contradicts the checkpoint is refused later, where the error can name both.
+    assert make_settings(_options(groups=9), persisted, parallelism=8).groups == 9
