@@ -7,6 +7,7 @@ import pytest
 
 from midstream.errors import OptionError, PlanError
 from midstream.migration.request import make_request
+from midstream.protocol.events import MigrationStarted
 from midstream.testing import assert_same_rows
 from tests.helpers import small_query
 from tests.migration.migration_cases import StrategyCase
@@ -45,7 +46,7 @@ def test_a_request_waits_for_the_migration_that_is_under_way_and_the_last_one_co
     run.migrate("(a d) (b c)", HYBRID)
     run.go(9)
     assert run.ends == {7: TURNED, 11: "(a d) (b c)"}
-    begun = [(e["migration"], e["from"], e["to"]) for es in run.events for e in es if "begins" in e["type"]]
+    begun = [(e.migration, e.old_plan, e.new_plan) for e in run.events if isinstance(e, MigrationStarted)]
     assert begun == [(1, LEFT_DEEP, TURNED), (2, TURNED, "(a d) (b c)")]
     assert run.manifests[8].migration is not None
     assert run.manifests[8].migration.start == 8

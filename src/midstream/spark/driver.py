@@ -6,12 +6,8 @@ same number, and the ledger knows whether that epoch was committed.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import deque
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -22,12 +18,12 @@ from midstream.errors import CheckpointError, InternalError, MidstreamError, Opt
 from midstream.migration.request import make_request
 from midstream.plan.tree import Plan
 from midstream.protocol.coordinator import Coordinator
-from midstream.protocol.events import events_of
+from midstream.protocol.progress import QueryIdentity
 from midstream.protocol.report import Report, add_reports
+from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
 from midstream.spark.messages import ERROR, REPORT
-from midstream.spark.progress import describe_epoch
 from midstream.spark.row_source import Sources, query_id
 from midstream.spark.shuffle import shuffle
 from midstream.spark.sinks import Sink
@@ -36,9 +32,6 @@ from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.lease import Lease
 from midstream.storage.output_table import ParquetWriter
 from midstream.storage.store import Store
-
-PROGRESS_KEPT = 100
-_log = logging.getLogger("midstream")
 
 
 class Driver:
@@ -51,14 +44,19 @@ class Driver:
         writer: ParquetWriter,
         lease: Lease,
         interval: float | None,
+        name: str | None,
     ) -> None:
-        """``interval`` is the time between triggers in milliseconds, if there is such a time."""
+        """``interval`` is the time between triggers in milliseconds, if there is such a time.
+
+        ``name`` is the one that the user gave the query.
+        """
         self.sources: Sources | None = None
         self.ledger = ledger
         self.lease = lease
-        self.progress: deque[dict[str, Any]] = deque(maxlen=PROGRESS_KEPT)
+        self.reporter = EpochReporter(ledger.coordinator.query)
         self.error: MidstreamError | None = None
-        self.identity: dict[str, str | None] = {}
+        self._name = name
+        self._identity: QueryIdentity | None = None
         self._sink = sink
         self._writer = writer
         self._pace = BackgroundBudget(interval)
@@ -100,7 +98,9 @@ class Driver:
 
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:
         shell = self._shell(batch)
-        self.ledger.bind(query_id(batch))
+        # Once, before a foreachBatch function of the user's can have changed what it is read from.
+        self._identity = self._identity or _identity(batch, self._name)
+        self.ledger.bind(self._identity.id)
         before = self.manifest
         if batch_id == before.epoch:
             # Spark had not noted that this batch was done. It was: its manifest is there.
@@ -117,14 +117,12 @@ class Driver:
         report = self.ledger.run_epoch(shell, time.time_ns() // 1000, self._pace.next())
         if self.ledger.course is not None:
             self._pace.learn(self.ledger.course, self.ledger.millis["total"])
-        events = events_of(self.coordinator.query, before, self.manifest)
-        for event in events:
-            quiet = "migration" in event or event["type"] == "decision"
-            level = logging.INFO if quiet else logging.WARNING
-            _log.log(level, "batch %d: %s", batch_id, event["message"])
-        now = datetime.now(UTC)
-        self.progress.append(
-            describe_epoch(self.identity, self.manifest, report, events, self.ledger.millis, now)
+        self.reporter.report(
+            self._identity,
+            before=before,
+            after=self.manifest,
+            report=report,
+            duration_ms=self.ledger.millis,
         )
 
     def _shell(self, batch: DataFrame | None) -> _SparkShell:
@@ -191,6 +189,13 @@ class _SparkShell:
         if self.batch is None:
             raise CheckpointError("an epoch must have a micro-batch", got="none")
         return self.batch
+
+
+def _identity(batch: DataFrame, name: str | None) -> QueryIdentity:
+    """The ids that Spark gave the query; an epoch may end before ``start()`` returns the handle with them."""
+    # Spark runs the jobs of a streaming query as a group that is called by the id of the run.
+    run_id = str(batch.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id"))
+    return QueryIdentity(query_id(batch), run_id, name)
 
 
 def _results(outputs: tuple[OutputFile, ...]) -> list[OutputFile]:

@@ -87,7 +87,7 @@ def launch(
         late = tables.late(late_path) if late_path else None
         writer = ParquetWriter(target.table, late, query.output_schema, late_columns(query))
         ledger = EpochRunner(store, coordinator, committed, lease, run)
-        driver = Driver(ledger, target, writer, lease, _interval(trigger))
+        driver = Driver(ledger, target, writer, lease, _interval(trigger), name)
         driver.recover()
         # Whoever has taken over has a Spark that does not expect another one in its half of the checkpoint.
         lease.check()
@@ -137,9 +137,7 @@ def _start(
     start = driver.sources.stream().writeStream.foreachBatch(driver)
     start = start.option("checkpointLocation", checkpoint)
     start = start.trigger(**trigger) if trigger else start
-    running = (start.queryName(name) if name else start).start()
-    driver.identity |= {"id": running.id, "runId": running.runId, "name": name}
-    return running
+    return (start.queryName(name) if name else start).start()
 
 
 def _checkpoint(sink: SinkChoice, options: Options) -> str:
