@@ -18,6 +18,8 @@ from midstream.errors import (
 from midstream.plan.tree import Plan
 
 if TYPE_CHECKING:
+    from midstream.protocol.events import Event
+    from midstream.protocol.progress import EpochProgress
     from midstream.spark.join import Join
     from midstream.spark.query import JoinStreamingQuery
 
@@ -25,6 +27,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CheckpointError",
+    "EpochProgress",
+    "Event",
     "FencedError",
     "FormatError",
     "InternalError",
@@ -42,7 +46,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import Spark only when it is asked for: the core, the test kit and ``--help`` do without."""
+    """Import what takes long only when it is used: the test kit and ``--help`` do without Spark."""
+    if name == "EpochProgress":
+        from midstream.protocol.progress import EpochProgress
+
+        return EpochProgress
+    if name == "Event":
+        from midstream.protocol.events import Event
+
+        return Event
     if name == "Join":
         from midstream.spark.join import Join
 

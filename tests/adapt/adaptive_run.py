@@ -9,7 +9,8 @@ import pyarrow as pa
 from midstream.adapt.cost import work_in_units
 from midstream.adapt.explain import explain_adaptive
 from midstream.inline import InlineJoin
-from midstream.protocol.events import Event, events_of
+from midstream.protocol.events import Event
+from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
@@ -39,13 +40,16 @@ class Run:
 
     def reopen(self) -> None:
         self.join = InlineJoin(self.query, self.plan, settings=self.settings, store=self.store)
+        self.join.addListener(self._note)
+
+    def _note(self, event: Event | EpochProgress) -> None:
+        if isinstance(event, Event):
+            self.events.append(event)
 
     def go(self, epochs: list[Epoch]) -> Run:
         for epoch in epochs:
-            before = self.join.manifest
             self.tables.append(self.join.run_epoch(epoch, pace=self.pace))
             self.manifests.append(self.join.manifest)
-            self.events += events_of(self.query, before, self.join.manifest)
             self.work += work_in_units(self.join.report.work)
         return self
 

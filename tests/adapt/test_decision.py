@@ -13,6 +13,7 @@ from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import parse_plan
+from midstream.protocol.events import PlanDecision
 from midstream.protocol.settings import Settings
 from midstream.state.adaptation import Adaptation
 from midstream.state.statistics import Statistics
@@ -86,9 +87,9 @@ def test_a_decision_is_told_and_explained():
     run = Run(BEST_OF_OTHER).go(phases(1))
     assert "Nothing is known yet" in run.says()
     run.go(phases(10, start=1))
-    moved = next(e for e in run.events if e["type"] == "decision" and e["verdict"] == "migrate")
-    assert moved["plan"] == BEST_OF_OTHER
-    assert "migrate" in moved["message"]
+    moved = next(e for e in run.events if isinstance(e, PlanDecision) and e.verdict == "migrate")
+    assert moved.plan == BEST_OF_OTHER
+    assert moved.message.startswith("decided to migrate: ")
     decision = run.last.adaptation.last_decision
     assert decision is not None
     text = run.says()
@@ -105,7 +106,7 @@ def test_a_decision_is_told_and_explained():
 def test_without_adapting_nothing_is_decided_but_all_is_known():
     run = Run(BEST_OF_OTHER, Settings(1, 1)).go(phases(8))
     assert run.last.adaptation == Adaptation()
-    assert not [event for event in run.events if event["type"] == "decision"]
+    assert not [event for event in run.events if isinstance(event, PlanDecision)]
     assert "(off)" in run.says()
     assert "a and b:" in run.says()
 

@@ -19,7 +19,12 @@ def progress(number):
         "state": {"{a}": {"rows": 1_000_000}, "{a,b}": {"rows": 234_567}},
         "stateBytesActive": 118_700_000,
         "durationMs": {"total": 1_045},
-        "events": [{"migration": 1, "message": "migration 1 begins"}] if number == 1 else [],
+        "events": [
+            {"type": "migration-started", "message": "migration 1 started"},
+            {"type": "stream-idle", "message": "stream a is idle"},
+        ]
+        if number == 1
+        else [],
     }
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 
 from midstream import errors
+from midstream.protocol.events import Event
 from midstream.query.expression import Call, Expression, Operator
 from midstream.query.predicate import read_predicate
 from midstream.query.stream import ColumnRef, Stream
@@ -101,6 +102,23 @@ def _check_progress(progress: dict[str, object]) -> None:
             values = list(value.values()) if wild else [value]
             assert values, f"{field} must have something to look at"
             assert all(set(one) == inner for one in values), f"{field} has {values}, the guide {inner}"
+
+
+def test_the_table_of_events_is_complete():
+    documented = {
+        code_in(kind)[0]: (code_in(severity), set(code_in(fields)))
+        for kind, severity, _, fields in rows_of(section(GUIDE, "events"))
+    }
+    common = {"batchId"}
+    assert documented == {
+        kind.__struct_config__.tag: ([kind.severity], set(kind.__struct_encode_fields__) - common)
+        for kind in _kinds(Event)
+    }
+
+
+def _kinds(event: type[Event]) -> list[type[Event]]:
+    """The types below one that have none below themselves; those between only group them."""
+    return [kind for child in event.__subclasses__() for kind in _kinds(child)] or [event]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

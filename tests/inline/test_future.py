@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from midstream.cli.main import app
 from midstream.errors import CheckpointError, LockedError, OptionError
 from midstream.inline import InlineJoin
-from midstream.protocol.events import events_of
+from midstream.protocol.events import FutureRows, events_of
 from midstream.protocol.settings import ONE_DAY, Settings
 from midstream.runtime.crash_points import crash_hook
 from midstream.runtime.watermark_reset import reset_watermark
@@ -81,8 +81,8 @@ def test_a_row_from_the_future_makes_nothing_late(idle, others):
     assert sorted(kept["stream"].to_pylist()) == sorted(f"a{others}")
     assert set(kept["reason"].to_pylist()) == {"future"}
     assert set(kept["time"].cast(pa.int64()).to_pylist()) == {NOW + YEARS}
-    events = [e for e in events_of(QUERY, before, after) if e["type"] == "future rows"]
-    assert [(e["stream"], e["rows"]) for e in events] == [(n, 1) for n in f"a{others}"]
+    events = [e for e in events_of(QUERY, before, after) if isinstance(e, FutureRows)]
+    assert [(e.stream, e.rows) for e in events] == [(n, 1) for n in f"a{others}"]
 
 
 def test_a_day_ahead_is_in_time_and_not_a_microsecond_more():

@@ -9,7 +9,8 @@ import pyarrow as pa
 from midstream.engine.work import WorkCounts
 from midstream.inline import InlineJoin
 from midstream.plan.handover import Side
-from midstream.protocol.events import Event, events_of
+from midstream.protocol.events import Event
+from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
@@ -45,24 +46,27 @@ class Run:
     manifests: list[Manifest] = field(default_factory=list)
     work: list[dict[Side, WorkCounts]] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
-    events: list[list[Event]] = field(default_factory=list)
+    progress: list[EpochProgress] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.reopen()
 
     def reopen(self) -> None:
         self.join = InlineJoin(self.query, self.plan, settings=Settings(1, 1), store=self.store)
+        self.join.addListener(self._note)
+
+    def _note(self, event: Event | EpochProgress) -> None:
+        if isinstance(event, EpochProgress):
+            self.progress.append(event)
 
     def migrate(self, plan: str, how: StrategyCase = HYBRID) -> None:
         how.migrate(self.join, plan)
 
     def go(self, epochs: int, pace: int | None = None) -> Run:
         for _ in range(epochs):
-            before = self.join.manifest
-            self.tables.append(self.join.run_epoch(arrivals(before.epoch + 1), pace=pace))
+            self.tables.append(self.join.run_epoch(arrivals(self.join.manifest.epoch + 1), pace=pace))
             self.manifests.append(self.join.manifest)
             self.work.append(self.join.report.work_by_plan)
-            self.events.append(events_of(self.query, before, self.join.manifest))
         return self
 
     @property
@@ -75,8 +79,13 @@ class Run:
         """The epochs with which migrations were over, and to which plan."""
         return {m.epoch: m.ended_migration.new_plan for m in self.manifests if m.ended_migration is not None}
 
+    @property
+    def events(self) -> list[Event]:
+        """The events of all epochs."""
+        return [event for progress in self.progress for event in progress.events]
+
     def told(self) -> list[tuple[int, str]]:
-        return [(epoch, event["type"]) for epoch, events in enumerate(self.events) for event in events]
+        return [(event.batch_id, event.type) for event in self.events]
 
 
 def a_migration(

@@ -22,30 +22,30 @@ from tests.migration.recorded_run import (
 def test_events_say_what_began_what_is_complete_and_what_ended():
     run = a_migration(HYBRID)
     assert run.told() == [
-        (3, "migration begins"),
-        (4, "state complete"),
-        (5, "state complete"),
-        (6, "migration ends"),
+        (3, "migration-started"),
+        (4, "state-completed"),
+        (5, "state-completed"),
+        (6, "migration-ended"),
     ]
-    found = [event for events in run.events for event in events]
-    assert [event["message"] for event in found] == [
-        "migration 1 begins: from '((a b) c) d' to '((c d) a) b' by hybrid",
-        "migration 1: the new plan has all of {c,d} now",
-        "migration 1: the new plan has all of {a,c,d} now",
-        "migration 1 has ended after 3 epochs: the plan is '((c d) a) b'",
+    assert [event.message for event in run.events] == [
+        "migration 1 started: from '((a b) c) d' to '((c d) a) b' by hybrid",
+        "migration 1: the new plan has all rows of {c,d} now",
+        "migration 1: the new plan has all rows of {a,c,d} now",
+        "migration 1 ended after 3 epochs: the plan is '((c d) a) b'",
     ]
-    assert {(e["migration"], e["from"], e["to"]) for e in found} == {(1, LEFT_DEEP, TURNED)}
-    assert [e.get("state") for e in found] == [None, "c,d", "a,c,d", None]
+    told = [event.to_dict() for event in run.events]
+    assert {(e["migration"], e["from"], e["to"]) for e in told} == {(1, LEFT_DEEP, TURNED)}
+    assert [e.get("state") for e in told] == [None, "c,d", "a,c,d", None]
 
 
 def test_moving_state_begins_and_ends_in_one_breath():
     run = a_migration(StrategyCase("moving_state"))
-    assert run.told() == [(3, "migration begins"), (3, "migration ends")]
+    assert run.told() == [(3, "migration-started"), (3, "migration-ended")]
 
 
 def test_waiting_completes_no_state():
     run = a_migration(SHARING)
-    assert run.told() == [(3, "migration begins"), (7, "migration ends")]
+    assert run.told() == [(3, "migration-started"), (7, "migration-ended")]
 
 
 def test_an_explanation_shows_both_plans_and_who_makes_what():

@@ -11,6 +11,7 @@ from midstream.adapt.policy import MigrationPolicy
 from midstream.errors import OptionError, PlanError
 from midstream.inline import InlineJoin
 from midstream.migration.request import make_request
+from midstream.protocol.events import MigrationStarted
 from midstream.protocol.settings import Settings
 from midstream.spark.query import JoinStreamingQuery
 from midstream.testing import assert_same_rows
@@ -52,7 +53,7 @@ def test_a_request_waits_for_the_migration_that_is_under_way_and_the_last_one_co
     run.migrate("(a d) (b c)", HYBRID)
     run.go(9)
     assert run.ends == {7: TURNED, 11: "(a d) (b c)"}
-    begun = [(e["migration"], e["from"], e["to"]) for es in run.events for e in es if "begins" in e["type"]]
+    begun = [(e.migration, e.old_plan, e.new_plan) for e in run.events if isinstance(e, MigrationStarted)]
     assert begun == [(1, LEFT_DEEP, TURNED), (2, TURNED, "(a d) (b c)")]
     assert run.manifests[8].migration is not None
     assert run.manifests[8].migration.start_epoch == 8

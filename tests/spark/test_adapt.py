@@ -67,7 +67,7 @@ def test_a_query_leaves_a_plan_that_is_dear_and_loses_nothing(join, runner, tmp_
     events = [event for p in progress for event in p["events"]]
     decisions = [event for event in events if event["type"] == "decision"]
     assert any(event["verdict"] == "migrate" and event["plan"] == DEAR for event in decisions)
-    assert next(e["from"] for e in events if e["type"] == "migration begins") == DEAR
+    assert next(e["from"] for e in events if e["type"] == "migration-started") == DEAR
     text = query.explanation("adaptive")
     assert "== Adapting ==" in text
     assert "Last decision" in text
@@ -105,7 +105,7 @@ def test_what_was_decided_is_carried_out_though_the_query_no_longer_adapts(join,
     query = start("off")
     query.awaitTermination()
     happened = {p["batchId"]: [event["type"] for event in p["events"]] for p in query.recentProgress}
-    assert [batch for batch, events in happened.items() if "migration begins" in events] == died
+    assert [batch for batch, events in happened.items() if "migration-started" in events] == died
     first, again = seen[died[0]]
     assert first.num_rows == again.num_rows > 0
     assert_same_rows(first, again)

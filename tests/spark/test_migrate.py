@@ -45,7 +45,7 @@ def test_a_query_changes_its_plan_while_it_runs(stage, strategy, background, pre
     assert told[-1]["migration"]["phase"] == "ended"
     assert (len(told) == 1) == (strategy == "moving_state")
     events = [event["type"] for event in events_of(query)]
-    assert (events[0], events[-1]) == ("migration begins", "migration ends")
+    assert (events[0], events[-1]) == ("migration-started", "migration-ended")
     stage.check(join())
 
 
@@ -76,7 +76,7 @@ def test_progress_and_explain_tell_of_both_plans_until_the_migration_ends(stage)
     assert min(by_plan["old"]["probes"], by_plan["new"]["probes"]) > 0
     assert sum(work["candidates"] for work in by_plan.values()) == during["work"]["candidates"]
     assert [(e["type"], e["from"], e["to"]) for e in during["events"]] == [
-        ("migration begins", LEFT_DEEP, RIGHT_DEEP)
+        ("migration-started", LEFT_DEEP, RIGHT_DEEP)
     ]
     plan, text = texts[BEGUN]
     assert plan == LEFT_DEEP
@@ -87,7 +87,7 @@ def test_progress_and_explain_tell_of_both_plans_until_the_migration_ends(stage)
     assert f"Plan: {RIGHT_DEEP}" in new
     (ended,) = (p for p in query.recentProgress if p["migration"] and p["migration"]["phase"] == "ended")
     assert ended["plan"] == RIGHT_DEEP
-    assert [event["type"] for event in ended["events"]] == ["migration ends"]
+    assert [event["type"] for event in ended["events"]] == ["migration-ended"]
     assert set(query.lastProgress["work"]["byPlan"]) == {"both"}
     assert query.lastProgress["migration"] is None
     assert f"Plan: {RIGHT_DEEP}" in query.explanation()
@@ -106,7 +106,7 @@ def test_background_work_is_told_of_piece_by_piece(stage):
 def test_parallel_track_keeps_results_back_until_it_ends(stage):
     query = stage.run(Change(ASKED, RIGHT_DEEP, "parallel_track"), plan=LEFT_DEEP)
     results = [p["numOutputRows"] for p in query.recentProgress]
-    (ended,) = (p["batchId"] for p in query.recentProgress if "migration ends" in str(p["events"]))
+    (ended,) = (p["batchId"] for p in query.recentProgress if "migration-ended" in str(p["events"]))
     assert ended > BEGUN + 1
     assert results[ended] > max(results[BEGUN:ended])
     stage.check()

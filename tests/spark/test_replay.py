@@ -81,7 +81,7 @@ def test_a_batch_comes_again_with_the_same_rows_though_another_plan_is_asked_for
     seen.may_go_on.set()
     query.awaitTermination()
     seen.check(feed.epochs)
-    began = [p["batchId"] for p in query.recentProgress if "migration begins" in _events(p)]
+    began = [p["batchId"] for p in query.recentProgress if "migration-started" in _events(p)]
     assert began == [DIES + 1]
     assert str(query.plan) == OTHER
 

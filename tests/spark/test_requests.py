@@ -33,7 +33,7 @@ def test_of_several_requests_the_last_counts_and_none_begins_before_a_migration_
         epochs=9,
         plan=LEFT_DEEP,
     )
-    begun = [(e["migration"], e["to"]) for e in events_of(query) if e["type"] == "migration begins"]
+    begun = [(e["migration"], e["to"]) for e in events_of(query) if e["type"] == "migration-started"]
     assert begun == [(1, RIGHT_DEEP), (2, FLAT)]
     # The request for the plan that runs was there, and did nothing; it goes with the next epoch.
     assert [path.name for path in (runner.checkpoint / "requests").iterdir()] in ([], ["000005"])

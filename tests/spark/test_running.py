@@ -9,6 +9,7 @@ import pytest
 from midstream import Join, OptionError, StreamError
 from midstream.testing import Shape, generate
 from tests.spark.conftest import Runner, check, one_key
+from tests.spark.migration_scenario import events_of
 
 pytestmark = pytest.mark.spark
 
@@ -69,11 +70,11 @@ def test_an_idle_stream_lets_state_expire(spark, feed, tmp_path):
     waiting, going_on = Runner(tmp_path / "waiting"), Runner(tmp_path / "going_on")
     first = waiting.run(one_key(spark, feed))
     held = first.lastProgress
-    assert ("waiting", "c") in [(e["type"], e["stream"]) for p in first.recentProgress for e in p["events"]]
+    assert ("stream-stalled", "c") in [(e["type"], e["stream"]) for e in events_of(first)]
     query = going_on.run(one_key(spark, feed), idleTimeout="20 seconds")
     freed = query.lastProgress
     assert freed["sources"]["c"]["idle"]
-    assert ("idle", "c") in [(e["type"], e["stream"]) for p in query.recentProgress for e in p["events"]]
+    assert ("stream-idle", "c") in [(e["type"], e["stream"]) for e in events_of(query)]
     assert held["sources"]["c"]["idle"] is False
     assert freed["state"]["{a}"]["rows"] < held["state"]["{a}"]["rows"]
     check(one_key(spark, feed).query(), feed.epochs, waiting.results())

@@ -17,6 +17,7 @@ from rich.text import Text
 TITLE = "orders · payments · picks · shipments · deliveries, within 2 hours"
 _BAR = 20
 _WIDE = 104  # columns that a terminal must have to show the bars
+_PLAN_EVENTS = frozenset(("migration-started", "state-completed", "migration-ended"))
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class View:
     def __init__(self, console: Console) -> None:
         self.epochs: list[Epoch] = []
         self.notes: list[str] = []
-        """What became of the plan, as the query says it."""
+        """The events of the migration."""
         self._console = console
         self._doing = ""
         self._spinner = Spinner("dots", style="cyan")
@@ -97,10 +98,10 @@ class View:
         if self.epochs and epoch.number <= self.epochs[-1].number:
             return
         self.epochs.append(epoch)
-        changes = [event["message"] for event in progress["events"] if "migration" in event]
-        self.notes += [f"epoch {epoch.number}: {message}" for message in changes]
+        messages = [event["message"] for event in progress["events"] if event["type"] in _PLAN_EVENTS]
+        self.notes += [f"epoch {epoch.number}: {message}" for message in messages]
         if not self._console.is_terminal:
-            for line in (str(epoch), *(f"           {message}" for message in changes)):
+            for line in (str(epoch), *(f"           {message}" for message in messages)):
                 self._console.print(line, soft_wrap=True, highlight=False)
 
     def _screen(self) -> RenderableType:

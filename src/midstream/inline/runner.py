@@ -20,9 +20,11 @@ from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.lease import LeaseHandle
+from midstream.protocol.progress import QueryIdentity
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
+from midstream.runtime.epoch_reporter import EpochReporter, ReportingQuery
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.partition_task import move_states, run_partition
 from midstream.state.manifest import Manifest, OutputFile
@@ -50,7 +52,7 @@ class InlineSink(Protocol):
 _Sinks = Mapping[Literal["results", "late"], InlineSink | None]
 
 
-class InlineJoin:
+class InlineJoin(ReportingQuery):
     """A query that runs in this process. Opening one on a used store goes on where it stopped."""
 
     def __init__(
@@ -69,6 +71,7 @@ class InlineJoin:
         The same goes for late rows, which are otherwise only kept in ``late``. Without a ``lease`` the one of
         the store is taken, and whoever had it before can commit nothing any more.
         """
+        super().__init__(EpochReporter(query))
         self.query = query
         self.store = store if store is not None else MemoryStore()
         chosen = parse_plan(plan, query.names) if isinstance(plan, str) else plan
@@ -83,6 +86,7 @@ class InlineJoin:
         self.coordinator = coordinator
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
+        self._identity = QueryIdentity(stored.manifest.id, run, None)
         self._sinks: _Sinks = {"results": sink, "late": late_sink}
         self._runner = EpochRunner(
             store=self.store,
@@ -124,9 +128,17 @@ class InlineJoin:
         time in microseconds since 1970 if it is not that of the wall clock.
         """
         shell = _InlineShell(self.coordinator, self.store, arrivals, self._sinks)
+        before = self.manifest
         self.report = self._runner.run_epoch(shell, time.time_ns() // 1000 if now is None else now, pace)
         for name, table in shell.late_rows:
             self.late[name].append(table)
+        self._reporter.report(
+            self._identity,
+            before=before,
+            after=self.manifest,
+            report=self.report,
+            duration_ms=self._runner.millis,
+        )
         return pa.concat_tables([self.query.output_schema.empty_table(), *shell.tables])
 
 

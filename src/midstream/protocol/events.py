@@ -1,95 +1,221 @@
-"""Events: what a person should know of an epoch, beyond its figures."""
+"""Events: what an operator should know about an epoch beyond its figures.
+
+Each kind of event is one type: its name in the JSON form, its fields, its severity, and its text for people.
+To add a kind, write its type and yield it from ``events_of``; the log, listeners and progress take any event.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar, Literal
+
+import msgspec
 
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 
-Event = dict[str, Any]
+Severity = Literal["info", "warning"]
+"""A ``warning`` is for events that may call for action, or end one that did."""
 
 
-def events_of(query: Query, before: Manifest, after: Manifest) -> list[Event]:
-    """What began or ended in the epoch of ``after``."""
-    found: list[Event] = []
-    for name in query.names:
-        was, now = _standing(query, before, name), _standing(query, after, name)
-        if was != now:
-            found.append({"type": now, "stream": name, "message": _MESSAGES[now].format(name=name)})
-    return [
-        *found,
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="event", rename="camel"):
+    """Something that happened in an epoch."""
+
+    severity: ClassVar[Severity] = "info"
+    template: ClassVar[str]
+    """The text for people, with the names of fields in braces."""
+
+    batch_id: int
+    """The number of the epoch."""
+
+    @property
+    def type(self) -> str:
+        """The name of the kind of event in the JSON form, such as ``stream-idle``."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def message(self) -> str:
+        """The event as a text for people; the number of the epoch is not in it."""
+        return self.template.format_map(msgspec.structs.asdict(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: type, fields, severity and message; keys are in camel case."""
+        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return {**fields, "severity": self.severity, "message": self.message}
+
+
+class StreamEvent(Event, frozen=True, kw_only=True):
+    """Something that happened to a stream."""
+
+    # Good news too: a log that showed that a stream went idle must show that it came back.
+    severity: ClassVar[Severity] = "warning"
+
+    stream: str
+
+
+class StreamIdle(StreamEvent, frozen=True, kw_only=True, tag="stream-idle"):
+    """A stream has been silent for longer than ``idleTimeout``."""
+
+    template: ClassVar[str] = "stream {stream} is idle: state expires without waiting for it"
+
+
+class StreamActive(StreamEvent, frozen=True, kw_only=True, tag="stream-active"):
+    """A stream that was idle or stalled has rows again."""
+
+    template: ClassVar[str] = "stream {stream} has rows again"
+
+
+class StreamStalled(StreamEvent, frozen=True, kw_only=True, tag="stream-stalled"):
+    """A silent stream keeps the state of all others from expiring."""
+
+    template: ClassVar[str] = (
+        "stream {stream} has stalled: it has had no rows while the event time of the others advanced by more "
+        "than the window; state grows until it has rows again, or set idleTimeout to go on without it"
+    )
+
+
+class FutureRows(StreamEvent, frozen=True, kw_only=True, tag="future-rows"):
+    """A stream had rows that are further ahead of the clock than ``maxEventTimeAhead``."""
+
+    template: ClassVar[str] = (
+        "stream {stream} had {rows} rows further ahead than maxEventTimeAhead, which were not joined; "
+        "if their times are right, raise it, or set eventTimeClock to 'stream'"
+    )
+
+    rows: int
+
+
+class PlanDecision(Event, frozen=True, kw_only=True, tag="decision"):
+    """The running plan was compared with the best one. Costs are in units per second."""
+
+    template: ClassVar[str] = (
+        "decided to {verdict}: {reason} ({plan!r} costs {cost:,.0f}, {best!r} {best_cost:,.0f} units/s)"
+    )
+
+    verdict: Literal["migrate", "stay"]
+    reason: str
+    plan: str
+    cost: float
+    best: str
+    best_cost: float
+    changed: tuple[str, ...]
+    """The statistics that had changed since the last decision."""
+
+
+class MigrationEvent(Event, frozen=True, kw_only=True):
+    """Something that happened to a migration."""
+
+    migration: int
+    """The number of the migration."""
+    old_plan: str = msgspec.field(name="from")
+    new_plan: str = msgspec.field(name="to")
+
+
+class MigrationStarted(MigrationEvent, frozen=True, kw_only=True, tag="migration-started"):
+    """The new plan has begun to run."""
+
+    template: ClassVar[str] = "migration {migration} started: from {old_plan!r} to {new_plan!r} by {strategy}"
+
+    strategy: str
+
+
+class StateCompleted(MigrationEvent, frozen=True, kw_only=True, tag="state-completed"):
+    """A state of the new plan that was computed in the background has all its rows."""
+
+    template: ClassVar[str] = "migration {migration}: the new plan has all rows of {{{state}}} now"
+
+    state: str
+
+
+class MigrationEnded(MigrationEvent, frozen=True, kw_only=True, tag="migration-ended"):
+    """The new plan makes all results; the old one is gone."""
+
+    template: ClassVar[str] = "migration {migration} ended after {epochs} epochs: the plan is {new_plan!r}"
+
+    epochs: int
+    """How many epochs after its start the migration ended."""
+
+
+def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, ...]:
+    """The events of the epoch that led from one manifest to the next."""
+    return (
+        *_stream_events(query, before, after),
         *_future_events(query, before, after),
         *_decision_events(before, after),
         *_migration_events(before, after),
-    ]
+    )
+
+
+def _stream_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Event]:
+    for name in query.names:
+        status = _status(query, after, name)
+        if status is not _status(query, before, name):
+            yield status(batch_id=after.epoch, stream=name)
+
+
+def _status(query: Query, manifest: Manifest, name: str) -> type[StreamIdle | StreamActive | StreamStalled]:
+    """The status of a stream: the type of the event that says that it has been reached."""
+    stream = manifest.streams[name]
+    if stream.idle:
+        return StreamIdle
+    times = [other.latest for other in manifest.streams.values() if other.latest is not None]
+    windows = [bound for *_, bound in query.windows.bounds]
+    # Without a window no state expires, so a silent stream keeps nothing from expiring.
+    if not times or not windows or stream.last_active is None:
+        return StreamActive
+    return StreamStalled if max(times) - stream.last_active > max(windows) else StreamActive
 
 
 def _future_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Event]:
     for name in query.names:
-        rows = after.streams[name].future - before.streams[name].future
-        if rows:
-            text = (
-                f"stream {name} brought {rows} rows that are further ahead than maxEventTimeAhead: they are "
-                "set aside; if their times are right, raise it, or set eventTimeClock to 'stream'"
-            )
-            yield {"type": "future rows", "stream": name, "rows": rows, "message": text}
+        if rows := after.streams[name].future - before.streams[name].future:
+            yield FutureRows(batch_id=after.epoch, stream=name, rows=rows)
 
 
 def _decision_events(before: Manifest, after: Manifest) -> Iterator[Event]:
     decision = after.adaptation.last_decision
     if decision is None or decision == before.adaptation.last_decision:
         return
-    about = f"{decision.plan!r} costs {decision.cost:,.0f}, {decision.best_plan!r} {decision.best_cost:,.0f}"
-    yield {
-        "type": "decision",
-        "verdict": decision.verdict,
-        "plan": decision.plan,
-        "best": decision.best_plan,
-        "changed": list(decision.changed),
-        "message": f"decided to {decision.verdict}: {decision.reason} ({about} units/s)",
-    }
+    yield PlanDecision(
+        batch_id=after.epoch,
+        verdict=decision.verdict,
+        reason=decision.reason,
+        plan=decision.plan,
+        cost=decision.cost,
+        best=decision.best_plan,
+        best_cost=decision.best_cost,
+        changed=decision.changed,
+    )
 
 
 def _migration_events(before: Manifest, after: Manifest) -> Iterator[Event]:
     migration = after.migration or after.ended_migration
     if migration is None:
         return
-    about = {"migration": migration.number, "from": migration.old_plan, "to": migration.new_plan}
+    number, old_plan, new_plan = migration.number, migration.old_plan, migration.new_plan
     if after.migrations > before.migrations:
-        text = (
-            f"migration {migration.number} begins: from {migration.old_plan!r} to {migration.new_plan!r} by "
+        yield MigrationStarted(
+            batch_id=after.epoch,
+            migration=number,
+            old_plan=old_plan,
+            new_plan=new_plan,
+            strategy=migration.strategy,
         )
-        yield {"type": "migration begins", **about, "message": text + migration.strategy}
-    known = before.migration.completed if before.migration else ()
-    for state in (s for s in migration.completed if s not in known):
-        text = f"migration {migration.number}: the new plan has all of {{{state.label}}} now"
-        yield {"type": "state complete", **about, "state": state.label, "message": text}
+    completed_before = before.migration.completed if before.migration else ()
+    for state in migration.completed:
+        if state not in completed_before:
+            yield StateCompleted(
+                batch_id=after.epoch,
+                migration=number,
+                old_plan=old_plan,
+                new_plan=new_plan,
+                state=state.label,
+            )
     if after.ended_migration is not None:
-        epochs = after.epoch - migration.start_epoch
-        plan = migration.new_plan
-        text = f"migration {migration.number} has ended after {epochs} epochs: the plan is {plan!r}"
-        yield {"type": "migration ends", **about, "message": text}
-
-
-_MESSAGES = {
-    "active": "stream {name} brings rows again",
-    "idle": "stream {name} is idle: state expires without waiting for it",
-    "waiting": (
-        "stream {name} brings nothing while the others have gone on by more than the window: state grows "
-        "until it does; option idleTimeout would go on without it"
-    ),
-}
-
-
-def _standing(query: Query, manifest: Manifest, name: str) -> str:
-    mark = manifest.streams[name]
-    if mark.idle:
-        return "idle"
-    times = [other.latest for other in manifest.streams.values() if other.latest is not None]
-    windows = [bound for *_, bound in query.windows.bounds]
-    # Without a window nothing ever expires, so nobody is waited for.
-    if not times or not windows or mark.last_active is None:
-        return "active"
-    return "waiting" if max(times) - mark.last_active > max(windows) else "active"
+        yield MigrationEnded(
+            batch_id=after.epoch,
+            migration=number,
+            old_plan=old_plan,
+            new_plan=new_plan,
+            epochs=after.epoch - migration.start_epoch,
+        )

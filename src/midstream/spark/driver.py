@@ -6,12 +6,8 @@ same number, and the last manifest tells whether that epoch was committed.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import deque
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -22,15 +18,14 @@ from midstream.errors import CheckpointError, MidstreamError, error_from
 from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
 from midstream.protocol.coordinator import Coordinator
-from midstream.protocol.events import events_of
 from midstream.protocol.report import Report, add_reports
+from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
 from midstream.spark.messages import ControlMessage
-from midstream.spark.progress import describe_epoch
 from midstream.spark.publisher import results_among
 from midstream.spark.row_source import Sources
-from midstream.spark.running_query import identity_of, query_id
+from midstream.spark.running_query import identity_of
 from midstream.spark.shuffle import shuffle
 from midstream.spark.sinks import Sink
 from midstream.spark.stage_task import move_task, stage_task
@@ -38,9 +33,6 @@ from midstream.state.manifest import Manifest
 from midstream.storage.lease import Lease
 from midstream.storage.output_table import ParquetWriter
 from midstream.storage.store import Store
-
-PROGRESS_KEPT = 100
-_log = logging.getLogger("midstream")
 
 
 class Driver:
@@ -60,13 +52,13 @@ class Driver:
         """``session`` runs the query; ``interval_ms`` is the time between triggers, if it is known."""
         self.runner = runner
         self.lease = lease
-        self.progress: deque[dict[str, Any]] = deque(maxlen=PROGRESS_KEPT)
+        self.reporter = EpochReporter(runner.coordinator.query)
         self.error: MidstreamError | None = None
         self._session = session
         self._sources = sources
         self._sink = sink
         self._writer = writer
-        self._pace = BackgroundBudget(interval_ms)
+        self._budget = BackgroundBudget(interval_ms)
 
     @property
     def coordinator(self) -> Coordinator:
@@ -92,8 +84,8 @@ class Driver:
             raise
 
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:
-        self.runner.bind(query_id(batch))
         identity = identity_of(self._session, batch)
+        self.runner.bind(identity.id)
         before = self.manifest
         if batch_id == before.epoch:
             # Spark had not recorded that this batch was done. It was: its manifest is there.
@@ -115,15 +107,15 @@ class Driver:
             sink=self._sink,
             writer=self._writer,
         )
-        report = self.runner.run_epoch(shell, time.time_ns() // 1000, self._pace.next())
-        self._pace.learn(self.runner.migration, self.runner.millis["total"])
-        events = events_of(self.coordinator.query, before, self.manifest)
-        for event in events:
-            quiet = "migration" in event or event["type"] == "decision"
-            level = logging.INFO if quiet else logging.WARNING
-            _log.log(level, "batch %d: %s", batch_id, event["message"])
-        now = datetime.now(UTC)
-        self.progress.append(describe_epoch(identity, self.manifest, report, events, self.runner.millis, now))
+        report = self.runner.run_epoch(shell, time.time_ns() // 1000, self._budget.next())
+        self._budget.learn(self.runner.migration, self.runner.millis["total"])
+        self.reporter.report(
+            identity,
+            before=before,
+            after=self.manifest,
+            report=report,
+            duration_ms=self.runner.millis,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

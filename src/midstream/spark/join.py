@@ -135,9 +135,13 @@ class Join:
 
     def explain(self, plan: str | None = None) -> None:
         """Print how the join would run, with the default plan or with ``plan``."""
+        print(self.explanation(plan))
+
+    def explanation(self, plan: str | None = None) -> str:
+        """The text that ``explain`` prints."""
         query = self.query()
         chosen = default_plan(query) if plan is None else parse_plan(plan, query.names)
-        print(explain(query, build_layout(query, chosen), {}))
+        return explain(query, build_layout(query, chosen), {})
 
     @property
     def writeStream(self) -> JoinStreamWriter:  # noqa: N802  # Spark's name

@@ -12,15 +12,17 @@ from midstream.errors import FencedError, MidstreamError, OptionError, StreamErr
 from midstream.migration.explain import explain_query
 from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
+from midstream.protocol.progress import state_sizes
+from midstream.runtime.epoch_reporter import ReportingQuery
 from midstream.spark.driver import Driver
 from midstream.spark.failures import readable_error
-from midstream.spark.progress import state_sizes
 
 
-class JoinStreamingQuery:
+class JoinStreamingQuery(ReportingQuery):
     """A join that runs in the background. Everything that Spark's handle has means the same here."""
 
     def __init__(self, query: StreamingQuery, driver: Driver) -> None:
+        super().__init__(driver.reporter)
         self._query = query
         self._driver = driver
 
@@ -54,16 +56,6 @@ class JoinStreamingQuery:
         """The running plan; ``str()`` gives its text form."""
         return self._driver.coordinator.layout(self._driver.manifest).plan
 
-    @property
-    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
-        """The progress of the last epoch, or None before the first."""
-        return self._driver.progress[-1] if self._driver.progress else None
-
-    @property
-    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802  # Spark's name
-        """The progress of the last epochs, oldest first."""
-        return list(self._driver.progress)
-
     def explain(self, mode: str | None = None) -> None:
         """Print the plan, its key classes and stages, and what its states hold; in a migration, of both.
 
@@ -73,7 +65,7 @@ class JoinStreamingQuery:
         print(self.explanation(mode))
 
     def explanation(self, mode: str | None = None) -> str:
-        """What ``explain`` prints."""
+        """The text that ``explain`` prints."""
         manifest, coordinator = self._driver.manifest, self._driver.coordinator
         if mode is None:
             return explain_query(coordinator.query, manifest, state_sizes(manifest))

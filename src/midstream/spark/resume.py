@@ -27,7 +27,7 @@ def begin_or_resume(
     batch_done = last_batch_done(store)
     committed = open_manifest(store, lease)
     must_be_as_new_as_spark(committed.manifest if committed else None, batch_done)
-    persisted = read_description(committed.manifest.query) if committed else None
+    persisted = read_description(committed.manifest.definition) if committed else None
     settings = make_settings(options, persisted, parallelism)
     plan = parse_plan(options.plan, query.names) if options.plan else None
     if committed is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 
 from midstream.errors import InternalError
+from midstream.protocol.progress import QueryIdentity
 
 
 def query_id(batch: DataFrame) -> str:
@@ -12,7 +13,7 @@ def query_id(batch: DataFrame) -> str:
     return str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
 
 
-def identity_of(session: SparkSession, batch: DataFrame) -> dict[str, str | None]:
+def identity_of(session: SparkSession, batch: DataFrame) -> QueryIdentity:
     """What tells apart the query and this run of it, by Spark's names; ``session`` is what it runs in.
 
     Spark chooses the ids when it starts the query, and may run the first batch before anybody has been told.
@@ -20,4 +21,4 @@ def identity_of(session: SparkSession, batch: DataFrame) -> dict[str, str | None
     running = session.streams.get(query_id(batch))
     if running is None:
         raise InternalError("a micro-batch must be of a running query", got=query_id(batch))
-    return {"id": running.id, "runId": running.runId, "name": running.name}
+    return QueryIdentity(running.id, running.runId, running.name)

@@ -1,0 +1,266 @@
+"""Progress: what an epoch took in, gave out, left in state and cost.
+
+The typed form is for listeners. ``to_dict`` gives the JSON form, in which figures that Spark's own progress
+has as well go by the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from midstream.engine.program import InputCount
+from midstream.engine.work import WorkCounts
+from midstream.plan.explain import StateSize
+from midstream.plan.handover import Side
+from midstream.plan.state_id import StateId
+from midstream.protocol.events import Event
+from midstream.protocol.report import Report
+from midstream.state.manifest import Manifest, StreamProgress
+
+
+@dataclass(frozen=True)
+class QueryIdentity:
+    """Which query, and which run of it, a progress is of."""
+
+    id: str
+    run_id: str
+    name: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceProgress:
+    """What became of the rows that a stream had in an epoch."""
+
+    rows: int
+    """All of them, those below included."""
+    late: int
+    null_time: int
+    null_key: int
+    future: int
+    idle: bool
+    """Whether the stream is idle after the epoch."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "rows": self.rows,
+            "late": self.late,
+            "nullTime": self.null_time,
+            "nullKey": self.null_key,
+            "future": self.future,
+            "idle": self.idle,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MigrationProgress:
+    """The migration that is under way, or ended with the epoch."""
+
+    id: int
+    old_plan: str
+    new_plan: str
+    strategy: str
+    start_epoch: int
+    phase: str
+    """``both plans``, ``rebuilding {...}`` with the state that is being rebuilt, or ``ended``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "id": self.id,
+            "from": self.old_plan,
+            "to": self.new_plan,
+            "strategy": self.strategy,
+            "startEpoch": self.start_epoch,
+            "phase": self.phase,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochProgress:
+    """The progress of one committed epoch. The names are those of the JSON form, in snake case."""
+
+    query: QueryIdentity
+    timestamp: datetime
+    """When the epoch was done."""
+    batch_id: int
+    """The number of the epoch."""
+    plan: str
+    num_output_rows: int
+    duration_ms: Mapping[str, float]
+    """How long the parts of the epoch took on the driver."""
+    task_ms: Mapping[str, float]
+    """How long the parts of a task took, of the slowest one each."""
+    watermark: Mapping[str, int | None]
+    """By stream: microseconds since 1970; None before its first row."""
+    skew_ms: int | None
+    """How far the newest event time of the slowest stream is behind that of the fastest."""
+    sources: Mapping[str, SourceProgress]
+    state: Mapping[StateId, StateSize]
+    work: WorkCounts
+    work_by_plan: Mapping[Side, WorkCounts]
+    migration: MigrationProgress | None
+    events: tuple[Event, ...]
+
+    @classmethod
+    def of(
+        cls,
+        query: QueryIdentity,
+        manifest: Manifest,
+        report: Report,
+        *,
+        events: Sequence[Event],
+        duration_ms: Mapping[str, float],
+        timestamp: datetime,
+    ) -> EpochProgress:
+        """The progress of the epoch that ``manifest`` has committed, given what its tasks report."""
+        return cls(
+            query=query,
+            timestamp=timestamp,
+            batch_id=manifest.epoch,
+            plan=manifest.plan,
+            num_output_rows=report.results,
+            duration_ms=duration_ms,
+            task_ms=report.millis,
+            watermark={name: stream.watermark for name, stream in manifest.streams.items()},
+            skew_ms=_skew_ms(manifest.streams.values()),
+            sources={
+                name: _source_progress(report.counts.get(name, InputCount()), stream)
+                for name, stream in manifest.streams.items()
+            },
+            state=state_sizes(manifest),
+            work=report.work,
+            work_by_plan=report.work_by_plan,
+            migration=_migration_progress(manifest),
+            events=tuple(events),
+        )
+
+    @property
+    def num_input_rows(self) -> int:
+        """Rows that the sources had."""
+        return sum(source.rows for source in self.sources.values())
+
+    @property
+    def num_late_rows(self) -> int:
+        """Rows that were late or had no time."""
+        return sum(source.late + source.null_time for source in self.sources.values())
+
+    @property
+    def num_future_rows(self) -> int:
+        """Rows further ahead than ``maxEventTimeAhead``."""
+        return sum(source.future for source in self.sources.values())
+
+    @property
+    def num_null_key_rows(self) -> int:
+        """Rows with a null key."""
+        return sum(source.null_key for source in self.sources.values())
+
+    @property
+    def state_bytes_active(self) -> int:
+        """Bytes of all states."""
+        return sum(size.bytes for size in self.state.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: keys in camel case, times in ISO 8601, durations in milliseconds."""
+        return {
+            "id": self.query.id,
+            "runId": self.query.run_id,
+            "name": self.query.name,
+            "timestamp": _iso(self.timestamp),
+            "batchId": self.batch_id,
+            "plan": self.plan,
+            "numInputRows": self.num_input_rows,
+            "numOutputRows": self.num_output_rows,
+            "numLateRows": self.num_late_rows,
+            "numFutureRows": self.num_future_rows,
+            "numNullKeyRows": self.num_null_key_rows,
+            "durationMs": {name: round(value) for name, value in self.duration_ms.items()},
+            "taskMs": {name: round(value, 1) for name, value in self.task_ms.items()},
+            "watermark": {name: _event_time(time) for name, time in self.watermark.items()},
+            "skewMs": self.skew_ms,
+            "sources": {name: source.to_dict() for name, source in self.sources.items()},
+            "state": {
+                f"{{{name}}}": {"rows": size.rows, "bytes": size.bytes, "slices": size.slices}
+                for name, size in self.state.items()
+            },
+            "stateBytesActive": self.state_bytes_active,
+            "stateBytesSpilled": 0,
+            "work": {
+                **_work(self.work),
+                "byPlan": {side: _work(work) for side, work in self.work_by_plan.items()},
+            },
+            "migration": None if self.migration is None else self.migration.to_dict(),
+            "events": [event.to_dict() for event in self.events],
+        }
+
+
+def state_sizes(manifest: Manifest) -> dict[StateId, StateSize]:
+    """What each state holds; the payload and the index of a base state count as one."""
+    sizes: dict[StateId, StateSize] = {}
+    for slice_ in manifest.slices:
+        size = sizes.get(slice_.owner.state, StateSize())
+        # Payload has the same rows as its index.
+        rows = 0 if slice_.owner.kind == "payload" else slice_.rows
+        sizes[slice_.owner.state] = StateSize(size.rows + rows, size.bytes + slice_.bytes, size.slices + 1)
+    return sizes
+
+
+def _source_progress(count: InputCount, stream: StreamProgress) -> SourceProgress:
+    return SourceProgress(
+        rows=count.rows,
+        late=count.late,
+        null_time=count.null_time,
+        null_key=count.null_key,
+        future=count.future,
+        idle=stream.idle,
+    )
+
+
+def _skew_ms(streams: Iterable[StreamProgress]) -> int | None:
+    times = [stream.latest for stream in streams]
+    known = [time for time in times if time is not None]
+    return (max(known) - min(known)) // 1000 if len(known) == len(times) else None
+
+
+def _migration_progress(manifest: Manifest) -> MigrationProgress | None:
+    migration = manifest.migration or manifest.ended_migration
+    if migration is None:
+        return None
+    rebuilding = [f"rebuilding {{{state.label}}}" for state in migration.rebuilding]
+    return MigrationProgress(
+        id=migration.number,
+        old_plan=migration.old_plan,
+        new_plan=migration.new_plan,
+        strategy=migration.strategy,
+        start_epoch=migration.start_epoch,
+        phase="ended" if manifest.migration is None else next(iter(rebuilding), "both plans"),
+    )
+
+
+def _work(work: WorkCounts) -> dict[str, int]:
+    return {
+        "probes": work.probes,
+        "candidates": work.candidates,
+        "intermediateRows": work.intermediate_rows,
+        "comparisons": work.comparisons,
+        "insertedRows": work.inserted,
+        "sentRows": work.sent,
+    }
+
+
+def _event_time(micros: int | None) -> str | None:
+    if micros is None:
+        return None
+    seconds, rest = divmod(micros, 1_000_000)
+    try:
+        return _iso(datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest))
+    except (ValueError, OverflowError, OSError):
+        # Event times may lie outside the years that Python's calendar has.
+        return f"{micros} us"
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,90 @@
+"""Reporting: how a committed epoch becomes events and progress, the same in every shell."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from midstream.protocol.events import events_of
+from midstream.protocol.progress import EpochProgress, QueryIdentity
+from midstream.protocol.report import Report
+from midstream.query.query import Query
+from midstream.runtime.listeners import Listener, Listeners, log_event
+from midstream.state.manifest import Manifest
+
+PROGRESS_KEPT = 100
+
+
+class EpochReporter:
+    """Keeps the progress of the last epochs, and tells listeners. The log is the first of them."""
+
+    def __init__(self, query: Query) -> None:
+        self.listeners = Listeners()
+        self.listeners.add(log_event)
+        self._query = query
+        # In the JSON form: whoever polls the query must not pay for making it each time.
+        self._recent: deque[dict[str, Any]] = deque(maxlen=PROGRESS_KEPT)
+
+    @property
+    def recent(self) -> list[dict[str, Any]]:
+        """The progress of the last epochs, oldest first."""
+        return list(self._recent)
+
+    def report(
+        self,
+        identity: QueryIdentity,
+        *,
+        before: Manifest,
+        after: Manifest,
+        report: Report,
+        duration_ms: Mapping[str, float],
+    ) -> None:
+        """Report the epoch that has just led from one manifest to the next."""
+        events = events_of(self._query, before, after)
+        progress = EpochProgress.of(
+            identity, after, report, events=events, duration_ms=duration_ms, timestamp=datetime.now(UTC)
+        )
+        self._recent.append(progress.to_dict())
+        for event in events:
+            self.listeners.notify(event)
+        self.listeners.notify(progress)
+
+
+class ReportingQuery:
+    """What every handle of a query offers to those who watch it. Names and meanings are Spark's."""
+
+    def __init__(self, reporter: EpochReporter) -> None:
+        self._reporter = reporter
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
+        """The progress of the last epoch, or None before the first."""
+        recent = self._reporter.recent
+        return recent[-1] if recent else None
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802  # Spark's name
+        """The progress of the last epochs, oldest first."""
+        return self._reporter.recent
+
+    def addListener(self, listener: Listener) -> None:  # noqa: N802  # Spark's name
+        """Call ``listener(event)`` after each epoch from now on.
+
+        It is called with every event of the epoch (:class:`~midstream.protocol.events.Event`), then with its
+        progress (:class:`~midstream.protocol.progress.EpochProgress`). ``isinstance`` tells them apart, and
+        both have ``to_dict()``. The epoch is committed by then, but the next one waits until the listener
+        returns: it should be quick. It may call ``migrate``, but nothing that waits for the query, such as
+        ``stop``. An error that it raises is logged once and does not end the query. An epoch whose driver
+        dies between the commit and the call is not reported.
+
+        A listener is a function and not an object with ``onQueryProgress`` and the like. Such an object
+        belongs in ``spark.streams.addListener``, and Spark calls it for this query as well. With the same
+        method names here it would have to expect two kinds of arguments.
+        """
+        self._reporter.listeners.add(listener)
+
+    def removeListener(self, listener: Listener) -> None:  # noqa: N802  # Spark's name
+        """Call ``listener`` no longer."""
+        self._reporter.listeners.remove(listener)

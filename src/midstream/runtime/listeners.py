@@ -1,0 +1,85 @@
+"""Listeners: functions that are called with what a running query reports."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from midstream.errors import OptionError
+from midstream.protocol.events import Event, Severity
+from midstream.protocol.progress import EpochProgress
+
+Listener = Callable[[Event | EpochProgress], object]
+"""Called after each committed epoch, first with every event of it, then with its progress."""
+
+_log = logging.getLogger("midstream")
+_LEVELS: Mapping[Severity, int] = {"info": logging.INFO, "warning": logging.WARNING}
+
+
+def log_event(event: Event | EpochProgress) -> None:
+    """The listener that writes events to the log; progress is too much for it."""
+    if isinstance(event, Event):
+        _log.log(_LEVELS[event.severity], "batch %d: %s", event.batch_id, event.message)
+
+
+class Listeners:
+    """The listeners of a query. They may be added and removed from any thread, also by a listener."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._subscriptions: tuple[_Subscription, ...] = ()
+
+    def add(self, listener: Listener) -> None:
+        """Call ``listener`` from the next report on; one that was added before is not added again."""
+        if not callable(listener):
+            raise OptionError(
+                "a listener must be a function of one argument",
+                got=type(listener).__name__,
+                hint="a StreamingQueryListener goes to spark.streams.addListener",
+            )
+        with self._lock:
+            if all(known.listener != listener for known in self._subscriptions):
+                self._subscriptions = (*self._subscriptions, _Subscription(listener))
+
+    def remove(self, listener: Listener) -> None:
+        """Do not call ``listener`` any more; as in Spark, one that was never added is no error."""
+        with self._lock:
+            self._subscriptions = tuple(s for s in self._subscriptions if s.listener != listener)
+
+    def notify(self, event: Event | EpochProgress) -> None:
+        """Call every listener. What one raises is logged, and neither the query nor the others hear of it."""
+        for subscription in self._subscriptions:
+            subscription.notify(event)
+
+
+@dataclass(eq=False)
+class _Subscription:
+    listener: Listener
+    logged: set[tuple[type[Exception], str, int | None]] = field(default_factory=set)
+    """Errors of the listener that are in the log: their types, and the lines that raised them."""
+
+    def notify(self, event: Event | EpochProgress) -> None:
+        try:
+            self.listener(event)
+        except Exception as error:
+            self._log_once(error)
+
+    def _log_once(self, error: Exception) -> None:
+        """Log an error unless the same line has raised one of this type before.
+
+        A listener that is broken fails after every epoch, and its messages may differ each time.
+        """
+        raised_in = traceback.extract_tb(error.__traceback__)[-1]
+        key = (type(error), raised_in.filename, raised_in.lineno)
+        if key in self.logged:
+            return
+        self.logged.add(key)
+        name = getattr(self.listener, "__qualname__", type(self.listener).__qualname__)
+        _log.error(
+            "listener %s failed; the query goes on, and the same error is not logged again",
+            name,
+            exc_info=error,
+        )

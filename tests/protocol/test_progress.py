@@ -1,0 +1,174 @@
+"""Progress: one committed epoch as a value, and its JSON form."""
+
+import json
+from dataclasses import FrozenInstanceError, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from midstream.engine.program import InputCount
+from midstream.engine.work import WorkCounts
+from midstream.plan.explain import StateSize
+from midstream.plan.state_id import StateId
+from midstream.plan.tree import parse_plan
+from midstream.protocol.coordinator import Coordinator
+from midstream.protocol.events import StreamIdle
+from midstream.protocol.progress import EpochProgress, QueryIdentity, state_sizes
+from midstream.protocol.report import Report
+from midstream.protocol.settings import Settings
+from midstream.state.manifest import Manifest, StreamProgress
+from midstream.state.migration import Migration, RebuildProgress
+from midstream.state.slices import Slice, SliceOwner
+from tests.helpers import small_query
+
+QUERY = small_query(["a.k = b.k"], everywhere=10)
+FIRST = Coordinator(QUERY, Settings(1, 4)).first_manifest("q", parse_plan("a b", QUERY.names))
+NOW = datetime(2026, 3, 2, 12, 0, 0, 250_999, tzinfo=UTC)
+IDLE = StreamIdle(batch_id=3, stream="b")
+
+
+def make_slice(kind: Any, state: str, *, rows: int, size: int, partition: int = 0) -> Slice:
+    owner = SliceOwner(kind, StateId(state), (0,), partition)
+    return Slice(owner, first_epoch=0, last_epoch=0, epochs=1, rows=rows, latest=(0,), name="x", bytes=size)
+
+
+MANIFEST = structs.replace(
+    FIRST,
+    epoch=3,
+    streams={
+        "a": StreamProgress(latest=1_772_452_800_123_456, watermark=1_772_452_790_123_456),
+        "b": StreamProgress(latest=1_772_452_798_000_000, watermark=None, idle=True),
+    },
+    slices=(
+        make_slice("index", "a", rows=5, size=100),
+        make_slice("index", "a", rows=7, size=120, partition=1),
+        make_slice("payload", "a", rows=5, size=1000),
+        make_slice("index", "a,b@1", rows=2, size=30),
+    ),
+)
+WORK = WorkCounts(probes=1, candidates=2, intermediate_rows=3, comparisons=4, inserted=5, sent=6)
+REPORT = Report(
+    counts={
+        "a": InputCount(accepted=10, late=1, null_time=2, null_key=3, future=4),
+        "b": InputCount(accepted=1),
+    },
+    results=6,
+    work=WORK,
+    work_by_plan={"both": WORK},
+    millis={"join": 1.26, "open": 0.0},
+)
+
+
+def progress_of(manifest: Manifest = MANIFEST, report: Report = REPORT) -> EpochProgress:
+    return EpochProgress.of(
+        QueryIdentity("q", "r", None),
+        manifest,
+        report,
+        events=[IDLE],
+        duration_ms={"total": 12.5, "step": 11.7},
+        timestamp=NOW,
+    )
+
+
+def test_the_json_form_is_complete_and_fixed():
+    form = progress_of().to_dict()
+    assert json.loads(json.dumps(form)) == form
+    work = {
+        "probes": 1,
+        "candidates": 2,
+        "intermediateRows": 3,
+        "comparisons": 4,
+        "insertedRows": 5,
+        "sentRows": 6,
+    }
+    none = {"late": 0, "nullTime": 0, "nullKey": 0, "future": 0}
+    assert form == {
+        "id": "q",
+        "runId": "r",
+        "name": None,
+        "timestamp": "2026-03-02T12:00:00.250Z",
+        "batchId": 3,
+        "plan": "a b",
+        "numInputRows": 21,
+        "numOutputRows": 6,
+        "numLateRows": 3,
+        "numFutureRows": 4,
+        "numNullKeyRows": 3,
+        "durationMs": {"total": 12, "step": 12},
+        "taskMs": {"join": 1.3, "open": 0.0},
+        "watermark": {"a": "2026-03-02T11:59:50.123Z", "b": None},
+        "skewMs": 2123,
+        "sources": {
+            "a": {"rows": 20, "late": 1, "nullTime": 2, "nullKey": 3, "future": 4, "idle": False},
+            "b": {"rows": 1, **none, "idle": True},
+        },
+        "state": {
+            "{a}": {"rows": 12, "bytes": 1220, "slices": 3},
+            "{a,b@1}": {"rows": 2, "bytes": 30, "slices": 1},
+        },
+        "stateBytesActive": 1250,
+        "stateBytesSpilled": 0,
+        "work": {**work, "byPlan": {"both": work}},
+        "migration": None,
+        "events": [IDLE.to_dict()],
+    }
+
+
+def test_the_value_says_the_same_and_does_not_change():
+    progress = progress_of()
+    assert (progress.batch_id, progress.timestamp, progress.num_input_rows) == (3, NOW, 21)
+    assert (progress.num_late_rows, progress.num_future_rows, progress.num_null_key_rows) == (3, 4, 3)
+    assert progress.watermark["a"] == 1_772_452_790_123_456
+    assert progress.sources["a"].null_time == 2
+    assert progress.state == state_sizes(MANIFEST)
+    assert progress.state["a"] == StateSize(12, 1220, 3)
+    assert progress.events == (IDLE,)
+    assert progress == progress_of()
+    with pytest.raises(FrozenInstanceError):
+        progress.batch_id = 4  # type: ignore[misc]  # that it is an error is what is tested
+
+
+def test_a_stream_without_rows_counts_nothing_and_an_unknown_skew_is_null():
+    streams = {**MANIFEST.streams, "b": StreamProgress()}
+    form = progress_of(structs.replace(MANIFEST, streams=streams), Report()).to_dict()
+    assert (form["numInputRows"], form["sources"]["b"]["rows"], form["skewMs"]) == (0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (253_402_300_799_999_999, "9999-12-31T23:59:59.999Z"),
+        (253_402_300_800_000_000, "253402300800000000 us"),
+        (-(2**63), "-9223372036854775808 us"),
+    ],
+)
+def test_event_times_outside_the_calendar_are_given_in_microseconds(micros, text):
+    progress = replace(progress_of(), watermark={"a": micros})
+    assert progress.to_dict()["watermark"] == {"a": text}
+
+
+def test_the_phases_of_a_migration():
+    migration = Migration(
+        number=2,
+        old_plan="a b",
+        new_plan="b a",
+        strategy="hybrid",
+        background=True,
+        isolated=False,
+        start_epoch=1,
+        state_ids={},
+        handover={},
+        latest_times={},
+    )
+    rebuilding = structs.replace(migration, rebuilding={StateId("a,b@2"): RebuildProgress("a", 0)})
+    form = {"id": 2, "from": "a b", "to": "b a", "strategy": "hybrid", "startEpoch": 1}
+    for change, phase in (
+        ({"migration": migration}, "both plans"),
+        ({"migration": rebuilding}, "rebuilding {a,b}"),
+        ({"ended_migration": migration}, "ended"),
+    ):
+        progress = progress_of(structs.replace(MANIFEST, **change))
+        assert progress.to_dict()["migration"] == {**form, "phase": phase}
