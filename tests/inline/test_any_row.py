@@ -152,7 +152,7 @@ TWO_KEYS = ["a.k = b.k", "b.j = c.j", "a.v <> c.v"]
 FAILURES = {
     "a column on its way in": (encode, "fitting_micros", "encoding rows", "batch 0, stream a, column a.t"),
     "the key of a row on its way in": (encode, "hash_key", "encoding rows", "batch 0, stream a, column a.k"),
-    "rows that are taken in": (step, "take_in", "a step", "batch 0, stream a"),
+    "rows that are ingested": (step, "ingest", "a step", "batch 0, stream a"),
     "keys that are counted": (key_sample, "hash_values", "a step", "batch 0, stream b, column b."),
     "a condition": (
         joiner,

@@ -123,7 +123,7 @@ def test_the_value_says_the_same_and_does_not_change():
     assert progress.watermark["a"] == 1_772_452_790_123_456
     assert progress.sources["a"].null_time == 2
     assert progress.state == state_sizes(MANIFEST)
-    assert progress.state["a"] == StateSize(12, 1220, 3)
+    assert progress.state[StateId("a")] == StateSize(12, 1220, 3)
     assert progress.events == (IDLE,)
     assert progress == progress_of()
     with pytest.raises(FrozenInstanceError):

@@ -98,7 +98,7 @@ def test_progress_and_explain_tell_of_both_plans_until_the_migration_ends(stage)
 def test_background_work_is_told_of_piece_by_piece(stage):
     query = stage.run(Change(ASKED, RIGHT_DEEP, "hybrid"), plan=LEFT_DEEP)
     phases = [p["migration"]["phase"] for p in query.recentProgress if p["migration"]]
-    assert phases[:2] == ["both plans", "computing {c,d}"]
+    assert phases[:2] == ["both plans", "rebuilding {c,d}"]
     assert phases[-1] == "ended"
     stage.check()
 

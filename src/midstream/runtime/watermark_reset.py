@@ -120,11 +120,11 @@ def _not_later(migration: Migration | None, stream: str, latest: int | None) -> 
     """A migration waits until rows as late as the latest have expired, which may have been a wrong one."""
     if migration is None or latest is None:
         return migration
-    marks = {
+    latest_times = {
         epoch: {n: min(time, latest) if n == stream and time is not None else time for n, time in m.items()}
         for epoch, m in migration.latest_times.items()
     }
-    return replace(migration, marks=marks)
+    return replace(migration, latest_times=latest_times)
 
 
 def _without_lost(files: SliceFiles, manifest: Manifest, stream: str) -> list[Slice]:
