@@ -155,11 +155,11 @@ class _InlineShell:
     def prepare(self, epoch: int, report: Report) -> None:
         """Nobody takes results themselves."""
 
-    def publish(self, manifest: Manifest, *, again: bool) -> None:
-        """Let the sinks publish; whether that is for the first time makes no difference to them."""
+    def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
+        """Let the sinks publish."""
         for table, sink in self._sinks.items():
             if sink is not None:
-                sink.publish([output for output in manifest.outputs if output.table == table])
+                sink.publish([output for output in outputs if output.table == table])
 
     def sweep(self) -> None:
         """Let the sinks remove what was given up."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -104,7 +105,7 @@ class Driver:
         before = self.manifest
         if batch_id == before.epoch:
             # Spark had not noted that this batch was done. It was: its manifest is there.
-            self.ledger.publish(shell, again=True)
+            self.ledger.publish(shell)
             return
         if batch_id != before.epoch + 1:
             # If somebody has taken over while this one started, Spark goes on after what that one did.
@@ -168,12 +169,12 @@ class _SparkShell:
         """Let the sink take the results, if it takes them itself."""
         self.sink.prepare(self._rows().sparkSession, epoch, _results(report.outputs))
 
-    def publish(self, manifest: Manifest, *, again: bool) -> None:
+    def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """Make results and late rows visible."""
-        self.sink.publish(manifest.epoch, _results(manifest.outputs), again=again)
-        late = [output for output in manifest.outputs if output.table == "late"]
+        self.sink.publish(epoch, _results(outputs))
+        late = [output for output in outputs if output.table == "late"]
         if self.writer.late_table is not None:
-            self.writer.late_table.publish(late, again_of=manifest.epoch if again else None)
+            self.writer.late_table.publish(late)
         elif late:
             raise CheckpointError(
                 "late rows of a committed epoch must be published",
@@ -193,5 +194,5 @@ class _SparkShell:
         return self.batch
 
 
-def _results(outputs: tuple[OutputFile, ...]) -> list[OutputFile]:
+def _results(outputs: Sequence[OutputFile]) -> list[OutputFile]:
     return [output for output in outputs if output.table == "results"]
