@@ -34,7 +34,7 @@ from midstream.values import Micros
 from tests.helpers import small_query
 
 BEFORE = POINTS[: POINTS.index("after the commit")]
-AFTER = ("after the commit", "after publishing", "after noting that it was published")
+AFTER = POINTS[POINTS.index("after the commit") : POINTS.index("after deleting a slice")]
 
 
 @dataclass
@@ -213,7 +213,8 @@ class Trial:
             if ended:
                 assert outcome(join) == outcome(want)
             self.died |= {point} if point is not None and not ended else set()
-            if ended and point == "damage" and number:
+            committed = (ended and point == "damage") or (point in AFTER and self.chance.random() < 0.5)
+            if committed and number:
                 self.died.add("damage")
                 self.truth.damage()
             terms = draw_terms(self.chance, self.work, number)

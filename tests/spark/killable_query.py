@@ -14,6 +14,7 @@ import pyspark
 from midstream.protocol.lease import PATIENCE
 from midstream.query.build import build_query
 from midstream.state.manifest import Manifest
+from midstream.storage import publish_log
 from midstream.storage.fsck import Findings
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
@@ -100,7 +101,8 @@ class KillableQuery:
     def stage(self) -> str:
         """Where in an epoch the query stands, by what it and Spark have written."""
         committed, theirs = self.last_epoch(), self.root / "checkpoint" / "spark"
-        if not (self.root / "checkpoint" / "published" / f"{committed:012d}").exists():
+        noted = publish_log.noted_epochs(LocalStore(str(self.root / "checkpoint")))
+        if not publish_log.is_published(noted, committed):
             return "committed, not published"
         if not (theirs / "commits" / str(committed)).exists():
             return "published, not noted by Spark"

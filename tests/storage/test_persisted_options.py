@@ -5,10 +5,12 @@ import random
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from midstream.inline import InlineJoin
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.runtime.crash_points import crash_hook
+from midstream.storage.fsck import check
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import (
     manifest_files,
@@ -18,7 +20,7 @@ from midstream.storage.manifest_log import (
 )
 from midstream.storage.memory import MemoryStore
 from midstream.storage.output_table import OutputTable
-from midstream.storage.publish_log import published_epochs
+from midstream.storage.publish_log import begin_publishing, is_published, last_noted, noted_epochs
 from midstream.testing.faults import FaultStore
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
 
@@ -68,11 +70,58 @@ def test_when_an_epoch_is_committed_all_that_it_needs_is_on_the_disk(tmp_path, s
     assert set(lacking) <= unneeded
 
 
-def test_a_note_that_results_were_published_outlasts_the_machine():
-    store = FaultStore(random.Random(1))
-    InlineJoin(QUERY, settings=SETTINGS, store=store).run_epoch(EPOCHS[0])
-    store.lose_power()
-    assert list(published_epochs(store)) == [0]
+def test_a_note_of_what_is_published_outlasts_the_machine_before_any_of_it_is():
+    for seed in range(20):
+        store = FaultStore(random.Random(seed))
+
+        def cut(point: str, store: FaultStore = store) -> None:
+            if point == "after noting what is published":
+                store.lose_power()
+                noted = noted_epochs(store)
+                assert 0 in noted
+                assert not is_published(noted, 0)
+
+        with crash_hook(cut):
+            InlineJoin(QUERY, settings=SETTINGS, store=store).run_epoch(EPOCHS[0])
+        assert is_published(noted_epochs(store), 0)
+
+
+@pytest.mark.parametrize("by", ["a start", "publishing"])
+def test_a_note_that_is_gone_on_from_outlasts_the_machine(by):
+    """Writing it has failed when it was there already: the disk did not confirm it."""
+    for seed in range(20):
+        store = FaultStore(random.Random(seed))
+        manifest = InlineJoin(QUERY, settings=SETTINGS, store=store).manifest
+        store.put_if_absent("published/-00000000001", b"")
+        store.budget, store.error_rate = 1, 1.0
+        with pytest.raises(OSError, match="simulated"):
+            store.put_if_absent("published/000000000000", b"")
+        noted = noted_epochs(store)
+        if by == "a start":
+            assert last_noted(store) == max(noted, default=-1)
+        else:
+            begin_publishing(store, replace(manifest, epoch=0))
+        store.lose_power()
+        assert noted_epochs(store).keys() >= noted.keys()
+
+
+def test_a_damaged_manifest_that_was_set_aside_does_not_come_back_after_a_power_cut():
+    for seed in range(20):
+        store = FaultStore(random.Random(seed))
+        query = InlineJoin(QUERY, settings=SETTINGS, store=store)
+        for epoch in EPOCHS[:2]:
+            query.run_epoch(epoch)
+        name = next(manifests_newest_first(store)).file
+        whole = store.read(name)
+        cut = whole.slice(0, whole.size - 9)
+        store.inner.put(name, cut)
+        InlineJoin(QUERY, settings=SETTINGS, store=store).run_epoch(EPOCHS[1])
+        store.lose_power()
+        # Somebody who finds it damaged puts it back from a copy.
+        if store.read(name) == cut:
+            store.inner.put(name, whole)
+        assert check(store).problems == ()
+        assert InlineJoin(QUERY, settings=SETTINGS, store=store).manifest.epoch == 1
 
 
 def test_a_manifest_that_is_gone_on_from_outlasts_the_machine():

@@ -106,7 +106,7 @@ def test_rot_changes_one_file_and_can_be_repaired():
         store = FaultStore(random.Random(chance))
         assert store.rot() is None
         store.put("slices/x", b"some bytes")
-        store.put("published/1", b"not this one")
+        store.put("leases/1", b"not this one")
         damage = store.rot()
         assert damage is not None
         assert (damage.name, text(store, "slices/x") != b"some bytes") == ("slices/x", True)

@@ -24,7 +24,7 @@ from midstream.state.manifest import Manifest, encode_manifest
 from midstream.state.purge import Purge
 from midstream.state.sealed import digest
 from midstream.storage import manifest_log
-from midstream.storage.publish_log import note_published, published_epochs
+from midstream.storage.publish_log import begin_publishing, is_published, noted_epochs
 from midstream.storage.slice_files import SliceFiles
 from midstream.testing import simulate as simulator
 from midstream.testing.faults import Damage, FaultStore, SimulatedCrash
@@ -66,13 +66,28 @@ def test_a_doubled_result_is_seen(monkeypatch):
 
 
 def test_results_that_are_noted_before_they_are_published_are_seen(monkeypatch):
-    def hasty(self, shell, *, again):
-        if self.manifest.epoch >= 0 and self.manifest.epoch not in published_epochs(self.store):
-            note_published(self.store, self.manifest.epoch)
+    def hasty(self, shell):
+        if publication := begin_publishing(self.store, self.manifest):
+            for name in publication.earlier_notes:
+                self.store.delete(name)
             crash_point("after noting that it was published")
-            shell.publish(self.manifest, again=again)
+            shell.publish(self.manifest.epoch, publication.outputs)
 
     monkeypatch.setattr(EpochRunner, "publish", hasty)
+    assert broken_promises() == {"prefix"}
+
+
+def test_results_that_are_published_before_it_is_noted_of_which_files_are_seen(monkeypatch):
+    def hasty(self, shell):
+        if self.manifest.epoch >= 0 and not is_published(noted_epochs(self.store), self.manifest.epoch):
+            shell.publish(self.manifest.epoch, self.manifest.outputs)
+            crash_point("after publishing")
+            begin_publishing(self.store, self.manifest)
+            crash_point("after noting that it was published")
+
+    monkeypatch.setattr(EpochRunner, "publish", hasty)
+    # A reader has moved the files away, and the manifest is damaged before the driver has noted anything.
+    make_eventful(monkeypatch, crash_rate=0.1, rot_rate=0.9, move_rate=0.5, pause_rate=0.0)
     assert broken_promises() == {"prefix"}
 
 

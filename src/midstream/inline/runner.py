@@ -148,11 +148,11 @@ class _SinkPublisher:
 
     sinks: _Sinks
 
-    def publish(self, manifest: Manifest, *, again: bool) -> None:
-        """Let the sinks publish; whether that is for the first time makes no difference to them."""
+    def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
+        """Let the sinks publish."""
         for table, sink in self.sinks.items():
             if sink is not None:
-                sink.publish([output for output in manifest.outputs if output.table == table])
+                sink.publish([output for output in outputs if output.table == table])
 
     def sweep(self) -> None:
         """Let the sinks remove what abandoned attempts have staged."""

@@ -21,6 +21,7 @@ POINTS = (
     "after the sink prepared",
     "before the commit",
     "after the commit",
+    "after noting what is published",
     "after publishing",
     "after noting that it was published",
     "after deleting a slice",

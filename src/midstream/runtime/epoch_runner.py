@@ -5,7 +5,7 @@
 2. the shell runs the stages; tasks write new slices and stage results, and report;
 3. the sink prepares (``foreachBatch``: the user's function);
 4. the manifest is committed: before this nothing has happened, after it everything has;
-5. results are published, which is noted; files that nobody needs any more are deleted.
+5. it is noted which files are published, and they are; files that nobody needs any more are deleted.
 
 A crash before 4 leaves files that nobody names; the epoch runs again with the same rows. A crash after 4
 leaves at most publishing to do, which the next start, or the same epoch, run again, finishes.
@@ -17,7 +17,7 @@ A driver may have been given up at any point of this without knowing it. Why it 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace as replace_field
 from itertools import islice
@@ -34,10 +34,10 @@ from midstream.protocol.intent import Intent
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.report import Report
 from midstream.runtime.crash_points import crash_point
-from midstream.state.manifest import Manifest, digest_of
+from midstream.state.manifest import Manifest, OutputFile, digest_of
 from midstream.storage.intents import forget_intent, kept_intent, replace_intent, settle_intent, stale_intents
 from midstream.storage.manifest_log import Committed, commit_manifest, manifests_newest_first, sweep_manifests
-from midstream.storage.publish_log import note_published, published_epochs
+from midstream.storage.publish_log import begin_publishing
 from midstream.storage.request_queue import Requests
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.slice_files import lease_of
@@ -57,12 +57,8 @@ class Shell(Protocol):
 class Publisher(Protocol):
     """Where a shell's results go. It needs no rows: a start publishes what the last run has committed."""
 
-    def publish(self, manifest: Manifest, *, again: bool) -> None:
-        """After the commit: make results visible. May be repeated.
-
-        If the epoch may have been published before, ``again``, what an earlier attempt of it published under
-        other names goes first.
-        """
+    def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
+        """After the commit: make results visible. May be repeated, always with the same outputs."""
 
     def sweep(self) -> None:
         """Remove what attempts that were given up have staged; all that was committed is published.
@@ -114,7 +110,7 @@ class EpochRunner:
 
     def recover(self) -> None:
         """On start: finish publishing the last epoch, and find what the last run has left."""
-        self.publish(again=True)
+        self.publish()
         self._requests.find(self.manifest, kept_intent(self.store, self.manifest.epoch + 1))
         # By now no driver before us can commit. Of one after us there is nothing here yet, if it turns out
         # that we can: so what is listed now may be deleted after our first commit.
@@ -159,7 +155,7 @@ class EpochRunner:
         self.millis = {}
         before = self.manifest
         self._lease.check()
-        intent, again = settle_intent(self.store, self.intend(now, background_epochs))
+        intent = settle_intent(self.store, self.intend(now, background_epochs))
         self._must_be_of_this_query(intent)
         crash_point("after the intent is written")
         program = self._program(intent)
@@ -181,7 +177,7 @@ class EpochRunner:
         crash_point("after the commit")
         self._writer = self._remember(report)
         with self._timed("publish"):
-            self.publish(again=again)
+            self.publish()
         with self._timed("clean"):
             self._requests.forget(after.applied_requests)
             self._clean(before)
@@ -233,18 +229,17 @@ class EpochRunner:
         written = self._writer.written | {slice_.name for slice_ in report.slices}
         return replace_field(self._writer, written=written & {s.name for s in self.manifest.slices})
 
-    def publish(self, *, again: bool) -> None:
-        """Publish what the last epoch staged, once: readers may have moved files away since."""
-        noted = published_epochs(self.store)
-        if self.manifest.epoch in noted or self.manifest.epoch < 0:
+    def publish(self) -> None:
+        """Publish the results of the last epoch, unless they are published."""
+        publication = begin_publishing(self.store, self.manifest)
+        if publication is None:
             return
-        self._publisher.publish(self.manifest, again=again)
+        crash_point("after noting what is published")
+        self._publisher.publish(self.manifest.epoch, publication.outputs)
         crash_point("after publishing")
-        note_published(self.store, self.manifest.epoch)
+        for name in publication.earlier_notes:
+            self.store.delete(name)
         crash_point("after noting that it was published")
-        for epoch, name in noted.items():
-            if epoch < self.manifest.epoch:
-                self.store.delete(name)
 
     def _clean(self, before: Manifest) -> None:
         if self._left_behind is not None:

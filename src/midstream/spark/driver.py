@@ -89,7 +89,7 @@ class Driver:
         before = self.manifest
         if batch_id == before.epoch:
             # Spark had not recorded that this batch was done. It was: its manifest is there.
-            self.runner.publish(again=True)
+            self.runner.publish()
             return
         if batch_id != before.epoch + 1:
             # If another driver took over while this one started, Spark continues after that driver's batches.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from midstream.errors import CheckpointError
 from midstream.spark.sinks import Sink
-from midstream.state.manifest import Manifest, OutputFile
+from midstream.state.manifest import OutputFile
 from midstream.storage.output_table import OutputTable
 
 
@@ -18,12 +18,12 @@ class SparkPublisher:
     sink: Sink
     late_table: OutputTable | None
 
-    def publish(self, manifest: Manifest, *, again: bool) -> None:
+    def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """Make results and late rows visible."""
-        self.sink.publish(manifest.epoch, results_among(manifest.outputs), again=again)
-        late = [output for output in manifest.outputs if output.table == "late"]
+        self.sink.publish(epoch, results_among(outputs))
+        late = [output for output in outputs if output.table == "late"]
         if self.late_table is not None:
-            self.late_table.publish(late, again_of=manifest.epoch if again else None)
+            self.late_table.publish(late)
         elif late:
             raise CheckpointError(
                 "late rows of a committed epoch must be published",

@@ -37,8 +37,8 @@ class Sink(Protocol):
     def prepare(self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """Before the commit: hand results to a receiver that is not a folder of files."""
 
-    def publish(self, epoch: int, outputs: Sequence[OutputFile], *, again: bool = False) -> None:
-        """After the commit: make results visible. May be repeated, ``again`` if it may have been before."""
+    def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
+        """After the commit: make results visible. May be repeated, always with the same outputs."""
 
 
 class ParquetSink:
@@ -50,9 +50,9 @@ class ParquetSink:
     def prepare(self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """Nothing: staged files wait for the commit."""
 
-    def publish(self, epoch: int, outputs: Sequence[OutputFile], *, again: bool = False) -> None:
+    def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """Rename the staged files to where readers look."""
-        self.table.publish(outputs, again_of=epoch if again else None)
+        self.table.publish(outputs)
 
 
 class MemorySink:
@@ -68,9 +68,9 @@ class MemorySink:
     def prepare(self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """Nothing: staged files wait for the commit."""
 
-    def publish(self, epoch: int, outputs: Sequence[OutputFile], *, again: bool = False) -> None:
+    def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """Rename the staged files and let the view see them."""
-        self.table.publish(outputs, again_of=epoch if again else None)
+        self.table.publish(outputs)
         if outputs:
             self._refresh()
 
@@ -96,7 +96,7 @@ class ForeachBatchSink:
         rows = reader.parquet(*files) if files else session.createDataFrame([], self._schema)
         self._function(rows, epoch)
 
-    def publish(self, epoch: int, outputs: Sequence[OutputFile], *, again: bool = False) -> None:
+    def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """Remove files that are old enough; a DataFrame that the user kept may still read newer ones."""
         # If the query had another sink, its readers would never see the files that were staged for them.
         self.table.must_have(outputs)

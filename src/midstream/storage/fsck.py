@@ -18,6 +18,7 @@ from midstream.state.purge import Purge
 from midstream.state.slices import Slice
 from midstream.storage.intents import intent_name, kept_intent, stale_intents
 from midstream.storage.manifest_log import Committed, manifests_newest_first, read_manifest
+from midstream.storage.publish_log import is_published, noted_epochs, noted_outputs
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.slice_files import SliceFiles
 from midstream.storage.store import TEMPORARY, Store
@@ -52,6 +53,7 @@ def check(store: Store) -> Findings:
     manifests = _manifests(store, problems)
     newest = manifests[-1] if manifests else None
     problems += _check_intent(store, newest)
+    problems += _check_note(store, newest)
     files = SliceFiles(store, newest.id if newest else "")
     named: dict[str, Slice] = {s.name: s for m in manifests for s in m.slices}
     retired = {r.name for m in manifests for r in m.retired}
@@ -127,6 +129,20 @@ def _check_intent(store: Store, newest: Manifest | None) -> list[Problem]:
     except CheckpointError as error:
         remedy = "restore it from a copy; if nobody has seen results of that epoch, it may be deleted"
         return [Problem(intent_name(epoch), str(error), remedy)]
+    return []
+
+
+def _check_note(store: Store, newest: Manifest | None) -> list[Problem]:
+    """Publishing that was cut off must be able to go on."""
+    noted = noted_epochs(store)
+    last = max(noted, default=-1)
+    if newest is None or last < newest.epoch or is_published(noted, last):
+        return []
+    try:
+        noted_outputs(store, newest.id, last)
+    except CheckpointError as error:
+        remedy = "restore it from a copy; if nobody has moved results of that epoch away, it may be deleted"
+        return [Problem(noted[last], str(error), remedy)]
     return []
 
 

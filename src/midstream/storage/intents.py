@@ -21,13 +21,13 @@ FOLDER = "intents"
 _NAME = re.compile(rf"{FOLDER}/(\d{{12}})(?:-2)?\.json\Z")
 
 
-def settle_intent(store: Store, intent: Intent) -> tuple[Intent, bool]:
-    """The intent that an epoch goes by, and whether it is that of an earlier attempt."""
+def settle_intent(store: Store, intent: Intent) -> Intent:
+    """The intent that an epoch goes by: this one, or that of an earlier attempt."""
     name = intent_name(intent.epoch)
     if store.put_if_absent(name, encode_intent(intent)):
-        return intent, False
+        return intent
     # If only the answer was lost, it is our own: the same as one of an attempt that died right here.
-    return _read(store, intent.epoch), True
+    return _read(store, intent.epoch)
 
 
 def replace_intent(store: Store, intent: Intent) -> None:

@@ -109,6 +109,9 @@ def restore_manifest(store: Store, lease: int) -> Committed | None:
         # Not deleted: its name must not become free for a driver that was given up.
         store.put(names[0].file, msgspec.json.encode(_Closed(lease)))
         store.put(f"{names[0].file}{_NOTED}", b"")
+        # If a power cut brought it back after the epoch was committed again, and somebody mended it, there
+        # would be two manifests of the epoch.
+        store.sync(FOLDER)
         _log.warning("%s; going on from the manifest of epoch %d before it", damage, before.manifest.epoch)
         return before
     if len(names) == 2:

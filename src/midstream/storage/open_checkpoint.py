@@ -6,7 +6,7 @@ from midstream.errors import CheckpointError
 from midstream.state.manifest import Manifest, digest_of
 from midstream.storage.intents import intent_name, kept_intent
 from midstream.storage.manifest_log import Committed, restore_manifest
-from midstream.storage.publish_log import last_published, must_be_newest
+from midstream.storage.publish_log import last_noted, must_be_newest
 from midstream.storage.store import Store
 
 
@@ -17,7 +17,7 @@ def open_manifest(store: Store, lease: int) -> Committed | None:
     begin with the same again: somebody may have seen results of it.
     """
     # Before the manifests: a driver that is paused here and succeeded must not take news for damage.
-    published = last_published(store)
+    published = last_noted(store)
     stored = restore_manifest(store, lease)
     must_be_newest(stored.manifest if stored is not None else None, published)
     if stored is not None:

@@ -113,17 +113,8 @@ class OutputTable:
         """Where Spark finds a staged file, whatever its default file system is."""
         return f"file://{self.staged_path(output)}"
 
-    def publish(self, outputs: Sequence[OutputFile], *, again_of: int | None = None) -> None:
-        """Give staged files their names; those that have them already are left alone.
-
-        If this may not be the first time that an epoch is published, ``again_of``, files of it with other
-        names go first: an earlier attempt has published them.
-        """
-        if again_of is not None:
-            kept = {self._target(output) for output in outputs}
-            for path in Path(self.path).glob(f"part-{again_of:010d}-*-{self.query}.parquet"):
-                if path not in kept:
-                    path.unlink(missing_ok=True)
+    def publish(self, outputs: Sequence[OutputFile]) -> None:
+        """Give staged files their names; those that have them already are left alone."""
         self.must_have(outputs)
         for output in outputs:
             with suppress(FileNotFoundError):  # published already, perhaps just now by another driver

@@ -2,8 +2,8 @@
 
 It is this small so that any store can offer it, and so that tests can put faults behind each operation.
 Names are relative, with forward slashes. What others rest on is written once: either its bytes follow from
-the name (slices), or only the first writer wins (manifests, intents, leases, requests). Beats and notes are
-written again.
+the name (slices), or only the first writer wins (manifests, intents, notes of what is published, leases,
+requests). Beats are written again.
 
 What a store must guarantee, to all processes on all machines:
 

@@ -134,6 +134,10 @@ class FaultStore:
             self._set(name, self.random.choice([*past, self.inner.files.get(name)]))
         self._unsynced.clear()
 
+    def lasts(self, name: str) -> bool:
+        """Whether a power cut leaves a file as it is."""
+        return name not in self._unsynced
+
     def calm(self) -> None:
         """No more faults, and listings show everything."""
         self.budget = 0
@@ -141,8 +145,8 @@ class FaultStore:
         self._lagging.clear()
 
     def rot(self) -> Damage | None:
-        """Damage a slice or a manifest at rest, if there is one."""
-        kinds = ("slices/", "manifests/", "intents/")
+        """Damage a file at rest whose bytes are checked, if there is one."""
+        kinds = ("slices/", "manifests/", "intents/", "published/")
         # An empty file has nothing in it that could be damaged.
         names = [n for n in sorted(self.inner.files) if n.startswith(kinds) and self.inner.files[n].size]
         if not names:

@@ -37,7 +37,7 @@ from midstream.storage.intents import intent_name
 from midstream.storage.lease import Lease, claim_lease
 from midstream.storage.manifest_log import newest_manifest
 from midstream.storage.memory import MemoryStore
-from midstream.storage.publish_log import PUBLISHED
+from midstream.storage.publish_log import is_published, noted_epochs
 from midstream.testing.compare import assert_same_rows
 from midstream.testing.faults import MOST_REFUSED, STAGED, Damage, FaultStore, SimulatedCrash
 from midstream.testing.outcome import Outcome
@@ -343,7 +343,7 @@ class _Simulation:
         if damage is not None:
             self.store.repair(damage)
             self.promises.forgive(damage.name)
-        last = self.promises.check_store(self.store.inner)
+        last = self.promises.check_store(self.store)
         manifest = newest_manifest(self.store.inner)
         waiting = None
         if manifest is not None:
@@ -351,7 +351,7 @@ class _Simulation:
             self.promises.check_manifest(manifest)
             self.promises.check_state(self.store.inner, manifest)
             waiting = self.promises.waiting(self.store.inner, manifest)
-        noted = last < 0 or f"{PUBLISHED}/{last:012d}" in self.store.inner.files
+        noted = last < 0 or is_published(noted_epochs(self.store.inner), last)
         self._check_published(last if noted else last - 1, waiting if noted else None)
 
     def _check_published(self, last: int, waiting: pa.Table | None = None) -> None:
