@@ -19,7 +19,7 @@ from midstream.storage.fsck import check
 from midstream.storage.lease import claim_lease
 from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory import MemoryStore
-from midstream.storage.output_table import STAGED, OutputTable
+from midstream.storage.output_table import STAGED, OutputTable, TaskId
 from midstream.storage.publish_log import begin_publishing, is_published, noted_epochs
 from midstream.testing.faults import SimulatedCrash
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
