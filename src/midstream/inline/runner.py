@@ -49,7 +49,7 @@ _Sinks = Mapping[Literal["results", "late"], InlineSink | None]
 
 
 class InlineJoin(ReportingQuery):
-    """A query that runs in this process. Opening one on a used store goes on where it stopped."""
+    """A query that runs in this process; on a store that was used before, it continues where it stopped."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class InlineJoin(ReportingQuery):
         """Without a ``sink`` results are only returned; with one they are also staged and published.
 
         The same goes for late rows, which are otherwise only kept in ``late``. Without a ``lease`` the one of
-        the store is taken, and whoever had it before can commit nothing any more.
+        the store is taken, and its previous holder can commit nothing any more.
         """
         super().__init__(EpochReporter(query))
         self.query = query
@@ -130,7 +130,7 @@ class InlineJoin(ReportingQuery):
 
 
 class _InlineShell:
-    """One epoch as the ledger sees it; it is also the writer, and keeps what others would write."""
+    """One epoch as the epoch runner sees it; also the writer, which keeps results and late rows in memory."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class _InlineShell:
         return report
 
     def prepare(self, epoch: int, report: Report) -> None:
-        """Nobody takes results themselves."""
+        """Do nothing: the caller gets the results after the commit."""
 
     def publish(self, manifest: Manifest, *, again: bool) -> None:
         """Let the sinks publish; whether that is for the first time makes no difference to them."""

@@ -1,7 +1,7 @@
-"""The driver of a running query: Spark calls it with each micro-batch, and it runs the ledger's next epoch.
+"""The driver of a running query: Spark calls it with each micro-batch, which it runs as the next epoch.
 
-Spark commits its offsets when the call returns. If it dies before, it gives the same batch again under the
-same number, and the ledger knows whether that epoch was committed.
+Spark commits its offsets when the call returns. If the process dies before that, Spark gives the same batch
+again under the same number, and the newest manifest says whether its epoch was committed.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Driver:
 
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:
         shell = self._shell(batch)
-        # Once, before a foreachBatch function of the user's can have changed what it is read from.
+        # Read once, before a foreachBatch function of the user can have set another job group.
         self._identity = self._identity or _identity(batch, self._name)
         self.ledger.bind(self._identity.id)
         before = self.manifest
