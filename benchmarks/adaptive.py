@@ -144,7 +144,7 @@ def best_of_phases(drift: Drift) -> list[str]:
         for epoch in phase:
             query.run_epoch(epoch)
         decision_context = query.coordinator.decision_context(query.manifest)
-        found.append(str(best_plan(drift.query(), decision_context.estimator, 1).plan))
+        found.append(str(best_plan(decision_context.estimator, 1).plan))
     return found
 
 

@@ -134,7 +134,7 @@ class Outcome:
 
     def takes_part(self, policy: str, goal: Goal) -> bool:
         """Whether a manner may be chosen: not for steadiness, if results wait for its end."""
-        return goal != "steady" or not self.priced[policy].delays
+        return goal != "steady" or not self.priced[policy].delays_results
 
     def is_best(self, policy: str, goal: Goal) -> bool:
         """Whether no other manner serves the goal better."""

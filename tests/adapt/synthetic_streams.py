@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise, permutations, product
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import pyarrow as pa
 from midstream.adapt.statistics import SECOND, advance, samplings
 from midstream.engine.key_sample import KeyCounts, count_keys
 from midstream.plan.layout import key_column
+from midstream.plan.tree import Plan, join
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
@@ -103,6 +104,16 @@ def epochs_of(
             tables[name] = pa.table([epoch * 1_000_000 + np.arange(rows), stamps, *columns], schema=SCHEMA)
         found.append(tables)
     return found
+
+
+def in_any_order(plan: Plan, *, pairs: bool = False) -> Iterator[Plan]:
+    """The plan with the inputs of its nodes in every order; of nodes with two, if ``pairs`` is set."""
+    if not plan.inputs:
+        yield plan
+        return
+    for inputs in product(*(list(in_any_order(child, pairs=pairs)) for child in plan.inputs)):
+        orders = permutations(inputs) if pairs or len(inputs) > 2 else [inputs]
+        yield from (join(*order) for order in orders)
 
 
 def observe(

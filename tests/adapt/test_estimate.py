@@ -161,8 +161,10 @@ def test_what_a_state_holds_is_known_with_windows_that_differ():
     join, _ = running(query, epochs, "(a b) c")
     estimator = Estimator(query, replace(join.manifest.statistics, made={}, observed_seconds=0.0))
     for state in ("a", "b", "c", "a,b"):
-        held = sum(s.rows for s in join.manifest.slices if s.owner.kind == "index" and s.owner.state == state)
-        assert estimator.held(state.split(",")) == pytest.approx(held, rel=0.4), state
+        stored = sum(
+            s.rows for s in join.manifest.slices if s.owner.kind == "index" and s.owner.state == state
+        )
+        assert estimator.stored_rows(state.split(",")) == pytest.approx(stored, rel=0.4), state
 
 
 def test_estimates_get_surer_with_more_data():

@@ -86,21 +86,28 @@ def test_an_epoch_takes_most_where_states_are_computed_at_once_and_no_more_than_
     estimator = Estimator(QUERY, join.manifest.statistics)
     layout = join.coordinator.layout(join.manifest)
     sharing, computing, isolated, moving, tracks = migration_costs(layout, parse_plan(DEAR, NAMES), estimator)
-    assert isolated.worst <= tracks.worst
-    assert isolated.worst < sharing.worst < moving.worst
-    assert computing.worst < moving.worst
+    assert isolated.peak_slowdown <= tracks.peak_slowdown
+    assert isolated.peak_slowdown < sharing.peak_slowdown < moving.peak_slowdown
+    assert computing.peak_slowdown < moving.peak_slowdown
     # Less than a tenth more is not felt.
-    assert min(p.worst for p in migration_costs(layout, parse_plan(GOOD, NAMES), estimator)) == 1.1
+    assert min(p.peak_slowdown for p in migration_costs(layout, parse_plan(GOOD, NAMES), estimator)) == 1.1
 
 
 @pytest.mark.parametrize(
     ("goal", "wanted"), [("steady", "hybrid"), ("cheap", "parallel_track"), ("quick", "moving_state")]
 )
 def test_a_goal_says_what_counts(goal: Goal, wanted: str):
-    steady = MigrationCost("hybrid", False, work=5.0, seconds=20.0, worst=1.1)
-    dearer = MigrationCost("hybrid", True, work=6.0, seconds=10.0, worst=1.1)
-    quick = MigrationCost("moving_state", False, work=5.0, seconds=0.0, worst=3.0)
-    cheap = MigrationCost("parallel_track", False, work=1.0, seconds=20.0, worst=1.1, delays=True)
+    steady = MigrationCost(strategy="hybrid", background=False, work=5.0, seconds=20.0, peak_slowdown=1.1)
+    dearer = MigrationCost(strategy="hybrid", background=True, work=6.0, seconds=10.0, peak_slowdown=1.1)
+    quick = MigrationCost(strategy="moving_state", background=False, work=5.0, seconds=0.0, peak_slowdown=3.0)
+    cheap = MigrationCost(
+        strategy="parallel_track",
+        background=False,
+        work=1.0,
+        seconds=20.0,
+        peak_slowdown=1.1,
+        delays_results=True,
+    )
     found = pick([dearer, steady, quick, cheap], goal)
     assert found.strategy == wanted
     assert found != dearer

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from functools import cache
-from itertools import permutations, product
 
 import numpy as np
 import pytest
 
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.optimizer import EXHAUSTIVE, best_plan, total_cost
+from midstream.adapt.optimizer import MAX_EXHAUSTIVE_STREAMS, best_plan
+from midstream.adapt.plan_cost import plan_cost
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, all_plans, check_plan, join, leaf
 from midstream.query.query import Query
-from tests.adapt.synthetic_streams import SHAPES, Draw, clique, epochs_of, observe, query_of, star, uniform
+from tests.adapt.synthetic_streams import (
+    SHAPES,
+    Draw,
+    clique,
+    epochs_of,
+    in_any_order,
+    observe,
+    query_of,
+    star,
+    uniform,
+)
 
 SEEDS = range(20)
 
@@ -30,16 +39,6 @@ def at_random(names: str, shape: str, seed: int) -> Estimator:
     }
     query = query_of(names, SHAPES[shape](names), window=float(random.choice([5, 20, 60])))
     return Estimator(query, observe(query, epochs_of(rates, draws, 6, seconds=10, seed=seed), seconds=10))
-
-
-def in_any_order(plan: Plan) -> Iterator[Plan]:
-    """The plan with the inputs of its nodes of three and more in every order."""
-    if not plan.inputs:
-        yield plan
-        return
-    for inputs in product(*(list(in_any_order(child)) for child in plan.inputs)):
-        orders = permutations(inputs) if len(inputs) > 2 else [inputs]
-        yield from (join(*order) for order in orders)
 
 
 def connected(query: Query, node: Plan) -> bool:
@@ -62,7 +61,7 @@ def least(query: Query, estimator: Estimator, partitions: int, *, ordered: bool)
     every = list(all_plans(query.names))
     plans = [plan for plan in every if all(connected(query, node) for node in plan.nodes())] or every
     tried = (order for plan in plans for order in in_any_order(plan)) if ordered else plans
-    return min(total_cost(query, plan, estimator, partitions) for plan in tried)
+    return min(plan_cost(plan, estimator, partitions) for plan in tried)
 
 
 @pytest.mark.parametrize("ordered", [False, True], ids=["as_given", "in_any_order"])
@@ -74,9 +73,9 @@ def test_no_plan_is_much_cheaper_than_the_one_that_is_found(names, shape, partit
     # Four streams have so many orders that only some seeds are tried.
     for seed in SEEDS[3::8] if len(names) == 4 and ordered else SEEDS:
         estimator = at_random(names, shape, seed)
-        found = best_plan(estimator.query, estimator, partitions)
+        found = best_plan(estimator, partitions)
         check_plan(found.plan, estimator.query.names)
-        assert found.cost == total_cost(estimator.query, found.plan, estimator, partitions)
+        assert found.cost == plan_cost(found.plan, estimator, partitions)
         ratio = found.cost / least(estimator.query, estimator, partitions, ordered=ordered)
         if ratio > 1.05:
             worse[seed] = round(ratio, 3)
@@ -92,24 +91,24 @@ def many_streams(names: str, on: list[str], window: float = 20) -> Estimator:
 
 def test_eight_streams_are_still_searched_in_full_and_soon():
     names = "abcdefgh"
-    assert len(names) == EXHAUSTIVE
+    assert len(names) == MAX_EXHAUSTIVE_STREAMS
     estimator = many_streams(names, clique(names))
     begin = time.perf_counter()
-    found = best_plan(estimator.query, estimator, 4)
+    found = best_plan(estimator, 4)
     assert time.perf_counter() - begin < 5
     check_plan(found.plan, estimator.query.names)
-    assert found.cost <= total_cost(estimator.query, default_plan(estimator.query), estimator, 4)
+    assert found.cost <= plan_cost(default_plan(estimator.query), estimator, 4)
 
 
 @pytest.mark.parametrize("on", [clique("abcdefghij"), [*clique("abcdef"), *star("fghi"), "i.k3 = j.k3"]])
 def test_ten_streams_get_a_plan_that_is_no_worse_than_that_of_the_query(on):
     estimator = many_streams("abcdefghij", on)
-    found = best_plan(estimator.query, estimator, 4)
+    found = best_plan(estimator, 4)
     check_plan(found.plan, estimator.query.names)
     query = estimator.query
     one_node = join(*(leaf(name) for name in query.names))
     for plan in (default_plan(query), one_node):
-        assert found.cost <= total_cost(query, plan, estimator, 4) * 1.0001, str(plan)
+        assert found.cost <= plan_cost(plan, estimator, 4) * 1.0001, str(plan)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ def test_streams_without_common_keys_get_a_plan_too(names, on):
     rates = {name: 1.0 + i for i, name in enumerate(names)}
     draws = dict.fromkeys(names, uniform(20))
     estimator = Estimator(query, observe(query, epochs_of(rates, draws, 8)))
-    found = best_plan(query, estimator, 2)
+    found = best_plan(estimator, 2)
     check_plan(found.plan, query.names)
     if len(names) <= 4:
         assert found.cost <= 1.02 * least(query, estimator, 2, ordered=True)
@@ -136,15 +135,15 @@ def fixed(rates: dict[str, float], domains: dict[str, int]) -> Estimator:
 def test_an_intermediate_state_is_kept_where_it_pays():
     # What a and b have in common is rare, and c and d bring many rows that would look for it.
     estimator = fixed({"a": 2, "b": 2, "c": 200, "d": 200}, {"a": 2000, "b": 2000, "c": 40, "d": 40})
-    found = best_plan(estimator.query, estimator, 1).plan
+    found = best_plan(estimator, 1).plan
     assert any(node.streams == {"a", "b"} for node in found.nodes())
 
 
 def test_an_intermediate_state_is_not_kept_where_it_does_not_pay():
     # Any two of them make so many rows that to keep them costs more than to make them again.
     estimator = fixed({"a": 30, "b": 30, "c": 0.4}, {"a": 4, "b": 4, "c": 4})
-    found = best_plan(estimator.query, estimator, 1).plan
+    found = best_plan(estimator, 1).plan
     assert len(found.inputs) == 3
     binary = [plan for plan in all_plans("abc") if len(plan.inputs) == 2]
-    costs = [total_cost(estimator.query, plan, estimator, 1) for plan in (found, *binary)]
+    costs = [plan_cost(plan, estimator, 1) for plan in (found, *binary)]
     assert costs[0] < min(costs[1:])

@@ -18,12 +18,13 @@ from itertools import combinations
 from msgspec.structs import replace
 
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.optimizer import best_plan, total_cost
+from midstream.adapt.optimizer import best_plan
+from midstream.adapt.plan_cost import plan_cost, probe_steps
 from midstream.adapt.policy import MigrationPolicy, candidate_migrations, pick
 from midstream.adapt.statistics import half_window
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
-from midstream.plan.layout import Layout, streams_of
+from midstream.plan.layout import Layout
 from midstream.plan.tree import Plan, join, leaf
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation, Decision
@@ -136,8 +137,8 @@ def _compare(
         decision_context.partitions,
     )
     running = decision_context.layout.plan
-    cost = total_cost(query, running, estimator, partitions)
-    best = best_plan(query, estimator, partitions)
+    cost = plan_cost(running, estimator, partitions)
+    best = best_plan(estimator, partitions)
     # Plans that people would think of: as the query is written, and one node for all.
     others = (default_plan(query), join(*(leaf(name) for name in query.names)))
     price = pick(candidate_migrations(decision_context.layout, best.plan, estimator, policy), policy.goal)
@@ -171,20 +172,17 @@ def _compare(
         isolated=price.isolated,
         price=max(0.0, float(price.work)),
         horizon=horizon,
-        compared={str(plan): total_cost(query, plan, estimator, partitions) for plan in others},
+        compared={str(plan): plan_cost(plan, estimator, partitions) for plan in others},
         changed=changed,
     )
 
 
 def _joins(query: Query, plan: Plan) -> Iterator[frozenset[str]]:
-    """The sets of streams of which a plan makes rows, if only on the way to others."""
+    """The sets of streams whose joins a plan makes, in its states and on the way to them."""
     for fragment in build_layout(query, plan).fragments:
         for node in fragment.nodes:
-            for head, order in zip(node.inputs, node.probes, strict=True):
-                seen = frozenset(streams_of(head))
-                for probe in order:
-                    seen |= frozenset(streams_of(probe.input))
-                    yield seen
+            for step in probe_steps(node):
+                yield step.matched
 
 
 def _changes(before: Mapping[str, float], decision_context: DecisionContext) -> tuple[str, ...]:

@@ -60,29 +60,35 @@ class Estimator:
         """Rows of the join that come into being in a second of event time."""
         return self.estimate(streams).value
 
-    def rows(self, streams: Iterable[str]) -> float:
-        """Rows of the join that may still be of use at any time."""
+    def rate_by_newest(self, streams: Iterable[str]) -> float:
+        """Those of them whose newest component is of one particular stream: each is as often the newest."""
+        members = frozenset(streams)
+        return self.rate(members) / len(members)
+
+    def live_rows(self, streams: Iterable[str]) -> float:
+        """Rows of the join that can still become part of a result, at any time."""
         members = frozenset(streams)
         lifetime = self.windows.lifetime(members)
-        # A row is of use while its oldest component is; with one window, on average for a share of it.
+        # A row is live while its oldest component is; with one window, on average for a share of it.
         alive = max(1 / len(members), 1 - self.windows.span(members) / max(lifetime, 1e-9))
-        return self.held(members) * alive
+        return self.stored_rows(members) * alive
 
-    def held(self, streams: Iterable[str]) -> float:
-        """Rows of the join that its state holds: until their newest component is too old."""
+    def stored_rows(self, streams: Iterable[str]) -> float:
+        """Rows of the join in its state, which has them until their newest component has expired."""
         members = frozenset(streams)
         return self.rate(members) * self.windows.lifetime(members)
 
-    def runs(self, streams: Iterable[str]) -> float:
-        """Slices that a state has in a partition, each of which is searched; they are merged as they age."""
-        return math.log2(2 + self.windows.lifetime(frozenset(streams)) * self.epochs())
+    def slices(self, streams: Iterable[str]) -> float:
+        """Slices of a state in a partition, each of which a probe searches; compaction merges them by age."""
+        return math.log2(2 + self.windows.lifetime(frozenset(streams)) * self.epochs_per_second)
 
     def row_bytes(self, streams: Iterable[str]) -> float:
         """Bytes of payload that the rows of a join stand for."""
         known = self.statistics.streams
         return sum(known[name].bytes / max(known[name].rows, 1e-9) for name in sorted(streams))
 
-    def epochs(self) -> float:
+    @property
+    def epochs_per_second(self) -> float:
         """Epochs in a second of event time."""
         return self.statistics.epochs / self._seconds
 

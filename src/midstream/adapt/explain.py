@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from midstream.adapt.decision import DecisionContext
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.optimizer import total_cost
+from midstream.adapt.plan_cost import plan_cost
 from midstream.plan.layout import key_column
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation, Decision
@@ -20,9 +20,7 @@ def explain_adaptive(decision_context: DecisionContext, known: Adaptation, *, ad
         lines.append("Nothing is known yet of some streams.")
         return "\n".join(lines)
     estimator = decision_context.estimator
-    cost = total_cost(
-        decision_context.query, decision_context.layout.plan, estimator, decision_context.partitions
-    )
+    cost = plan_cost(decision_context.layout.plan, estimator, decision_context.partitions)
     lines.append(f"The running plan, {decision_context.layout.plan}, costs {_units(cost)}.")
     lines += ["", "Streams", *_streams(decision_context.query, decision_context.statistics, estimator)]
     lines += ["", "Joins", *_joins(decision_context)]

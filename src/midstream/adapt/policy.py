@@ -52,7 +52,13 @@ def best_migration(
         ends = policy.background or half_window(query) < inf
         known: Strategy = "hybrid" if ends else "moving_state"
         wanted = known if policy.strategy == "auto" else policy.strategy
-        return MigrationCost(wanted, policy.background, 0.0, 0.0, UNNOTICEABLE_SLOWDOWN)
+        return MigrationCost(
+            strategy=wanted,
+            background=policy.background,
+            work=0.0,
+            seconds=0.0,
+            peak_slowdown=UNNOTICEABLE_SLOWDOWN,
+        )
     return pick(candidate_migrations(old, plan, Estimator(query, statistics), policy), policy.goal)
 
 
@@ -62,4 +68,4 @@ def pick(known: Iterable[MigrationCost], goal: Goal) -> MigrationCost:
         return min(known, key=lambda p: (p.seconds, p.work))
     if goal == "cheap":
         return min(known, key=lambda p: p.work)
-    return min(known, key=lambda p: (p.delays, p.worst, p.work))
+    return min(known, key=lambda p: (p.delays_results, p.peak_slowdown, p.work))
