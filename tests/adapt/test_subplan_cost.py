@@ -14,7 +14,15 @@ from midstream.adapt.plan_cost import cost_of, plan_cost
 from midstream.adapt.subplan_cost import SubplanCosts
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import all_plans, parse_plan
-from tests.adapt.synthetic_streams import SHAPES, epochs_of, in_any_order, observe, query_of, uniform
+from tests.adapt.synthetic_streams import (
+    SHAPES,
+    double_chain,
+    epochs_of,
+    in_any_order,
+    query_of,
+    statistics_of,
+    uniform,
+)
 
 EQUAL = 1e-9
 """Relative: rounding may differ, nothing else."""
@@ -36,6 +44,7 @@ def two_components(names: Sequence[str]) -> list[str]:
 
 QUERIES: dict[str, Callable[[Sequence[str]], list[str]]] = {
     **SHAPES,
+    "double chain": double_chain,
     "overlapping": overlapping,
     "without keys": without_keys,
     "two components": two_components,
@@ -49,7 +58,7 @@ def estimator_of(names: str, query: str) -> Estimator:
     rates = {name: float(random.choice([2, 5, 20, 60])) for name in names}
     draws = {name: [uniform(int(random.choice([10, 40, 150]))) for _ in range(4)] for name in names}
     built = query_of(names, QUERIES[query](names), window=20, cross=True)
-    return Estimator(built, observe(built, epochs_of(rates, draws, 6, seconds=10), seconds=10))
+    return Estimator(built, statistics_of(built, epochs_of(rates, draws, 6, seconds=10), seconds=10))
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
@@ -59,8 +68,8 @@ def test_every_plan_costs_the_search_what_its_layout_costs(names, query, partiti
     estimator = estimator_of(names, query)
     costs = SubplanCosts(estimator, partitions)
     for plan in all_plans(names):
-        wanted = plan_cost(plan, estimator, partitions)
-        assert costs.of_plan(plan) == pytest.approx(wanted, rel=EQUAL), str(plan)
+        expected = plan_cost(plan, estimator, partitions)
+        assert costs.of_plan(plan) == pytest.approx(expected, rel=EQUAL), str(plan)
 
 
 @pytest.mark.parametrize("query", QUERIES)

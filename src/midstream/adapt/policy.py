@@ -1,4 +1,4 @@
-"""How a query migrates: of the ways to a plan that are open to it, the one that serves its goal best."""
+"""How a query migrates: of the strategies that it may use, the one that serves its goal best."""
 
 from __future__ import annotations
 
@@ -23,37 +23,38 @@ GOALS: tuple[Goal, ...] = ("steady", "cheap", "quick")
 
 @dataclass(frozen=True)
 class MigrationPolicy:
-    """How a query migrates if nobody says otherwise."""
+    """How a query migrates unless a request says otherwise."""
 
     strategy: StrategyChoice = "auto"
     background: bool = True
+    """Whether the new plan's missing rows may be computed in the background."""
     goal: Goal = "steady"
 
 
 def candidate_migrations(
     old: Layout, plan: Plan, estimator: Estimator, policy: MigrationPolicy
 ) -> list[MigrationCost]:
-    """The prices among which there is a choice."""
-    known = migration_costs(old, plan, estimator)
+    """The migrations to a plan that a policy allows, with their costs."""
+    migrations = migration_costs(old, plan, estimator)
     if not policy.background:
-        known = [p for p in known if not p.background]
+        migrations = [migration for migration in migrations if not migration.background]
     if policy.strategy == "auto":
-        return known
-    chosen = [p for p in known if p.strategy == policy.strategy]
-    # Background work is part of hybrid unless it is off. Some ways never end without a window: then others.
-    return [p for p in chosen if p.background == policy.background] or chosen or known
+        return migrations
+    chosen = [migration for migration in migrations if migration.strategy == policy.strategy]
+    # Background work is part of hybrid unless it is off. Without a window some strategies never end: then the
+    # others are candidates.
+    return [m for m in chosen if m.background == policy.background] or chosen or migrations
 
 
 def best_migration(
     old: Layout, plan: Plan, statistics: Statistics, query: Query, policy: MigrationPolicy
 ) -> MigrationCost:
-    """The best way to a plan; as long as nothing is known of the streams, one that comes to an end."""
+    """The best migration to a plan; as long as streams have no statistics, one that comes to an end."""
     if set(statistics.streams) != set(query.names):
         ends = policy.background or half_window(query) < inf
-        known: Strategy = "hybrid" if ends else "moving_state"
-        wanted = known if policy.strategy == "auto" else policy.strategy
+        fallback: Strategy = "hybrid" if ends else "moving_state"
         return MigrationCost(
-            strategy=wanted,
+            strategy=fallback if policy.strategy == "auto" else policy.strategy,
             background=policy.background,
             work=0.0,
             seconds=0.0,
@@ -62,10 +63,10 @@ def best_migration(
     return pick(candidate_migrations(old, plan, Estimator(query, statistics), policy), policy.goal)
 
 
-def pick(known: Iterable[MigrationCost], goal: Goal) -> MigrationCost:
-    """The strategy that serves a goal best."""
+def pick(migrations: Iterable[MigrationCost], goal: Goal) -> MigrationCost:
+    """The migration that serves a goal best."""
     if goal == "quick":
-        return min(known, key=lambda p: (p.seconds, p.work))
+        return min(migrations, key=lambda m: (m.seconds, m.work))
     if goal == "cheap":
-        return min(known, key=lambda p: p.work)
-    return min(known, key=lambda p: (p.delays_results, p.peak_slowdown, p.work))
+        return min(migrations, key=lambda m: m.work)
+    return min(migrations, key=lambda m: (m.delays_results, m.peak_slowdown, m.work))
