@@ -1,9 +1,9 @@
 """What a migration costs by each strategy, beyond what the new plan costs anyway.
 
 A strategy that does not run the old plan rebuilds at once all rows that the new plan lacks. The others run
-both plans side by side, and what that costs changes as old rows expire. So the migration is simulated in steps, with the same
-hand-over tables that will carry it out: they say which share of its rows each plan makes. Rows that the new
-plan cannot make yet save it work, so that a migration may cost less than nothing.
+both plans side by side, and what that costs changes as old rows expire. So the migration is simulated in
+steps, with the same hand-over tables that will carry it out: they say which share of its rows each plan
+produces. Rows that the new plan cannot produce yet save it work, so a migration may cost less than nothing.
 """
 
 from __future__ import annotations
