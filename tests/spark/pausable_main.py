@@ -32,7 +32,7 @@ BEFORE = {
     "before Spark's batch is looked at": ("midstream.spark.driver", "Driver._epoch"),
     "before the intent is written": ("midstream.runtime.epoch_runner", "settle_intent"),
     "before results are renamed": ("midstream.storage.output_table", "OutputTable.publish"),
-    "before the old is swept": ("midstream.runtime.epoch_runner", "Ledger._sweep"),
+    "before the old is swept": ("midstream.runtime.epoch_runner", "EpochRunner._sweep"),
 }
 ONCE = (*list(BEFORE)[:3], "before the old is swept")
 """These are reached once in a life."""
