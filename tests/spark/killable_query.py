@@ -1,4 +1,4 @@
-"""Queries in processes of their own, to be killed or paused: see ``victim.py`` and ``sleeper.py``."""
+"""Queries in processes of their own, to be killed or paused: see ``killable_main.py`` and ``pausable_main.py``."""
 
 import json
 import os
@@ -63,13 +63,13 @@ class KillableQuery:
         migrations: Sequence[Change] = (),
         master: str = "local[2]",
     ) -> subprocess.Popen[bytes]:
-        return self._run("victim", master, point, phase, json.dumps(faults), json.dumps(migrations))
+        return self._run("killable_main", master, point, phase, json.dumps(faults), json.dumps(migrations))
 
     def start_sleeper(
         self, pause: Pause | None = None, patience: float = PATIENCE
     ) -> subprocess.Popen[bytes]:
         """Start a driver that pauses itself, and that gives up others after ``patience`` seconds."""
-        return self._run("sleeper", json.dumps(pause), str(patience))
+        return self._run("pausable_main", json.dumps(pause), str(patience))
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         environment = {
