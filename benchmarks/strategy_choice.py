@@ -189,7 +189,7 @@ def measure(cell: Cell) -> Outcome:
 def _follow(query: InlineJoin, epochs: Iterable[dict[str, pa.Table]]) -> Measured:
     work, lasted = [], 0
     for epoch in epochs:
-        query.run_epoch(epoch, pace=1)
+        query.run_epoch(epoch, background_epochs=1)
         work.append(work_in_units(query.report.work))
         lasted += query.manifest.migration is not None
     return Measured(sum(work), max(work), lasted)

@@ -28,7 +28,7 @@ class Run:
     plan: str
     settings: Settings = ADAPTING
     query: Query = QUERY
-    pace: int | None = None
+    background_epochs: int | None = None
     store: MemoryStore = field(default_factory=MemoryStore)
     manifests: list[Manifest] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Run:
 
     def go(self, epochs: list[Epoch]) -> Run:
         for epoch in epochs:
-            self.tables.append(self.join.run_epoch(epoch, pace=self.pace))
+            self.tables.append(self.join.run_epoch(epoch, background_epochs=self.background_epochs))
             self.manifests.append(self.join.manifest)
             self.work += work_in_units(self.join.report.work)
         return self

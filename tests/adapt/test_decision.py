@@ -78,7 +78,7 @@ def test_a_drift_leads_to_a_cheaper_plan_and_the_same_results():
 @pytest.mark.parametrize("period", [1, 3])
 def test_streams_that_change_faster_than_plans_can_follow_cost_little_more_than_the_best_plan(period):
     epochs = phases(*[period] * (24 // period))
-    adapting = Run(BEST, pace=1).go(epochs)
+    adapting = Run(BEST, background_epochs=1).go(epochs)
     fixed = [Run(plan, Settings(1, 1)).go(epochs).work for plan in (BEST, BEST_OF_OTHER, "a b c")]
     assert adapting.work <= 1.1 * min(fixed)
 

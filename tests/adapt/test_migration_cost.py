@@ -71,7 +71,7 @@ def test_prices_say_what_migrations_turn_out_to_cost(old: str, new: str):
         )
         work = 0.0
         for epoch in EPOCHS[WARM:]:
-            run.run_epoch(epoch, pace=1)
+            run.run_epoch(epoch, background_epochs=1)
             work += work_in_units(run.report.work)
         counted[price] = work
     assert len(known) == 5

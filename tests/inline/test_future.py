@@ -350,7 +350,7 @@ def test_a_watermark_is_not_set_back_while_an_epoch_is_under_way():
 
 
 def test_a_watermark_is_not_set_back_while_a_query_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.05)
     store = LocalStore(str(tmp_path))
     join, *_ = _poisoned(store, "a b c", seed=1, who="a", idle=False)
     running = take_lease(store, "query")

@@ -37,7 +37,7 @@ class Change(NamedTuple):
 def phases_of(driver: Driver) -> set[str]:
     """How a migration stands after the last manifest, and what the next epoch does about it."""
     migration, runner = driver.manifest.migration, driver.runner
-    intent = kept_intent(runner.store, driver.manifest.epoch + 1) or runner.intend(0, 1)
+    intent = kept_intent(runner.store, driver.manifest.epoch + 1) or runner.new_intent(0, 1)
     step = driver.coordinator.program(driver.manifest, intent).migration
     found = {
         "begins": step is not None and step.begins and not step.ends,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 
-from midstream.protocol.lease import PATIENCE
+from midstream.protocol.lease import GIVE_UP_SECONDS
 from midstream.query.build import build_query
 from midstream.state.manifest import Manifest
 from midstream.storage import publish_log
@@ -66,7 +66,7 @@ class KillableQuery:
         return self._run("victim", master, point, phase, json.dumps(faults), json.dumps(migrations))
 
     def start_sleeper(
-        self, pause: Pause | None = None, patience: float = PATIENCE
+        self, pause: Pause | None = None, patience: float = GIVE_UP_SECONDS
     ) -> subprocess.Popen[bytes]:
         """Start a driver that pauses itself, and that gives up others after ``patience`` seconds."""
         return self._run("sleeper", json.dumps(pause), str(patience))

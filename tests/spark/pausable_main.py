@@ -71,7 +71,7 @@ def main(root: Path, pause: Pause, patience: float) -> None:
     spark = session("local[2]")
     pauses = _Pauses(pause)
     with ExitStack() as stack:
-        stack.enter_context(patch("midstream.storage.lease.PATIENCE", patience))
+        stack.enter_context(patch("midstream.storage.lease.GIVE_UP_SECONDS", patience))
         stack.enter_context(crash_hook(pauses))
         if pause.point in IN_TASKS:
             stack.enter_context(failing_tasks(root / "struck", [Fault("pause", pause.time, pause.point)]))

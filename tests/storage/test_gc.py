@@ -23,9 +23,9 @@ from tests.golden.case import EPOCHS, QUERY, SETTINGS
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(leases, "PATIENCE", 0.5)
-    monkeypatch.setattr(leases, "BEAT_EVERY", 0.05)
-    monkeypatch.setattr(leases, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(leases, "GIVE_UP_SECONDS", 0.5)
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "_POLL_SECONDS", 0.01)
 
 
 def _die_at(point: str):

@@ -122,7 +122,7 @@ def test_a_damaged_copy_is_fetched_anew(remote):
     good = remote.read(name).to_pybytes()
     copy = Path(module._cache_folder(remote.url), name)
     copy.write_bytes(good[:-1])
-    module._sound.clear()
+    module._verified.clear()
     assert remote.read(name).to_pybytes() == good
     assert copy.read_bytes() == good
 

@@ -152,7 +152,7 @@ def test_a_request_that_a_crash_undoes_is_seen(monkeypatch):
         self._last += 1
         self._waiting[self._last] = request
 
-    monkeypatch.setattr(Requests, "ask", forgetful)
+    monkeypatch.setattr(Requests, "add", forgetful)
     # It is not there when the epoch runs again, or when the next one runs.
     assert broken_promise(seeds_with("moving_state", "hybrid")) in ("replay", "requests")
 
@@ -173,7 +173,7 @@ def test_a_request_that_a_power_cut_undoes_is_seen(monkeypatch):
 
 
 def test_a_request_that_nobody_heeds_is_seen(monkeypatch):
-    monkeypatch.setattr(EpochRunner, "ask", lambda *_: None)
+    monkeypatch.setattr(EpochRunner, "request_migration", lambda *_: None)
     assert broken_promise(seeds_with("hybrid")) == "requests"
 
 

@@ -1,4 +1,4 @@
-"""The entrance: say which streams are joined, on what and how far apart, then write the result."""
+"""The builder of a join: its streams, predicates, windows and outputs; then ``writeStream``."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Join:
         """Add predicates, e.g. ``on("orders.id = payments.order_id")``; all of them must hold.
 
         Equalities between columns of two streams decide which rows meet. Any other condition over
-        two or more streams filters what has met.
+        two or more streams filters their combinations.
         """
         for predicate in predicates:
             if not isinstance(predicate, str):
@@ -122,7 +122,7 @@ class Join:
         return replace(self, _cross=True)
 
     def query(self) -> Query:
-        """Check everything that was asked; raises the first thing that is wrong."""
+        """The checked query; raises an error for the first thing that is wrong."""
         return build_query(
             self._streams,
             self._predicates,

@@ -159,12 +159,14 @@ class _Simulation:
         lease = self._take_lease("driver")
         query = self._open(lease)
         self.promises.confirm(query.manifest.epoch)
-        background = self.chance.choice((self.workload.pace, self.workload.pace, 0, 1, None))
+        background = self.chance.choice(
+            (self.workload.background_epochs, self.workload.background_epochs, 0, 1, None)
+        )
         while query.manifest.epoch + 1 < len(self.workload.epochs):
             self.life.number = query.manifest.epoch + 1
             self._ask(query)
             now = self._clock()
-            query.run_epoch(self.workload.epochs[self.life.number], pace=background, now=now)
+            query.run_epoch(self.workload.epochs[self.life.number], background_epochs=background, now=now)
             self.promises.confirm(query.manifest.epoch)
             if self._is_given_up():
                 continue
@@ -364,7 +366,7 @@ class _Simulation:
         self.life = _Life(pausable=False)
         query = self._open(self._take_lease("the last"))
         self.life.number = query.manifest.epoch + 1
-        query.run_epoch({}, pace=self.workload.pace, now=self._clock())
+        query.run_epoch({}, background_epochs=self.workload.background_epochs, now=self._clock())
         manifest = query.manifest
         self.promises.migrations_seen.note(manifest)
         self.promises.check_manifest(manifest)

@@ -84,7 +84,7 @@ class Workload:
     """Whether late rows are written for readers."""
     requests: Mapping[int, Request] = field(default_factory=dict)
     """Other plans that are asked for, each before an epoch."""
-    pace: int | None = None
+    background_epochs: int | None = None
     """How many epochs' worth of a missing state an epoch computes."""
 
     def __str__(self) -> str:
@@ -151,10 +151,11 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     plan, keeps_late = draw_plan(chance, names), chance.random() < 0.5
     # Drawn apart from all else, so that seeds have the same rows with and without migrations.
     isolated = random.Random(f"migrations {seed}")  # noqa: S311  # chance that repeats is the point
-    requests, pace = _requests(isolated, query, plan, epochs), isolated.choice((1, 1, 2, 3, None))
+    requests = _requests(isolated, query, plan, epochs)
+    background_epochs = isolated.choice((1, 1, 2, 3, None))
     # Comparing all plans of many streams takes longer than all else.
     settings = replace(settings, adapt=isolated.random() < 0.5 and len(names) < 6)
-    return Workload(query, plan, settings, given, keeps_late, requests, pace)
+    return Workload(query, plan, settings, given, keeps_late, requests, background_epochs)
 
 
 def draw_plan(chance: random.Random, names: Sequence[str]) -> Plan:
