@@ -1,4 +1,4 @@
-"""The builder of a join: its streams, predicates, windows and outputs; then ``writeStream``."""
+"""The builder of a join: which streams are joined, on what and how far apart, and what is selected."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Join:
         return replace(self, _cross=True)
 
     def query(self) -> Query:
-        """The checked query; raises an error for the first thing that is wrong."""
+        """The join as a checked value; raises the first error that is found."""
         return build_query(
             self._streams,
             self._predicates,
