@@ -17,7 +17,7 @@ import pytest
 from midstream import MidstreamError
 from midstream.spark.options import OPTIONS
 from midstream.testing import Shape, assert_same_rows, batch_join, generate
-from midstream.testing.reference import Accepted, Fate, Terms, accept_epoch
+from midstream.testing.reference import Accepted, AcceptRules, ExpectedProgress, accept_epoch
 from tests.spark.conftest import Feed, Runner
 from tests.spark.restart_scenario import (
     CONDITION,
@@ -99,11 +99,11 @@ def _ahead(seconds: int) -> Callable[[RestartScenario, Path, Any], None]:
         running = stopped.start(stopped.join(), **asked)
         running.awaitTermination()
         query = stopped.join().query()
-        want = Accepted(fates={name: Fate() for name in query.names})
+        want = Accepted(progress={name: ExpectedProgress() for name in query.names})
+        strict = AcceptRules(max_ahead=seconds * 1_000_000, clock_is_stream=True)
         for number, epoch in enumerate(stopped.feed.epochs):
-            terms = Terms(ahead=seconds * 1_000_000, by_stream=True) if number >= BEFORE else Terms()
-            accept_epoch(query, want, epoch, terms)
-        future = sum(fate.future for fate in want.fates.values())
+            accept_epoch(query, want, epoch, strict if number >= BEFORE else AcceptRules())
+        future = sum(stream.future for stream in want.progress.values())
         assert sum(p["numFutureRows"] for p in running.recentProgress) == future > 0
         assert_same_rows(stopped.runner.results(), batch_join(query, want.tables(query)))
 

@@ -36,7 +36,7 @@ def small_and_long() -> list[int]:
 
 def pause_and_die_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """At this point, and nowhere else, a driver may be paused, and the one that takes over may die."""
-    real = simulator._Simulation._reach
+    real = simulator._Simulation._on_crash_point
 
     def crash_point(self: simulator._Simulation, here: str) -> None:
         rate = 0.3 if here == point else 0.0
@@ -44,4 +44,4 @@ def pause_and_die_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
         real(self, here)
         self.pause_rate = 0.0
 
-    monkeypatch.setattr(simulator._Simulation, "_reach", crash_point)
+    monkeypatch.setattr(simulator._Simulation, "_on_crash_point", crash_point)
