@@ -19,7 +19,7 @@ def make_eventful(monkeypatch: pytest.MonkeyPatch, **rates: float) -> None:
 
     def init(self: simulator._Simulation, seed: int) -> None:
         real(self, seed)
-        self.most_lives += 5 * (BUDGET - self.store.budget)
+        self.max_lives += 5 * (BUDGET - self.store.budget)
         self.store.budget = BUDGET
         for name, rate in rates.items():
             setattr(self, name, rate)
