@@ -112,7 +112,7 @@ def test_without_time_between_streams_a_hybrid_that_waits_is_one():
 
 def test_a_request_must_name_a_strategy_that_there_is():
     run = Run().go(1)
-    with pytest.raises(OptionError, match=r"moving_state, parallel_track, hybrid; got 'slowly'"):
+    with pytest.raises(OptionError, match=r"hybrid, moving_state, parallel_track; got 'slowly'"):
         run.join.migrate(TURNED, "slowly")
     assert run.store.list("requests") == []
 

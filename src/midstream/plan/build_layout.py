@@ -24,6 +24,13 @@ from midstream.plan.layout import (
     representative,
     state_of,
 )
+from midstream.plan.placement import (
+    fragment_classes,
+    fragment_stage,
+    next_input,
+    search_classes,
+    spanning_classes,
+)
 from midstream.plan.tree import Plan
 from midstream.query.query import Query
 
@@ -33,8 +40,7 @@ def build_layout(query: Query, plan: Plan) -> Layout:
     groups = _group(query, plan)
     fragments: list[Fragment] = []
     for number, group in enumerate(groups):
-        below = [i for i, other in enumerate(groups) if other.below is group]
-        stage = 1 + max((fragments[i].stage for i in below), default=-1)
+        stage = fragment_stage(fragments[i].stage for i, other in enumerate(groups) if other.above is group)
         nodes = tuple(_node(query, node, group.key) for node in group.nodes)
         inputs = _inputs(query, group)
         fragments.append(Fragment(number, group.key, stage, inputs, nodes))
@@ -42,11 +48,11 @@ def build_layout(query: Query, plan: Plan) -> Layout:
 
 
 class _Group:
-    """A fragment in the making; ``below`` is the group that takes what this one produces."""
+    """The nodes of a future fragment; ``above`` is the group that takes the rows that this one makes."""
 
-    def __init__(self, key: frozenset[int], below: _Group | None) -> None:
-        self.classes = key
-        self.below = below
+    def __init__(self, classes: frozenset[int], above: _Group | None) -> None:
+        self.classes = classes
+        self.above = above
         self.nodes: list[Plan] = []
 
     @property
@@ -59,17 +65,18 @@ def _group(query: Query, plan: Plan) -> list[_Group]:
     ordered: list[_Group] = []
 
     def visit(node: Plan, parent: _Group | None) -> None:
-        spanning = frozenset.intersection(*(query.classes_of(c.streams) for c in node.inputs))
-        shared = parent.classes & spanning if parent else frozenset()
-        alike = parent is not None and (bool(shared) or not (parent.classes or spanning))
-        group = parent if parent is not None and alike else _Group(spanning, parent)
-        if alike:
-            group.classes = shared
+        spanning = spanning_classes(query.classes_of(child.streams) for child in node.inputs)
+        merged = None if parent is None else fragment_classes(parent.classes, spanning)
+        if parent is None or merged is None:
+            group = _Group(spanning, parent)
+        else:
+            group = parent
+            group.classes = merged
         for child in node.inputs:
             if child.inputs:
                 visit(child, group)
         group.nodes.append(node)
-        if not alike:
+        if group is not parent:
             ordered.append(group)
 
     visit(plan, None)
@@ -98,9 +105,9 @@ def _probes(query: Query, node: Plan, head: Plan, key: Key, residuals: list[int]
     probes: list[Probe] = []
     while waiting:
         shared = [query.classes_of(seen) & query.classes_of(child.streams) for child in waiting]
-        best = max(range(len(waiting)), key=lambda i: (len(shared[i]), -i))
-        child, common = waiting.pop(best), shared[best]
-        search = key or tuple(sorted(common))
+        following = next_input([len(classes) for classes in shared])
+        child, common = waiting.pop(following), shared[following]
+        search = tuple(sorted(search_classes(frozenset(key), common)))
         exact = len(search) == 1 and query.classes[search[0]].exact_hash
         seen = seen | child.streams
         ready = tuple(i for i in open_residuals if query.residuals[i].streams <= seen)

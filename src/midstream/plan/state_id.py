@@ -14,7 +14,7 @@ class StateId(str):
     """A state of a query.
 
     A state is identified by the streams whose rows it combines, in the query's order. If a migration had to
-    start it without rows, while another state of the same streams existed, it has that migration's number too.
+    start it without rows, while another state of the same streams existed, it also has its number.
 
     A ``StateId`` is its own text, ``orders,payments`` or ``orders,payments@3``, because it names columns in
     slices and keys in manifests. Only this class reads and writes that text.
