@@ -1,4 +1,4 @@
-"""The proof of the demo: it accepts what is right, and nothing else."""
+"""The check of the demo accepts right results, and no others."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq

@@ -37,7 +37,7 @@ def _query(window: int, *predicates: str) -> Query:
     return build_query(streams, predicates, everywhere=Micros(window * SECOND), select=items)
 
 
-# States move between partitions only over several keys, and are computed in pieces only over one.
+# States move between partitions only with several keys, and are computed in parts only with one.
 SEVERAL_KEYS = _query(14, "a.k = b.k", "b.k2 = c.k2", "c.k = d.k")
 ONE_KEY = _query(30, "a.k = b.k", "b.k = c.k", "c.k = d.k", "a.v = c.v")
 OLD, NEW = "((a b) c) d", "a (b (c d))"
@@ -158,7 +158,7 @@ def test_dying_at_each_point_in_every_epoch_of_a_migration_changes_nothing(how, 
             raise SimulatedCrash(point)
 
     assert run.go(hook) == len(died)
-    # In the epoch that heeds the request, in those of both plans, and in the one that ends it.
+    # In the epoch that applies the request, in those of both plans, and in the one that ends the migration.
     assert died >= set(range(BEGINS, BEGINS + how.epochs + 1))
     run.check()
 

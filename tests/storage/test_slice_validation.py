@@ -1,4 +1,4 @@
-"""Slices with the right digest and the wrong form: what is in them is not believed."""
+"""Slices with the right digest and the wrong form are refused."""
 
 import hashlib
 import pickle

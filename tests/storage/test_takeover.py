@@ -108,11 +108,11 @@ def test_a_query_that_two_drivers_begin_is_one_query():
 
 def test_a_driver_that_misses_what_its_successor_deleted_is_told_so(tmp_path):
     drivers = Drivers(MemoryStore(), str(tmp_path))
-    told: list[CheckpointError] = []
+    raised: list[CheckpointError] = []
 
     def hook(here: str) -> None:
-        if here == "before the step" and query.manifest.epoch == 5 and not told:
-            told.append(CheckpointError("not yet"))
+        if here == "before the step" and query.manifest.epoch == 5 and not raised:
+            raised.append(CheckpointError("not yet"))
             drivers.go(len(EPOCHS))
 
     query = drivers.open()

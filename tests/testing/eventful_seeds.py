@@ -1,4 +1,4 @@
-"""Runs of the simulator in which more happens of what a test is about, so that few seeds will do."""
+"""Runs of the simulator with more of the events that a test is about, so that few seeds are enough."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUDGET = 24
 
 
 def make_eventful(monkeypatch: pytest.MonkeyPatch, **rates: float) -> None:
-    """Give every simulation many faults, at these rates; what is not named stays as it is drawn."""
+    """Give every simulation many faults, at these rates; other rates stay as drawn."""
     real = simulator._Simulation.__init__
 
     def init(self: simulator._Simulation, seed: int) -> None:

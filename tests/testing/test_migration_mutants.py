@@ -1,4 +1,4 @@
-"""The simulator sees migrations that go wrong: with a fault put in, a seed that has one names a promise."""
+"""The simulator detects bugs in migrations: with a bug put in, a seed with a migration breaks a promise."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from functools import cache
 import pytest
 
 from midstream.engine.step import _Step
-from midstream.migration import combined_layout, handover
-from midstream.migration import lifecycle as course_module
+from midstream.migration import combined_layout, handover, lifecycle
 from midstream.migration.handover import complete
 from midstream.migration.request import Request
 from midstream.protocol import coordinator
@@ -43,7 +42,7 @@ def seeds_with(*strategies: str, background: bool | None = None) -> list[int]:
 
 
 def broken_promise(seeds: list[int]) -> str:
-    """The promise that the first seed that fails says was broken."""
+    """The promise that the first failing seed breaks."""
     for seed in seeds[:TRIED]:
         try:
             simulate(seed)
@@ -76,7 +75,7 @@ def test_an_old_plan_that_stops_before_its_rows_have_expired_is_seen(monkeypatch
 
 @pytest.mark.parametrize("strategy", ["parallel_track", "hybrid"])
 def test_a_migration_that_does_not_end_is_seen(monkeypatch, strategy):
-    monkeypatch.setattr(course_module, "expire", lambda tables, *_: dict(tables))
+    monkeypatch.setattr(lifecycle, "expire", lambda tables, *_: dict(tables))
     seeds = seeds_with(strategy, background=strategy == "parallel_track")
     assert broken_promise(seeds) == "ending"
 
@@ -86,7 +85,7 @@ def test_a_state_that_counts_as_complete_from_the_start_of_the_migration_on_is_s
         start = min(min(e.bounds.values()) for entries in tables.values() for e in entries)
         return complete(tables, new, state, start)
 
-    monkeypatch.setattr(course_module, "complete", too_early)
+    monkeypatch.setattr(lifecycle, "complete", too_early)
     assert broken_promise(seeds_with("hybrid", background=True)) == "prefix"
 
 
@@ -164,7 +163,7 @@ def test_a_request_that_a_power_cut_undoes_is_seen(monkeypatch):
     def put(self, name, data):
         if not name.startswith(REQUESTS):
             return real(self, name, data)
-        # Without the sync that would make it last.
+        # Without the sync that would make it durable.
         self.put(name, data)
         return True
 
@@ -172,7 +171,7 @@ def test_a_request_that_a_power_cut_undoes_is_seen(monkeypatch):
     assert broken_promise(seeds_with("moving_state", "hybrid", "parallel_track")) in ("replay", "requests")
 
 
-def test_a_request_that_nobody_heeds_is_seen(monkeypatch):
+def test_a_request_that_is_never_applied_is_seen(monkeypatch):
     monkeypatch.setattr(EpochRunner, "request_migration", lambda *_: None)
     assert broken_promise(seeds_with("hybrid")) == "requests"
 
