@@ -1,4 +1,4 @@
-"""Queries in separate processes that tests kill or pause, see ``killable_main.py`` and ``pausable_main.py``."""
+"""Queries in separate processes, to be killed or paused: ``killable_main.py`` and ``pausable_main.py``."""
 
 import json
 import os

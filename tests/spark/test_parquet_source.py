@@ -222,7 +222,7 @@ def test_a_backlog_is_read_by_more_tasks_than_there_are_cores(spark, feed, runne
     check(asked.query(), [one], runner.results())
 
 
-def test_pieces_are_shared_out_evenly_and_always_alike():
+def test_row_groups_are_distributed_evenly_and_always_alike():
     groups = [RowGroup("ab"[i % 2], f"f{i // 3}", i % 3, 100 + 37 * i) for i in range(17)]
     shares = distribute(groups, 4)
     loads = [sum(epoch_range.bytes for epoch_range in share) for share in shares]
