@@ -205,15 +205,15 @@ def test_a_backlog_is_read_by_more_tasks_than_there_are_cores(spark, feed, runne
     from midstream.spark import parquet_source
 
     feed.add(*EPOCHS)
-    monkeypatch.setattr(parquet_source, "_BYTES_OF_A_TASK", 1000)
+    monkeypatch.setattr(parquet_source, "_MAX_TASK_BYTES", 1000)
     tasks: list[int] = []
     numbers = parquet_source._numbers
 
-    def update_statistics(context, count):
+    def counted_numbers(context, count):
         tasks.append(count)
         return numbers(context, count)
 
-    monkeypatch.setattr(parquet_source, "_numbers", update_statistics)
+    monkeypatch.setattr(parquet_source, "_numbers", counted_numbers)
     reader = spark.readStream.schema(feed.df("a").schema).option("maxFilesPerTrigger", 3)
     asked = join(spark, {name: reader.parquet(str(feed.root / name)) for name in "ab"})
     runner.run(asked)
