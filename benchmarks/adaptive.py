@@ -130,7 +130,7 @@ def run_plan(drift: Drift, plan: str | None, *, adapt: bool) -> RunRecord:
         units.append(0.0)
         comparisons.append(0)
         for epoch in phase:
-            results += query.run_epoch(epoch, pace=1).num_rows
+            results += query.run_epoch(epoch, background_epochs=1).num_rows
             units[-1] += work_in_units(query.report.work)
             comparisons[-1] += query.report.work.comparisons
             if query.manifest.plan != plans[-1]:

@@ -136,7 +136,7 @@ def measure(
     comparisons, rows, results = [], [], []
     lasted = len(measured)
     for second, epoch in enumerate(measured):
-        results.append(query.run_epoch(epoch, pace=1).num_rows)
+        results.append(query.run_epoch(epoch, background_epochs=1).num_rows)
         comparisons.append(query.report.work.comparisons)
         rows.append(sum(s.rows for s in query.manifest.slices if s.owner.kind != "payload"))
         if query.manifest.migration is None:

@@ -200,7 +200,7 @@ def measure(case: GridCase) -> Outcome:
 def _measure_migration(query: InlineJoin, epochs: Iterable[dict[str, pa.Table]]) -> MeasuredMigration:
     work, epochs_with_both = [], 0
     for epoch in epochs:
-        query.run_epoch(epoch, pace=1)
+        query.run_epoch(epoch, background_epochs=1)
         work.append(work_in_units(query.report.work))
         epochs_with_both += query.manifest.migration is not None
     return MeasuredMigration(sum(work), max(work), epochs_with_both)

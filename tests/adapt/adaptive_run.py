@@ -28,7 +28,7 @@ class AdaptiveRun:
     plan: str
     settings: Settings = ADAPTING
     query: Query = QUERY
-    pace: int | None = None
+    background_epochs: int | None = None
     """Epochs of background work with each epoch; all at once if None."""
     store: MemoryStore = field(default_factory=MemoryStore)
     manifests: list[Manifest] = field(default_factory=list)
@@ -47,7 +47,7 @@ class AdaptiveRun:
     def process(self, epochs: list[Epoch]) -> AdaptiveRun:
         for epoch in epochs:
             before = self.join.manifest
-            self.results.append(self.join.run_epoch(epoch, pace=self.pace))
+            self.results.append(self.join.run_epoch(epoch, background_epochs=self.background_epochs))
             self.manifests.append(self.join.manifest)
             self.events += events_of(self.query, before, self.join.manifest)
             self.work += work_in_units(self.join.report.work)

@@ -92,7 +92,7 @@ def test_a_change_of_the_streams_leads_to_a_cheaper_plan_and_the_same_results():
 @pytest.mark.parametrize("period", [1, 3])
 def test_streams_that_change_too_fast_to_follow_cost_little_more_than_the_best_fixed_plan(period):
     epochs = phases(*[period] * (24 // period))
-    adapting = AdaptiveRun(BEST_FIRST, pace=1).process(epochs)
+    adapting = AdaptiveRun(BEST_FIRST, background_epochs=1).process(epochs)
     fixed = [AdaptiveRun(plan, FIXED).process(epochs).work for plan in (BEST_FIRST, BEST_OTHER, "a b c")]
     assert adapting.work <= 1.1 * min(fixed)
 

@@ -75,7 +75,7 @@ def test_costs_of_migrations_differ_as_their_counted_work_does(old: str, new: st
         )
         work = 0.0
         for epoch in EPOCHS[WARM_UP:]:
-            run.run_epoch(epoch, pace=1)
+            run.run_epoch(epoch, background_epochs=1)
             work += work_in_units(run.report.work)
         counted_work[cost] = work
     assert len(costs) == 5

@@ -1,4 +1,4 @@
-"""The streams of the demo: the same for a seed, and as bad as they promise to be."""
+"""The streams of the demo: the same for a seed, and with the irregularities that they promise."""
 
 from datetime import timedelta
 from itertools import pairwise

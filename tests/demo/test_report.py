@@ -1,4 +1,4 @@
-"""What the demo says at the end."""
+"""The final report of the demo."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What the demo shows, on a terminal and elsewhere."""
+"""The display of the running demo, on a terminal and elsewhere."""
 
 import io
 

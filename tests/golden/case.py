@@ -35,7 +35,7 @@ def make(folder: str, strategy: str | None = None) -> None:
     for number, epoch in enumerate(EPOCHS[:MADE_WITH]):
         if number == MIGRATES_AT and strategy is not None:
             query.migrate(OTHER_PLAN, strategy, background="auto" if strategy == "hybrid" else "off")
-        query.run_epoch(epoch, pace=1)
+        query.run_epoch(epoch, background_epochs=1)
 
 
 if __name__ == "__main__":

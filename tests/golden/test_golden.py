@@ -45,7 +45,7 @@ def test_a_golden_checkpoint_opens_and_goes_on(path, tmp_path):
     assert bool(pending) == path.name.endswith("hybrid")
     # The last epoch has no rows, but a time that all that is old has expired by.
     epochs = [*EPOCHS[MADE_WITH:], *({} for _ in range(3))]
-    results = pa.concat_tables([query.run_epoch(epoch, pace=1) for epoch in epochs])
+    results = pa.concat_tables([query.run_epoch(epoch, background_epochs=1) for epoch in epochs])
     everything = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
     waiting = [SliceFiles(store).open(s) for s in query.manifest.slices if s.owner.kind == "deferred"]
     # What was deferred is among the results now, or still waits, and was not among those of before.

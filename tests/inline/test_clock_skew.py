@@ -1,4 +1,4 @@
-"""Clocks that disagree: each stream is judged by its own, so no skew between them loses a row."""
+"""Clocks that disagree: lateness is relative to a row's own stream, so skew between streams loses no row."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

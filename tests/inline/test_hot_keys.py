@@ -1,4 +1,4 @@
-"""Hot keys, counted: what is looked at follows what is within the window, not how often a key comes."""
+"""Hot keys, by counts: the number of candidates follows the rows within the window, not those of the key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.helpers import TIME, small_query
 
 ROWS = 30_000
 FAR = 10**9
-"""So late may rows be that none is."""
+"""A lateness with which no row is late."""
 
 
 def arrivals(names: str, epoch: int = 0, count: int = ROWS, every: int = 10) -> dict[str, pa.Table]:

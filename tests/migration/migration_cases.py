@@ -104,7 +104,13 @@ def _until(
 
 
 def check_migration(
-    ground: MigrationCase, seed: int, old: Plan, new: Plan, how: StrategyCase, start: int, pace: int | None
+    ground: MigrationCase,
+    seed: int,
+    old: Plan,
+    new: Plan,
+    how: StrategyCase,
+    start: int,
+    background_epochs: int | None,
 ) -> None:
     """Fail unless a run that migrates at ``start`` gives what the oracle gives, and ends on the new plan.
 
@@ -116,9 +122,11 @@ def check_migration(
     how.migrate(join, new)
     got, more = [*before], MORE
     while len(got) < ground.epochs and more:
-        got.append(join.run_epoch(epochs[len(got)], pace=pace))
+        got.append(join.run_epoch(epochs[len(got)], background_epochs=background_epochs))
         more -= join.manifest.migration is None
-    what = f"{how} from '{old}' to '{new}' at epoch {start}, seed {seed}, pace {pace}"
+    what = (
+        f"{how} from '{old}' to '{new}' at epoch {start}, seed {seed}, background_epochs {background_epochs}"
+    )
     assert_same_rows(pa.concat_tables(got), wanted.filter(pa.array(_epoch_of(wanted) < len(got))), what)
     assert join.manifest.migrations == 1, what
     assert join.manifest.migration is None, what

@@ -62,9 +62,13 @@ class Run:
     def migrate(self, plan: str, how: StrategyCase = HYBRID) -> None:
         how.migrate(self.join, plan)
 
-    def go(self, epochs: int, pace: int | None = None) -> Run:
+    def go(self, epochs: int, background_epochs: int | None = None) -> Run:
         for _ in range(epochs):
-            self.tables.append(self.join.run_epoch(arrivals(self.join.manifest.epoch + 1), pace=pace))
+            self.tables.append(
+                self.join.run_epoch(
+                    arrivals(self.join.manifest.epoch + 1), background_epochs=background_epochs
+                )
+            )
             self.manifests.append(self.join.manifest)
             self.work.append(self.join.report.work_by_plan)
         return self
@@ -89,11 +93,15 @@ class Run:
 
 
 def a_migration(
-    how: StrategyCase, new: str = TURNED, epochs: int = 12, pace: int | None = None, query: Query = QUERY
+    how: StrategyCase,
+    new: str = TURNED,
+    epochs: int = 12,
+    background_epochs: int | None = None,
+    query: Query = QUERY,
 ) -> Run:
     run = Run(query).go(BEGIN)
     run.migrate(new, how)
-    return run.go(epochs - BEGIN, pace)
+    return run.go(epochs - BEGIN, background_epochs)
 
 
 def slices_of(manifest: Manifest, *states: str) -> list[Slice]:

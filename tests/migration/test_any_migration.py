@@ -26,7 +26,7 @@ class Moves:
     """Which migrations are asked for before which epochs, and how fast their background work goes."""
 
     requests: Mapping[int, Request]
-    paces: tuple[int | None, ...]
+    background_epochs_by_epoch: tuple[int | None, ...]
     stops: frozenset[int] = frozenset()
 
 
@@ -53,10 +53,10 @@ def moves(draw: st.DrawFn, case: Case, *, with_stops: bool = False) -> Moves:
         how = draw(st.sampled_from(possible))
         plan = draw(plans(case.query.names))
         requests[epoch] = _asked(case.query, plan, how)
-    pace = st.sampled_from([1, 2, None, 0])
-    paces = tuple(draw(st.lists(pace, min_size=count, max_size=count)))
+    background_epochs = st.sampled_from([1, 2, None, 0])
+    background_epochs_by_epoch = tuple(draw(st.lists(background_epochs, min_size=count, max_size=count)))
     stops = draw(st.frozensets(st.integers(1, count))) if with_stops else frozenset()
-    return Moves(requests, paces, stops)
+    return Moves(requests, background_epochs_by_epoch, stops)
 
 
 @dataclass
@@ -91,7 +91,9 @@ class Run:
                 begun += waiting.plan != goal
                 goal, waiting = waiting.plan, None
             handed_out = {name: len(tables) for name, tables in join.late.items()}
-            self.tables.append(join.run_epoch(epoch, pace=self.moves.paces[number]))
+            self.tables.append(
+                join.run_epoch(epoch, background_epochs=self.moves.background_epochs_by_epoch[number])
+            )
             for name, tables in join.late.items():
                 rows = sum(table.num_rows for table in tables[handed_out[name] :])
                 self.late[name] = self.late.get(name, 0) + rows

@@ -34,16 +34,16 @@ def work(epochs: int, *, completes: bool = False) -> MigrationStep:
     return replace(STEP, rebuilds=(rebuild,), completes=A if completes else None)
 
 
-def batches(pace: BackgroundBudget, usual: float, each: float, todo: int) -> list[float]:
+def batches(budget: BackgroundBudget, usual: float, each: float, todo: int) -> list[float]:
     """How long batches take in which so many epochs' worth is computed."""
     found = []
     for _ in range(3):
-        pace.learn(None, usual)
+        budget.learn(None, usual)
     while todo > 0:
-        now = min(pace.next(), todo)
+        now = min(budget.next(), todo)
         todo -= now
         found.append(usual + each * now)
-        pace.learn(work(now, completes=todo == 0), found[-1])
+        budget.learn(work(now, completes=todo == 0), found[-1])
     return found
 
 
@@ -65,26 +65,26 @@ def test_at_least_one_is_done_however_long_it_takes():
 
 @pytest.mark.parametrize("noise", [0.0, -200.0])
 def test_a_piece_that_seems_to_cost_nothing_does_not_bring_all_at_once(noise):
-    pace = BackgroundBudget(None)
-    pace.learn(None, 400)
+    budget = BackgroundBudget(None)
+    budget.learn(None, 400)
     done = []
     for _ in range(4):
-        done.append(pace.next())
-        pace.learn(work(done[-1]), 400 + noise)
+        done.append(budget.next())
+        budget.learn(work(done[-1]), 400 + noise)
     assert done == [1, 2, 4, 8]
 
 
 def test_after_a_restart_in_the_middle_it_still_gets_going():
-    pace = BackgroundBudget(None)
+    budget = BackgroundBudget(None)
     for _ in range(8):
-        pace.learn(work(pace.next()), 500)
-    assert pace.next() > 4
+        budget.learn(work(budget.next()), 500)
+    assert budget.next() > 4
 
 
 def test_an_epoch_that_moves_states_or_ends_a_migration_says_nothing():
-    pace = BackgroundBudget(None)
-    pace.learn(None, 400)
-    pace.learn(replace(STEP, moves=(Move(A, A.started_by(1)),)), 9000)
-    pace.learn(replace(STEP, handover=None), 9000)
-    pace.learn(work(1), 500)
-    assert pace.next() == 1
+    budget = BackgroundBudget(None)
+    budget.learn(None, 400)
+    budget.learn(replace(STEP, moves=(Move(A, A.started_by(1)),)), 9000)
+    budget.learn(replace(STEP, handover=None), 9000)
+    budget.learn(work(1), 500)
+    assert budget.next() == 1

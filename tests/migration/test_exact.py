@@ -29,7 +29,7 @@ THREE_CLASSES = MigrationCase(
 )
 
 PAIRS = tuple(permutations(PLANS, 2))
-# Early starts and fast paces: then states are complete before what they lack has expired.
+# Early starts and much background work: then states are complete before what they lack has expired.
 WHEN = tuple(product((1, 2, 3), (1, 2, None)))
 
 
@@ -44,15 +44,15 @@ def test_there_are_650_pairs():
 @pytest.mark.parametrize("part", range(5))
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_a_migration_neither_loses_nor_doubles_a_result(how: StrategyCase, part: int):
-    for (old, new), (start, pace) in zip(_some_pairs(part, 20), cycle(WHEN), strict=False):
-        check_migration(ONE_KEY, part, old, new, how, start, pace)
+    for (old, new), (start, background_epochs) in zip(_some_pairs(part, 20), cycle(WHEN), strict=False):
+        check_migration(ONE_KEY, part, old, new, how, start, background_epochs)
 
 
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_nor_does_one_between_plans_that_are_placed_by_several_keys(how: StrategyCase, part: int):
-    for (old, new), (start, pace) in zip(_some_pairs(100 + part, 10), cycle(WHEN), strict=False):
-        check_migration(THREE_CLASSES, part, old, new, how, start, pace)
+    for (old, new), (start, background_epochs) in zip(_some_pairs(100 + part, 10), cycle(WHEN), strict=False):
+        check_migration(THREE_CLASSES, part, old, new, how, start, background_epochs)
 
 
 @pytest.mark.exhaustive
@@ -62,7 +62,7 @@ def test_nor_does_one_between_plans_that_are_placed_by_several_keys(how: Strateg
 def test_every_pair_of_plans(old: Plan, how: StrategyCase, start: int):
     for new in PLANS:
         if new != old:
-            check_migration(ONE_KEY, start, old, new, how, start, pace=start)
+            check_migration(ONE_KEY, start, old, new, how, start, background_epochs=start)
 
 
 @pytest.mark.exhaustive
@@ -71,4 +71,4 @@ def test_every_pair_of_plans(old: Plan, how: StrategyCase, start: int):
 def test_every_pair_of_plans_that_are_placed_by_several_keys(old: Plan, how: StrategyCase):
     for new in PLANS:
         if new != old:
-            check_migration(THREE_CLASSES, 7, old, new, how, start=2, pace=2)
+            check_migration(THREE_CLASSES, 7, old, new, how, start=2, background_epochs=2)

@@ -73,9 +73,9 @@ def test_hybrid_with_background_ends_without_a_window():
     assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(stayed(query=ENDLESS).tables))
 
 
-@pytest.mark.parametrize(("pace", "epochs"), [(None, 1), (4, 1), (2, 2), (1, 3)])
-def test_a_slower_pace_takes_more_epochs_for_a_state(pace, epochs):
-    run = a_migration(HYBRID, query=ENDLESS, pace=pace)
+@pytest.mark.parametrize(("background_epochs", "epochs"), [(None, 1), (4, 1), (2, 2), (1, 3)])
+def test_fewer_background_epochs_at_a_time_take_more_epochs_for_a_state(background_epochs, epochs):
+    run = a_migration(HYBRID, query=ENDLESS, background_epochs=background_epochs)
     scopes = [{entry.state for entry in entries_of(m.migration)} for m in run.manifests]
     lacks = [epoch for epoch, scope in enumerate(scopes) if "c,d@1" in scope]
     # There are rows of three epochs to go through. The epoch that it begins in does nothing yet.
@@ -84,7 +84,7 @@ def test_a_slower_pace_takes_more_epochs_for_a_state(pace, epochs):
 
 
 def test_without_any_pace_the_migration_waits():
-    run = a_migration(HYBRID, query=ENDLESS, pace=0)
+    run = a_migration(HYBRID, query=ENDLESS, background_epochs=0)
     assert run.running == list(range(BEGIN, 12))
     assert entries_of(run.manifests[-1].migration) == [HandoverEntry(StateId("c,d@1"), {"c": 3, "d": 3})]
 
@@ -95,8 +95,8 @@ def test_a_migration_goes_on_after_every_restart(how: StrategyCase):
     run.migrate(TURNED, how)
     for _ in range(9):
         run.reopen()
-        run.go(1, pace=1)
-    whole = a_migration(how, pace=1)
+        run.go(1, background_epochs=1)
+    whole = a_migration(how, background_epochs=1)
     assert [m.migration for m in run.manifests] == [m.migration for m in whole.manifests]
     assert run.ends == whole.ends
     for mine, theirs in zip(run.tables, whole.tables, strict=True):

@@ -24,7 +24,7 @@ Arrivals = Callable[[int], dict[str, pa.Table]]
 
 
 def run(
-    query: Query, plan: str, arrivals: Arrivals, epochs: int, *, change=None, paces=None
+    query: Query, plan: str, arrivals: Arrivals, epochs: int, *, change=None, background_epochs_by_epoch=None
 ) -> list[pa.Table]:
     """The results of each epoch; ``change`` is the epoch, the plan and the strategy."""
     join = InlineJoin(query, plan, settings=Settings(2, 8))
@@ -32,7 +32,9 @@ def run(
     for epoch in range(epochs):
         if change and epoch == change[0]:
             join.migrate(*change[1:])
-        got.append(join.run_epoch(arrivals(epoch), pace=(paces or {}).get(epoch)))
+        got.append(
+            join.run_epoch(arrivals(epoch), background_epochs=(background_epochs_by_epoch or {}).get(epoch))
+        )
         assert check(join.store).problems == ()
     if change:
         assert join.manifest.plan == change[1]
@@ -47,10 +49,17 @@ def test_two_streams_that_share_two_keys_and_are_kept_by_another():
     on = ["a.k = b.k", "a.j = b.j", "a.k = c.k", "b.v = d.v"]
     query = small_query(on, "abcd", everywhere=1000, select=[f"{n}.t AS {n}" for n in "abcd"])
     stayed = run(query, "((a b) c) d", same("abcd"), 8)
-    for pace in (None, 1):
-        paces = dict.fromkeys(range(8), pace)
+    for background_epochs in (None, 1):
+        background_epochs_by_epoch = dict.fromkeys(range(8), background_epochs)
         change = (3, "((a b) d) c", "hybrid")
-        moved = run(query, "((a b) c) d", same("abcd"), 8, change=change, paces=paces)
+        moved = run(
+            query,
+            "((a b) c) d",
+            same("abcd"),
+            8,
+            change=change,
+            background_epochs_by_epoch=background_epochs_by_epoch,
+        )
         for mine, theirs in zip(moved, stayed, strict=True):
             assert_same_rows(mine, theirs)
 
@@ -82,7 +91,7 @@ def test_an_entry_that_expires_while_its_state_is_being_computed():
 
     stayed = run(query, "(((a c) b) e) d", arrivals, 9)
     change = (2, "((a b) (c d)) e", "hybrid")
-    moved = run(query, "(((a c) b) e) d", arrivals, 9, change=change, paces={5: 1})
+    moved = run(query, "(((a c) b) e) d", arrivals, 9, change=change, background_epochs_by_epoch={5: 1})
     for mine, theirs in zip(moved, stayed, strict=True):
         assert_same_rows(mine, theirs)
 

@@ -74,7 +74,7 @@ def run(
     for number, epoch in enumerate(epochs):
         if number == START_EPOCH and new is not None:
             how.migrate(join, new)
-        found.append(join.run_epoch(epoch, pace=2))
+        found.append(join.run_epoch(epoch, background_epochs=2))
     if new is not None:
         assert (join.manifest.migrations, join.manifest.migration, join.manifest.plan) == (1, None, new)
     return found

@@ -67,9 +67,11 @@ def test_with_background_work_it_falls_sooner():
 
 @pytest.mark.parametrize("new", [TURNED, "((b c) a) d", "(a d) (b c)", "((a b) d) c", "((d b) a) c"])
 @pytest.mark.parametrize("how", [SHARING, APART, HYBRID, PARALLEL_TRACK], ids=str)
-@pytest.mark.parametrize("pace", [1, 2, None])
-def test_tables_only_shrink_unless_a_state_is_complete(new: str, how: StrategyCase, pace: int | None):
-    run = a_migration(how, new, pace=pace)
+@pytest.mark.parametrize("background_epochs", [1, 2, None])
+def test_tables_only_shrink_unless_a_state_is_complete(
+    new: str, how: StrategyCase, background_epochs: int | None
+):
+    run = a_migration(how, new, background_epochs=background_epochs)
     assert len(run.ends) == 1
     for before, after in pairwise(run.manifests[BEGIN:]):
         was, now = entries_of(before.migration), entries_of(after.migration)
@@ -85,7 +87,7 @@ def test_tables_only_shrink_unless_a_state_is_complete(new: str, how: StrategyCa
 def test_siblings_are_bound_by_when_a_state_was_completed_not_by_the_start(monkeypatch):
     ground = MigrationCase(CLIQUE, Shape(rows=3, keys=3, lateness=Micros(4 * SECOND)), 30, Settings(1, 4), 11)
     old, new = (parse_plan(text, "abcd") for text in ("b ((a c) d)", "c ((a b) d)"))
-    check_migration(ground, 0, old, new, HYBRID, start=3, pace=None)
+    check_migration(ground, 0, old, new, HYBRID, start=3, background_epochs=None)
 
     def as_printed(tables, layout, state, epoch):
         start = min(bound for entry in tables[layout.root] for bound in entry.bounds.values())
@@ -93,7 +95,7 @@ def test_siblings_are_bound_by_when_a_state_was_completed_not_by_the_start(monke
 
     monkeypatch.setattr(lifecycle, "complete", as_printed)
     with pytest.raises(AssertionError, match=r"[1-9]\d* missing, 0 surplus"):
-        check_migration(ground, 0, old, new, HYBRID, start=3, pace=None)
+        check_migration(ground, 0, old, new, HYBRID, start=3, background_epochs=None)
 
 
 def test_a_part_that_both_plans_have_is_computed_once_and_its_state_stays_as_it_is():

@@ -58,25 +58,25 @@ def test_keys_of_every_kind_meet_as_in_the_oracle(domain, data):
 
 
 @given(cases())
-def test_every_row_has_one_fate_and_it_is_counted(case):
+def test_every_row_is_counted_once(case):
     join = InlineJoin(case.query, case.plan, settings=case.settings)
     for number, epoch in enumerate(case.epochs):
         join.run_epoch(epoch)
-        fates = accept(case.query, case.epochs[: number + 1], case.settings.idle_timeout).fates
-        for name, fate in fates.items():
+        progress = accept(case.query, case.epochs[: number + 1], case.settings.idle_timeout).progress
+        for name, stream in progress.items():
             mark = join.manifest.streams[name]
             given_rows = sum(e[name].num_rows for e in case.epochs[: number + 1] if name in e)
             assert mark.rows == given_rows
             assert (mark.late, mark.null_time, mark.null_key) == (
-                fate.late,
-                fate.null_time,
-                fate.null_key,
+                stream.late,
+                stream.null_time,
+                stream.null_key,
             )
-            assert fate.accepted + fate.late + fate.null_time + fate.null_key == given_rows
+            assert stream.accepted + stream.late + stream.null_time + stream.null_key == given_rows
             assert (mark.latest, mark.watermark, mark.idle) == (
-                fate.latest,
-                fate.watermark,
-                fate.idle,
+                stream.latest,
+                stream.watermark,
+                stream.idle,
             )
     late = {name: sum(t.num_rows for t in tables) for name, tables in join.late.items()}
     assert late == {n: m.late + m.null_time for n, m in join.manifest.streams.items()}

@@ -61,7 +61,7 @@ class Terms:
 
     settings: Settings
     now: int
-    pace: int | None
+    background_epochs: int | None
 
 
 class Run:
@@ -164,7 +164,7 @@ def run_until(join: InlineJoin, work: Workload, number: int, terms: Terms, point
 
     try:
         with crash_hook(hook):
-            join.run_epoch(work.epochs[number], pace=terms.pace, now=terms.now)
+            join.run_epoch(work.epochs[number], background_epochs=terms.background_epochs, now=terms.now)
     except SimulatedCrash:
         return False
     return True

@@ -39,8 +39,8 @@ def test_a_row_that_is_called_dead_is_in_no_later_result(case):
     }
     results = matching_rows(query, tables).to_pylist()
     for epoch in range(1, len(case.epochs)):
-        fates = accept(query, case.epochs[:epoch], case.settings.idle_timeout).fates
-        purge = Purge(query.windows, {n: fate.watermark for n, fate in fates.items()})
+        progress = accept(query, case.epochs[:epoch], case.settings.idle_timeout).progress
+        purge = Purge(query.windows, {n: stream.watermark for n, stream in progress.items()})
         later = [r for r in results if max(arrival[n][r[n]] for n in names) >= epoch]
         for size in range(1, len(names)):
             for part in combinations(names, size):

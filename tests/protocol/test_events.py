@@ -1,4 +1,4 @@
-"""Events: every kind has what the log, listeners and JSON need, and each is told once."""
+"""Events: every kind has what the log, listeners and JSON need, and each is reported once."""
 
 import json
 import re
@@ -104,7 +104,7 @@ def test_names_with_braces_are_not_taken_for_fields():
     assert StreamActive(batch_id=0, stream="{rows}").message == "stream {rows} has rows again"
 
 
-def told(settings: Settings, *epochs: dict[str, int]) -> list[list[tuple[str, str]]]:
+def reported_events(settings: Settings, *epochs: dict[str, int]) -> list[list[tuple[str, str]]]:
     join = InlineJoin(QUERY, settings=settings)
     found = []
     for arrivals in epochs:
@@ -118,7 +118,7 @@ def told(settings: Settings, *epochs: dict[str, int]) -> list[list[tuple[str, st
 
 def test_a_silent_stream_stalls_after_a_window_and_is_told_of_once():
     epochs = ({"a": 0, "b": 0}, {"a": 30}, {"a": 31}, {"a": 60}, {"a": 61, "b": 61}, {"a": 62})
-    assert told(Settings(1, 1), *epochs) == [
+    assert reported_events(Settings(1, 1), *epochs) == [
         [],
         [],
         [("stream-stalled", "b")],
@@ -130,7 +130,7 @@ def test_a_silent_stream_stalls_after_a_window_and_is_told_of_once():
 
 def test_with_a_timeout_it_is_idle_and_one_that_was_never_there_stalls_too():
     settings = Settings(1, 1, Micros(40))
-    assert told(settings, {"a": 0}, {"a": 31}, {"a": 41}, {"a": 90}, {"b": 91}) == [
+    assert reported_events(settings, {"a": 0}, {"a": 31}, {"a": 41}, {"a": 90}, {"b": 91}) == [
         [],
         [("stream-stalled", "b")],
         [("stream-idle", "b")],
@@ -150,7 +150,7 @@ def test_without_a_window_nobody_is_waited_for():
 
 def test_rows_of_the_future_are_told_of_in_each_epoch_that_has_some():
     settings = Settings(1, 1, max_event_time_ahead=Micros(10))
-    assert told(settings, {"a": 111, "b": 0}, {"a": 0}, {"a": 111}) == [
+    assert reported_events(settings, {"a": 111, "b": 0}, {"a": 0}, {"a": 111}) == [
         [("future-rows", "a")],
         [],
         [("future-rows", "a")],

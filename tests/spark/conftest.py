@@ -1,4 +1,4 @@
-"""Streams fed from files, one file per epoch, and what comes out of joining them."""
+"""Fixtures: streams from files, one file per epoch, and runs of joins over them."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Feed:
                 folder.mkdir(parents=True, exist_ok=True)
                 path = folder / f"{len(self.epochs):05d}.parquet"
                 pq.write_table(table, folder / f".{path.name}")
-                # The file source goes by modification time; writing is faster than its clock ticks.
+                # The file source orders files by modification time, which writing would not make distinct.
                 os.utime(folder / f".{path.name}", (1_700_000_000 + len(self.epochs),) * 2)
                 (folder / f".{path.name}").rename(path)
             self.epochs.append(dict(epoch))
@@ -42,10 +42,10 @@ class Feed:
 
 
 def noted_epochs(feed: Feed, checkpoint: Path) -> list[dict[str, pa.Table]]:
-    """What each micro-batch had of the input, by Spark's own notes.
+    """The input of each micro-batch, from Spark's own offsets.
 
-    Most have one file of each stream. But a trigger may come between two files of an epoch, and a source that
-    has noted a file and dies before the micro-batch is noted gives that file together with the next one.
+    Most have one file of each stream. But a trigger may come between two files of an epoch, and if Spark dies
+    between logging a file and logging the micro-batch, that file is in one micro-batch with the next one.
     """
     names = list(feed.epochs[0])
     epochs: list[dict[str, pa.Table]] = []
@@ -69,14 +69,14 @@ def feed(spark, tmp_path: Path) -> Feed:
 
 
 class Runner:
-    """Runs joins into a Parquet folder and reads what came out."""
+    """Runs joins into a Parquet folder and reads their results."""
 
     def __init__(self, root: Path) -> None:
         self.out = root / "out"
         self.checkpoint = root / "checkpoint"
 
     def start(self, join, **options):
-        """Start a query; it keeps its plan unless it is told to adapt, since tests look at what plans do."""
+        """Start a query; by default it does not adapt, since tests depend on the plan."""
         options = {"adapt": "off", **options}
         writer = join.writeStream.format("parquet").option("path", self.out)
         writer = writer.option("checkpointLocation", self.checkpoint).options(**options)
@@ -97,9 +97,9 @@ def runner(tmp_path: Path) -> Runner:
 
 
 @pytest.fixture
-def stage(spark, feed, runner: Runner):
+def scenario(spark, feed, runner: Runner):
     """A query of four streams whose plan is changed while it runs."""
-    from tests.spark.migration_scenario import MigrationScenario  # which itself needs what is here
+    from tests.spark.migration_scenario import MigrationScenario  # which imports this module
 
     return MigrationScenario(spark, feed, runner)
 
@@ -113,7 +113,7 @@ def one_key(spark, feed, names="abc") -> Join:
 
 
 def check(query: Query, epochs: Sequence[Mapping[str, pa.Table]], got: pa.Table, **options) -> pa.Table:
-    """The results must be DuckDB's over the rows that were in time; gives what they should be."""
+    """Compare results with DuckDB's over the accepted rows; returns the expected ones."""
     want = batch_join(query, accept(query, epochs, **options).tables(query))
     assert got.num_rows == want.num_rows
     assert_same_rows(got, want)

@@ -1,7 +1,7 @@
-"""A program that runs a query and dies where it is told to; started by the tests that kill for real.
+"""A program that runs a query and dies at a given crash point; started by ``KillableQuery``.
 
 Arguments: a folder with the input, the Spark master, the crash point at which the driver dies (or ""), in
-which phase of a migration (or ""), and as JSON what happens to tasks and which plans are asked for.
+which phase of a migration (or ""), and as JSON the faults of tasks and the requested plans.
 """
 
 import json
@@ -26,7 +26,7 @@ from tests.spark.process_faults import Fault, failing_tasks
 
 
 class Change(NamedTuple):
-    """Another plan that is asked for in the middle of an epoch, so that the next one finds the request."""
+    """A request for another plan, made in the middle of an epoch, so that the next one applies it."""
 
     epoch: int
     plan: str
@@ -35,21 +35,21 @@ class Change(NamedTuple):
 
 
 def phases_of(driver: Driver) -> set[str]:
-    """How a migration stands after the last manifest, and what the next epoch does about it."""
+    """The phases of a migration that the next epoch is in."""
     migration, runner = driver.manifest.migration, driver.runner
-    intent = kept_intent(runner.store, driver.manifest.epoch + 1) or runner.intend(0, 1)
+    intent = kept_intent(runner.store, driver.manifest.epoch + 1) or runner.new_intent(0, 1)
     step = driver.coordinator.program(driver.manifest, intent).migration
-    found = {
+    phases = {
         "begins": step is not None and step.begins and not step.ends,
         "ends": step is not None and step.ends,
         "goes on": migration is not None and step is not None and not step.ends,
         "half computed": migration is not None and bool(migration.rebuilding),
     }
-    return {phase for phase, holds in found.items() if holds}
+    return {phase for phase, holds in phases.items() if holds}
 
 
 def start(spark: SparkSession, root: Path) -> JoinStreamingQuery:
-    """Run the query over all input that is there."""
+    """Start the query over all available input."""
     join = Join(spark)
     for name in "abc":
         folder = f"{root}/in/{name}"
@@ -62,10 +62,10 @@ def start(spark: SparkSession, root: Path) -> JoinStreamingQuery:
 
 
 class Events:
-    """What happens to the driver, where and when; called at every crash point."""
+    """Requests migrations and kills the driver; called at every crash point."""
 
-    def __init__(self, deadly: str, phase: str, migrations: Sequence[Change]) -> None:
-        self.deadly = deadly
+    def __init__(self, crash_at: str, phase: str, migrations: Sequence[Change]) -> None:
+        self.crash_at = crash_at
         self.phase = phase
         self.migrations = list(migrations)
         self.query: JoinStreamingQuery | None = None
@@ -75,8 +75,8 @@ class Events:
         if not self.phase and not self.migrations:
             return self._die_at(point)
         if threading.current_thread() is threading.main_thread():
-            return None  # the query only starts, and finishes what its last run left half done
-        # Epochs may begin before their query is here.
+            return None  # the query is starting, and finishes what its last run left unfinished
+        # Epochs may begin before start() has returned the query.
         self.started.wait()
         assert self.query is not None
         driver = self.query._driver
@@ -91,7 +91,7 @@ class Events:
         return None
 
     def _die_at(self, point: str) -> None:
-        if point == self.deadly:
+        if point == self.crash_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -102,7 +102,7 @@ def session(master: str) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
-        # What each epoch had of the input is read from Spark's notes, of which it keeps 100 otherwise.
+        # Tests read the input of each epoch from Spark's offsets, of which it keeps 100 by default.
         .config("spark.sql.streaming.minBatchesToRetain", "100000")
         .config("spark.log.level", "OFF")
         .config("spark.driver.host", "127.0.0.1")
@@ -126,6 +126,6 @@ def main(root: Path, master: str, events: Events, faults: list[Fault]) -> None:
 
 
 if __name__ == "__main__":
-    _, folder, its_master, its_end, its_phase, its_faults, its_changes = sys.argv
-    its_events = Events(its_end, its_phase, [Change(*change) for change in json.loads(its_changes)])
-    main(Path(folder), its_master, its_events, [Fault(*fault) for fault in json.loads(its_faults)])
+    _, argv_folder, argv_master, argv_point, argv_phase, argv_faults, argv_changes = sys.argv
+    argv_events = Events(argv_point, argv_phase, [Change(*change) for change in json.loads(argv_changes)])
+    main(Path(argv_folder), argv_master, argv_events, [Fault(*fault) for fault in json.loads(argv_faults)])

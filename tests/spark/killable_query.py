@@ -1,4 +1,4 @@
-"""Queries in processes of their own, to be killed or paused: see ``killable_main.py`` and ``pausable_main.py``."""
+"""Queries in separate processes, to be killed or paused: ``killable_main.py`` and ``pausable_main.py``."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 
-from midstream.protocol.lease import PATIENCE
+from midstream.protocol.lease import GIVE_UP_SECONDS
 from midstream.query.build import build_query
 from midstream.state.manifest import Manifest
 from midstream.storage import publish_log
@@ -50,7 +50,7 @@ class KillableQuery:
         self.feed.add(*generate(dict.fromkeys("abc", SHAPE), epochs=epochs, seed=seed))
 
     def add(self, epoch: Mapping[str, pa.Table] | None = None) -> None:
-        """Give the query one more epoch of input; one like the others if not told which."""
+        """Add an epoch of input; without an argument, one like the others."""
         number = len(self.feed.epochs)
         self.feed.add(epoch or generate(dict.fromkeys("abc", SHAPE), epochs=number + 1, seed=self.seed)[-1])
 
@@ -65,11 +65,11 @@ class KillableQuery:
     ) -> subprocess.Popen[bytes]:
         return self._run("killable_main", master, point, phase, json.dumps(faults), json.dumps(migrations))
 
-    def start_sleeper(
-        self, pause: Pause | None = None, patience: float = PATIENCE
+    def start_pausable(
+        self, pause: Pause | None = None, give_up_seconds: float = GIVE_UP_SECONDS
     ) -> subprocess.Popen[bytes]:
-        """Start a driver that pauses itself, and that gives up others after ``patience`` seconds."""
-        return self._run("pausable_main", json.dumps(pause), str(patience))
+        """Start a driver that pauses itself, and that gives up others after ``give_up_seconds`` seconds."""
+        return self._run("pausable_main", json.dumps(pause), str(give_up_seconds))
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         environment = {
@@ -98,15 +98,15 @@ class KillableQuery:
         newest = next(manifests_newest_first(LocalStore(str(self.root / "checkpoint"))), None)
         return -1 if newest is None else newest.epoch
 
-    def stage(self) -> str:
-        """Where in an epoch the query stands, by what it and Spark have written."""
-        committed, theirs = self.last_epoch(), self.root / "checkpoint" / "spark"
+    def epoch_phase(self) -> str:
+        """Which part of an epoch the query has reached, by what it and Spark have written."""
+        committed, spark = self.last_epoch(), self.root / "checkpoint" / "spark"
         noted = publish_log.noted_epochs(LocalStore(str(self.root / "checkpoint")))
         if not publish_log.is_published(noted, committed):
             return "committed, not published"
-        if not (theirs / "commits" / str(committed)).exists():
+        if not (spark / "commits" / str(committed)).exists():
             return "published, not noted by Spark"
-        begun = (theirs / "offsets" / str(committed + 1)).exists()
+        begun = (spark / "offsets" / str(committed + 1)).exists()
         return "begun, not committed" if begun else "between epochs"
 
     def struck(self) -> set[str]:

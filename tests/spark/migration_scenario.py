@@ -1,4 +1,4 @@
-"""A query over input that is there, whose plan is changed in the middle of it."""
+"""A query whose plan is changed while it runs."""
 
 from midstream import Join
 from midstream.runtime.crash_points import crash_hook
@@ -13,21 +13,21 @@ ONE_KEY = ("a.k = b.k", "b.k = c.k", "c.k = d.k")
 SEVERAL_KEYS = ("a.k = b.k", "b.k2 = c.k2", "c.k = d.k")
 LEFT_DEEP, RIGHT_DEEP, BUSHY, FLAT = "((a b) c) d", "a (b (c d))", "(a b) (c d)", "a b c d"
 ASKED, BEGUN = 2, 3
-"""The epoch in which another plan is asked for, and the one that finds the request."""
+"""The epoch in which another plan is requested, and the one that applies the request."""
 
 
 def columns(df):
-    """As a frame of files, which tasks read themselves."""
+    """The frame as it is: tasks read its files themselves."""
     return df
 
 
 def rows(df):
-    """As a frame that computes, which Spark reads itself."""
+    """The frame with a computation, which Spark runs."""
     return df.where("true")
 
 
 class MigrationScenario:
-    """Runs a query over input that is there, and asks for other plans in the middle of it."""
+    """Runs a query, and requests other plans while it runs."""
 
     def __init__(self, spark, feed, runner) -> None:
         self.spark = spark
@@ -35,7 +35,7 @@ class MigrationScenario:
         self.runner = runner
 
     def join_of(self, predicates, source):
-        """A function that gives the join: its input must be there first."""
+        """A function that makes the join, to be called once there is input."""
         return lambda: self.join(predicates, source)
 
     def join(self, predicates=ONE_KEY, source=columns):
@@ -49,7 +49,7 @@ class MigrationScenario:
         self.feed.add(*generate(dict.fromkeys("abcd", SHAPE), epochs=given + count, seed=21)[given:])
 
     def run(self, *migrations, join=None, epochs=7, look=None, **options):
-        """Run to the end of so many more epochs; ``look`` is called with the query at every crash point."""
+        """Add epochs and run all; ``look`` is called with the query at every crash point."""
         self.add(epochs)
         events = Events("", "", migrations)
 
@@ -79,5 +79,5 @@ def _count(epochs):
 
 
 def events_of(query):
-    """What the query told of, of all its epochs."""
+    """The events of all epochs of the query."""
     return [event for progress in query.recentProgress for event in progress["events"]]

@@ -1,4 +1,4 @@
-"""A program that runs a query and pauses itself, JVM and all; started by the tests of takeovers.
+"""A program that runs a query and pauses itself and its JVM; started by ``KillableQuery``.
 
 Arguments: a folder with the input, as JSON where it pauses (or null), and how many seconds it waits for the
 beat of another driver. It exits with ``FENCED`` if it finds that another has taken over.
@@ -24,7 +24,7 @@ from tests.spark.process_faults import IN_DRIVERS, IN_TASKS, Fault, failing_task
 
 FENCED = 3
 
-# Where nothing can crash that would not crash elsewhere as well, but where a pause makes a difference.
+# Points at which a crash is like one elsewhere, but at which a pause makes a difference.
 BEFORE = {
     "before the checkpoint is opened": ("midstream.spark.resume", "open_manifest"),
     "before the query recovers": ("midstream.runtime.epoch_runner", "EpochRunner.recover"),
@@ -35,19 +35,19 @@ BEFORE = {
     "before the old is swept": ("midstream.runtime.epoch_runner", "EpochRunner._sweep"),
 }
 ONCE = (*list(BEFORE)[:3], "before the old is swept")
-"""These are reached once in a life."""
+"""These are reached once in a run."""
 PLACES = (*BEFORE, *IN_DRIVERS, *IN_TASKS)
 
 
 class Pause(NamedTuple):
-    """Where a driver pauses, and at which time that it comes there; in tasks: in which epoch."""
+    """Where a driver pauses, and at which of its visits; in tasks: in which epoch."""
 
     point: str
     time: int = 1
 
 
 class _Pauses:
-    """Pauses this process and its JVM, which are one process group, when the time has come."""
+    """Pauses this process and its JVM, which are one process group, at the given point."""
 
     def __init__(self, pause: Pause) -> None:
         self.point, self.left = pause
@@ -67,11 +67,11 @@ class _Pauses:
         return paused
 
 
-def main(root: Path, pause: Pause, patience: float) -> None:
+def main(root: Path, pause: Pause, give_up_seconds: float) -> None:
     spark = session("local[2]")
     pauses = _Pauses(pause)
     with ExitStack() as stack:
-        stack.enter_context(patch("midstream.storage.lease.PATIENCE", patience))
+        stack.enter_context(patch("midstream.storage.lease.GIVE_UP_SECONDS", give_up_seconds))
         stack.enter_context(crash_hook(pauses))
         if pause.point in IN_TASKS:
             stack.enter_context(failing_tasks(root / "struck", [Fault("pause", pause.time, pause.point)]))

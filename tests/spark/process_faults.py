@@ -20,11 +20,11 @@ from midstream.spark.messages import Addressed
 from midstream.spark.stage_task import stage_task
 from midstream.storage.store import Store
 
-# Which process comes to which crash point. A new one counts as the driver's, whose test fails if it does not.
+# Which process reaches which crash point. New points count as the driver's, whose test fails if they are not.
 IN_TASKS = ("before a slice is written", "after a slice is written", "after results are staged")
 IN_DRIVERS = tuple(point for point in POINTS if point not in IN_TASKS)
 AT_START = "at the start"
-"""Not a crash point of the engine's: a task has done nothing yet."""
+"""Not one of the engine's crash points: the task has done nothing yet."""
 
 _HEADROOM = 1 << 20
 
@@ -33,7 +33,7 @@ register_pickle_by_value(sys.modules[__name__])
 
 
 class Fault(NamedTuple):
-    """What happens to the first task that comes to a point in an epoch."""
+    """What happens to the first task that reaches a point in an epoch."""
 
     kind: str
     epoch: int
@@ -50,12 +50,12 @@ def struck(marks: Path) -> set[str]:
 
 
 def struck_migrations(marks: Path) -> dict[str, str]:
-    """The faults that have struck, each with the migration in the middle of which it did."""
+    """The faults that have struck, each with the migration that was under way."""
     return {path.name: path.read_text() for path in marks.iterdir()}
 
 
 def failing_tasks(marks: Path, faults: Sequence[Fault]) -> AbstractContextManager[object]:
-    """Let faults strike the tasks of the queries of this process; ``marks`` is a folder for what struck."""
+    """Inject faults into the tasks of this process's queries; ``marks`` is a folder for a file per fault."""
     marks.mkdir(exist_ok=True)
 
     def stage_task_that_fails(
@@ -81,7 +81,7 @@ def failing_tasks(marks: Path, faults: Sequence[Fault]) -> AbstractContextManage
 
 
 def migration_of(program: Program) -> str:
-    """The migration that an epoch is part of, if any, in words."""
+    """A description of the migration that an epoch is part of, if any."""
     step = program.migration
     if step is None:
         return ""
@@ -115,7 +115,7 @@ def _jvm() -> int:
 
 
 def _pause_driver() -> None:
-    """The driver and its JVM, which are one process group; this worker, of another one, goes on."""
+    """Pause the driver and its JVM, which are one process group; this worker is in another."""
     os.killpg(os.getpgid(_jvm()), signal.SIGSTOP)
 
 
@@ -124,7 +124,7 @@ def _fail() -> None:
 
 
 def _starve() -> None:
-    """From here on this process gets next to no more memory: the engine must run out by itself."""
+    """Limit this process to about the memory that it has: the engine will run out of memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + _HEADROOM
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))

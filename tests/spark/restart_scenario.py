@@ -1,4 +1,4 @@
-"""A query that has run and stopped, in a folder of its own; what is asked of it when it is started again."""
+"""A query that has run and stopped, in a folder of its own, to be started again with changes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ PLAN, PARTITIONS, GROUPS = "(a b) c", 2, 16
 
 @dataclass
 class RestartScenario:
-    """A query that has run and stopped, with more input waiting: started again, it is changed in one way."""
+    """A query that has run and stopped, with more input waiting; a test starts it again with one change."""
 
     feed: Feed
     runner: Runner
@@ -46,7 +46,7 @@ class RestartScenario:
         return self.writer(join, **options).format("parquet").start()
 
     def check(self, *folders: Path) -> None:
-        """All that came out, into whichever folders, is what it would be without any change."""
+        """The results in all folders together are those of a query without a change."""
         files = [path for folder in folders for path in sorted(folder.glob("*.parquet"))]
         want = check(self.join().query(), self.feed.epochs, pa.concat_tables(map(pq.read_table, files)))
         assert want.num_rows > 0

@@ -1,4 +1,4 @@
-"""No row ends a query on Spark either, whoever reads the source; what fails in a task says where."""
+"""No row ends a query on Spark, whether tasks or Spark read the source; errors of tasks say where."""
 
 import json
 

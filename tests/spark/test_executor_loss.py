@@ -26,12 +26,14 @@ LOSSES = {
 
 
 def test_an_executor_that_dies_in_the_middle_of_a_migration_costs_nothing_but_time(tmp_path):
-    arena = KillableQuery(tmp_path, epochs=16, seed=8)
-    arena.finish(arena.start(migrations=CHANGES, faults=tuple(LOSSES), master="local-cluster[2,1,1024]"))
+    killable_query = KillableQuery(tmp_path, epochs=16, seed=8)
+    killable_query.finish(
+        killable_query.start(migrations=CHANGES, faults=tuple(LOSSES), master="local-cluster[2,1,1024]")
+    )
     struck = struck_migrations(tmp_path / "struck")
     assert set(struck) == {fault.mark for fault in LOSSES}
     for fault, migration in LOSSES.items():
         assert struck[fault.mark].startswith(migration)
-    arena.check()
-    manifest = arena.manifest()
+    killable_query.check()
+    manifest = killable_query.manifest()
     assert (manifest.plan, manifest.migration, manifest.migrations) == (LEFT, None, len(CHANGES))

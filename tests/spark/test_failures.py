@@ -1,4 +1,4 @@
-"""What Spark says when a query ends, and what its user is told."""
+"""Errors of Spark when a query ends, and what its user gets instead."""
 
 import pytest
 

@@ -111,26 +111,26 @@ def test_a_query_whose_disk_is_full_says_so_and_goes_on_once_there_is_space(spar
     ],
 )
 def test_a_disk_that_is_full_in_the_middle_of_a_migration_only_holds_it_up(
-    stage, runner, disk, strategy, background, full
+    scenario, runner, disk, strategy, background, full
 ):
     setattr(runner, full, disk.folder / full)
     # Asked for in the last epoch: the next one begins. Moving state is over with it, others go on after it.
-    stage.run(Change(1, RIGHT_DEEP, strategy, background), epochs=2, plan=LEFT_DEEP)
+    scenario.run(Change(1, RIGHT_DEEP, strategy, background), epochs=2, plan=LEFT_DEEP)
     if strategy != "moving_state":
-        stage.run(epochs=1)
+        scenario.run(epochs=1)
     before = _manifest(runner)
     assert (before.migration is None) == (strategy == "moving_state")
-    stage.feed.add(generate(dict.fromkeys("abcd", LARGE_SHAPE), epochs=before.epoch + 2, seed=20)[-1])
+    scenario.feed.add(generate(dict.fromkeys("abcd", LARGE_SHAPE), epochs=before.epoch + 2, seed=20)[-1])
     disk.fill(leave=96 << 10)
-    error = _stops(runner, stage.join())
+    error = _stops(runner, scenario.join())
     assert error.got == f"no space left on that of {disk.folder / full}"
     assert _manifest(runner) == before
     assert fsck(LocalStore(str(runner.checkpoint))).problems == ()
     disk.free()
-    stage.run(epochs=4)
+    scenario.run(epochs=4)
     after = _manifest(runner)
     assert (after.plan, after.migration, after.migrations) == (RIGHT_DEEP, None, 1)
-    stage.check()
+    scenario.check()
 
 
 def _manifest(runner: Runner) -> Manifest:

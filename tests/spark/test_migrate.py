@@ -1,4 +1,4 @@
-"""Changing the plan of a query while it runs on Spark: exact by every strategy, told of as it happens."""
+"""Changing the plan of a query while it runs on Spark: exact by every strategy, and reported."""
 
 import pytest
 
@@ -35,28 +35,28 @@ pytestmark = pytest.mark.spark
         ("hybrid", "auto", SEVERAL_KEYS, LEFT_DEEP, BUSHY, columns),
     ],
 )
-def test_a_query_changes_its_plan_while_it_runs(stage, strategy, background, predicates, old, new, source):
-    join = stage.join_of(predicates, source)
-    query = stage.run(Change(ASKED, new, strategy, background), join=join, plan=old)
+def test_a_query_changes_its_plan_while_it_runs(scenario, strategy, background, predicates, old, new, source):
+    join = scenario.join_of(predicates, source)
+    query = scenario.run(Change(ASKED, new, strategy, background), join=join, plan=old)
     assert str(query.plan) == new
     assert [p["plan"] for p in query.recentProgress[:BEGUN]] == [old] * BEGUN
-    told = [p for p in query.recentProgress if p["migration"]]
-    assert told[0]["batchId"] == BEGUN
-    assert told[-1]["migration"]["phase"] == "ended"
-    assert (len(told) == 1) == (strategy == "moving_state")
+    migrating = [p for p in query.recentProgress if p["migration"]]
+    assert migrating[0]["batchId"] == BEGUN
+    assert migrating[-1]["migration"]["phase"] == "ended"
+    assert (len(migrating) == 1) == (strategy == "moving_state")
     events = [event["type"] for event in events_of(query)]
     assert (events[0], events[-1]) == ("migration-started", "migration-ended")
-    stage.check(join())
+    scenario.check(join())
 
 
-def test_progress_and_explain_tell_of_both_plans_until_the_migration_ends(stage):
+def test_progress_and_explain_show_both_plans_until_the_migration_ends(scenario):
     texts = {}
 
     def look(query, point):
         if point == "before the step":
             texts[query._driver.manifest.epoch] = (str(query.plan), query.explanation())
 
-    query = stage.run(Change(ASKED, RIGHT_DEEP, "hybrid", "off"), look=look, plan=LEFT_DEEP)
+    query = scenario.run(Change(ASKED, RIGHT_DEEP, "hybrid", "off"), look=look, plan=LEFT_DEEP)
     before, during, *_ = query.recentProgress[ASKED:]
     assert before["migration"] is None
     assert set(before["work"]["byPlan"]) == {"both"}
@@ -92,53 +92,53 @@ def test_progress_and_explain_tell_of_both_plans_until_the_migration_ends(stage)
     assert query.lastProgress["migration"] is None
     assert f"Plan: {RIGHT_DEEP}" in query.explanation()
     assert "Migration" not in query.explanation()
-    stage.check()
+    scenario.check()
 
 
-def test_background_work_is_told_of_piece_by_piece(stage):
-    query = stage.run(Change(ASKED, RIGHT_DEEP, "hybrid"), plan=LEFT_DEEP)
+def test_background_work_is_reported_state_by_state(scenario):
+    query = scenario.run(Change(ASKED, RIGHT_DEEP, "hybrid"), plan=LEFT_DEEP)
     phases = [p["migration"]["phase"] for p in query.recentProgress if p["migration"]]
     assert phases[:2] == ["both plans", "rebuilding {c,d}"]
     assert phases[-1] == "ended"
-    stage.check()
+    scenario.check()
 
 
-def test_parallel_track_keeps_results_back_until_it_ends(stage):
-    query = stage.run(Change(ASKED, RIGHT_DEEP, "parallel_track"), plan=LEFT_DEEP)
+def test_parallel_track_keeps_results_back_until_it_ends(scenario):
+    query = scenario.run(Change(ASKED, RIGHT_DEEP, "parallel_track"), plan=LEFT_DEEP)
     results = [p["numOutputRows"] for p in query.recentProgress]
     (ended,) = (p["batchId"] for p in query.recentProgress if "migration-ended" in str(p["events"]))
     assert ended > BEGUN + 1
     assert results[ended] > max(results[BEGUN:ended])
-    stage.check()
+    scenario.check()
 
 
 @pytest.mark.parametrize("strategy", ["moving_state", "parallel_track", "hybrid"])
-def test_a_migration_goes_on_after_the_query_was_stopped(stage, strategy):
-    join = stage.join_of(SEVERAL_KEYS, columns)
+def test_a_migration_goes_on_after_the_query_was_stopped(scenario, strategy):
+    join = scenario.join_of(SEVERAL_KEYS, columns)
     # The request is made in the last epoch of the first run, and found by the second.
-    query = stage.run(Change(1, RIGHT_DEEP, strategy), join=join, epochs=2, plan=LEFT_DEEP)
+    query = scenario.run(Change(1, RIGHT_DEEP, strategy), join=join, epochs=2, plan=LEFT_DEEP)
     assert str(query.plan) == LEFT_DEEP
     phases = []
     for count in (1, 1, 3):
-        query = stage.run(join=join, epochs=count)
+        query = scenario.run(join=join, epochs=count)
         phases += [p["migration"] and p["migration"]["phase"] for p in query.recentProgress]
     assert phases[0] == ("ended" if strategy == "moving_state" else "both plans")
     assert phases.count("ended") == 1
     assert str(query.plan) == RIGHT_DEEP
-    stage.check(join())
+    scenario.check(join())
 
 
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_a_query_changes_its_plan_on_several_executors(tmp_path):
-    arena = KillableQuery(tmp_path, epochs=12, seed=8)
+    killable_query = KillableQuery(tmp_path, epochs=12, seed=8)
     migrations = [
         Change(1, "a (b c)", "moving_state"),
         Change(3, "(a b) c", "parallel_track"),
         Change(7, "a (b c)", "hybrid"),
     ]
-    arena.finish(arena.start(migrations=migrations, master="local-cluster[2,1,1024]"))
+    killable_query.finish(killable_query.start(migrations=migrations, master="local-cluster[2,1,1024]"))
     assert "DONE 2" in (tmp_path / "log").read_text()
-    arena.check()
-    manifest = arena.manifest()
+    killable_query.check()
+    manifest = killable_query.manifest()
     assert (manifest.plan, manifest.migration, manifest.migrations) == ("a (b c)", None, 3)

@@ -184,36 +184,36 @@ def test_a_file_that_cannot_be_opened_or_has_another_calendar_is_not_read_by_tas
     schema = pa.schema([("k", pa.int64())])
     table = schema.empty_table()
 
-    def pieces(name):
+    def groups(name):
         return row_groups("a", schema, f"file://{tmp_path}/{name}")
 
     (tmp_path / "empty").touch()
-    assert pieces("empty") is None
-    assert pieces("gone") is None
+    assert groups("empty") is None
+    assert groups("gone") is None
     pq.write_table(table, tmp_path / "good")
-    assert len(pieces("good")) == 1
+    assert len(groups("good")) == 1
     assert row_groups("a", schema, f"s3a://bucket{tmp_path}/good") is None
     pq.write_table(table.append_column("K", table["k"]), tmp_path / "twice")
-    assert pieces("twice") is None
+    assert groups("twice") is None
     for note, value, read in (("version", "2.4.8", 0), ("version", "4.3.0", 1), ("legacyINT96", "", 0)):
         noted = {f"org.apache.spark.{note}": value}
         pq.write_table(table.replace_schema_metadata(noted), tmp_path / "noted")
-        assert (pieces("noted") is not None) == read
+        assert (groups("noted") is not None) == read
 
 
 def test_a_backlog_is_read_by_more_tasks_than_there_are_cores(spark, feed, runner, monkeypatch):
     from midstream.spark import parquet_source
 
     feed.add(*EPOCHS)
-    monkeypatch.setattr(parquet_source, "_BYTES_OF_A_TASK", 1000)
+    monkeypatch.setattr(parquet_source, "_MAX_TASK_BYTES", 1000)
     tasks: list[int] = []
     numbers = parquet_source._numbers
 
-    def update_statistics(context, count):
+    def counted_numbers(context, count):
         tasks.append(count)
         return numbers(context, count)
 
-    monkeypatch.setattr(parquet_source, "_numbers", update_statistics)
+    monkeypatch.setattr(parquet_source, "_numbers", counted_numbers)
     reader = spark.readStream.schema(feed.df("a").schema).option("maxFilesPerTrigger", 3)
     asked = join(spark, {name: reader.parquet(str(feed.root / name)) for name in "ab"})
     runner.run(asked)
@@ -222,12 +222,12 @@ def test_a_backlog_is_read_by_more_tasks_than_there_are_cores(spark, feed, runne
     check(asked.query(), [one], runner.results())
 
 
-def test_pieces_are_shared_out_evenly_and_always_alike():
-    pieces = [RowGroup("ab"[i % 2], f"f{i // 3}", i % 3, 100 + 37 * i) for i in range(17)]
-    shares = distribute(pieces, 4)
+def test_row_groups_are_distributed_evenly_and_always_alike():
+    groups = [RowGroup("ab"[i % 2], f"f{i // 3}", i % 3, 100 + 37 * i) for i in range(17)]
+    shares = distribute(groups, 4)
     loads = [sum(epoch_range.bytes for epoch_range in share) for share in shares]
-    assert max(loads) - min(loads) <= max(epoch_range.bytes for epoch_range in pieces)
+    assert max(loads) - min(loads) <= max(group.bytes for group in groups)
     assert sorted((p.stream, p.path, p.number) for s in shares for p in s) == sorted(
-        (p.stream, p.path, p.number) for p in pieces
+        (p.stream, p.path, p.number) for p in groups
     )
-    assert distribute(pieces[::-1], 4) == shares
+    assert distribute(groups[::-1], 4) == shares

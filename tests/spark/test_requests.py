@@ -11,20 +11,20 @@ from tests.spark.migration_scenario import ASKED, BEGUN, BUSHY, FLAT, LEFT_DEEP,
 pytestmark = pytest.mark.spark
 
 
-def test_the_options_say_how_if_the_call_does_not(stage):
+def test_the_options_say_how_if_the_call_does_not(scenario):
     def look(query, point):
         if point == "before the step" and query._driver.manifest.epoch + 1 == ASKED:
             query.migrate(BUSHY)
 
-    query = stage.run(look=look, plan=LEFT_DEEP, strategy="moving_state", epochs=5)
+    query = scenario.run(look=look, plan=LEFT_DEEP, strategy="moving_state", epochs=5)
     (migration,) = (p["migration"] for p in query.recentProgress if p["migration"])
     assert (migration["strategy"], migration["phase"]) == ("moving_state", "ended")
     assert str(query.plan) == BUSHY
-    stage.check()
+    scenario.check()
 
 
-def test_of_several_requests_the_last_counts_and_none_begins_before_a_migration_has_ended(stage, runner):
-    query = stage.run(
+def test_of_several_requests_the_last_counts_and_none_begins_before_a_migration_has_ended(scenario, runner):
+    query = scenario.run(
         Change(ASKED, BUSHY, "moving_state"),
         Change(ASKED, RIGHT_DEEP, "hybrid", "off"),
         Change(BEGUN, BUSHY, "moving_state"),
@@ -37,12 +37,14 @@ def test_of_several_requests_the_last_counts_and_none_begins_before_a_migration_
     assert begun == [(1, RIGHT_DEEP), (2, FLAT)]
     # The request for the plan that runs was there, and did nothing; it goes with the next epoch.
     assert [path.name for path in (runner.checkpoint / "requests").iterdir()] in ([], ["000005"])
-    stage.check()
+    scenario.check()
 
 
-def test_a_request_that_is_wrong_is_refused_and_the_query_runs_on(stage, runner):
-    stage.add(2)
-    writer = stage.join().writeStream.format("parquet").option("path", runner.out).option("plan", LEFT_DEEP)
+def test_a_request_that_is_wrong_is_refused_and_the_query_runs_on(scenario, runner):
+    scenario.add(2)
+    writer = (
+        scenario.join().writeStream.format("parquet").option("path", runner.out).option("plan", LEFT_DEEP)
+    )
     writer = writer.option("checkpointLocation", runner.checkpoint).option("partitions", 2)
     writer = writer.option("adapt", "off")
     query = writer.trigger(processingTime="0 seconds").start()
@@ -56,13 +58,13 @@ def test_a_request_that_is_wrong_is_refused_and_the_query_runs_on(stage, runner)
             query.migrate(RIGHT_DEEP, "sideways")
         with pytest.raises(OptionError, match="background must be one of auto, off; got 'later'"):
             query.migrate(RIGHT_DEEP, background="later")
-        stage.add(1)
+        scenario.add(1)
         query.processAllAvailable()
         assert str(query.plan) == LEFT_DEEP
         assert query.lastProgress["migration"] is None
-        # And one that is right is still heeded.
+        # And a valid one is still applied.
         query.migrate(RIGHT_DEEP, "moving_state")
-        stage.add(2)
+        scenario.add(2)
         query.processAllAvailable()
         assert str(query.plan) == RIGHT_DEEP
         assert query.exception() is None
@@ -70,7 +72,7 @@ def test_a_request_that_is_wrong_is_refused_and_the_query_runs_on(stage, runner)
         query.stop()
     with pytest.raises(StreamError, match="must be running to change its plan; got one that has ended"):
         query.migrate(LEFT_DEEP)
-    stage.check()
+    scenario.check()
 
 
 @pytest.mark.parametrize(("strategy", "background"), [("parallel_track", None), ("hybrid", "off")])

@@ -17,7 +17,7 @@ import pytest
 from midstream import MidstreamError
 from midstream.spark.options import OPTIONS
 from midstream.testing import Shape, assert_same_rows, batch_join, generate
-from midstream.testing.reference import Accepted, Fate, Terms, accept_epoch
+from midstream.testing.reference import Accepted, AcceptRules, ExpectedProgress, accept_epoch
 from tests.spark.conftest import Feed, Runner
 from tests.spark.restart_scenario import (
     CONDITION,
@@ -42,17 +42,17 @@ BEFORE = 2
 @pytest.fixture(scope="module")
 def first_run(spark, tmp_path_factory) -> RestartScenario:
     root = tmp_path_factory.mktemp("restart")
-    stopped = RestartScenario(Feed(spark, root / "in"), Runner(root), root / "late")
+    scenario = RestartScenario(Feed(spark, root / "in"), Runner(root), root / "late")
     epochs = generate({"a": SHAPE, "b": SHAPE, "c": QUIET}, epochs=BEFORE + 2, seed=21)
-    stopped.feed.add(*epochs[:BEFORE])
+    scenario.feed.add(*epochs[:BEFORE])
     options = {"plan": PLAN, "partitions": PARTITIONS, "groups": GROUPS}
-    stopped.start(stopped.join(), **options).awaitTermination()
-    stopped.feed.add(*epochs[BEFORE:])
-    return stopped
+    scenario.start(scenario.join(), **options).awaitTermination()
+    scenario.feed.add(*epochs[BEFORE:])
+    return scenario
 
 
 @pytest.fixture
-def stopped(first_run, tmp_path) -> RestartScenario:
+def scenario(first_run, tmp_path) -> RestartScenario:
     """A copy of its own: the checkpoint has moved, which is allowed."""
     copy = RestartScenario(first_run.feed, Runner(tmp_path), tmp_path / "late")
     for old, new in (
@@ -64,55 +64,55 @@ def stopped(first_run, tmp_path) -> RestartScenario:
     return copy
 
 
-def _moved(stopped: RestartScenario, _tmp: Path, _capfd) -> None:
-    query = stopped.start(stopped.join())
+def _moved(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
+    query = scenario.start(scenario.join())
     query.awaitTermination()
     assert [p["batchId"] for p in query.recentProgress] == [2, 3]
     assert str(query.plan) == PLAN
-    stopped.check(stopped.runner.out)
+    scenario.check(scenario.runner.out)
 
 
-def _path(stopped: RestartScenario, tmp: Path, _capfd) -> None:
-    stopped.start(stopped.join(), path=tmp / "elsewhere").awaitTermination()
-    stopped.check(stopped.runner.out, tmp / "elsewhere")
+def _path(scenario: RestartScenario, tmp: Path, _capfd) -> None:
+    scenario.start(scenario.join(), path=tmp / "elsewhere").awaitTermination()
+    scenario.check(scenario.runner.out, tmp / "elsewhere")
 
 
-def _late_rows(stopped: RestartScenario, tmp: Path, _capfd) -> None:
-    query = stopped.start(stopped.join(), lateRows=tmp / "elsewhere")
+def _late_rows(scenario: RestartScenario, tmp: Path, _capfd) -> None:
+    query = scenario.start(scenario.join(), lateRows=tmp / "elsewhere")
     query.awaitTermination()
     kept = pq.read_table(tmp / "elsewhere", partitioning=None)
     assert set(kept["batchId"].to_pylist()) <= {2, 3}
     assert kept.num_rows == sum(p["numLateRows"] for p in query.recentProgress) > 0
-    stopped.check(stopped.runner.out)
+    scenario.check(scenario.runner.out)
 
 
-def _idle_timeout(stopped: RestartScenario, _tmp: Path, _capfd) -> None:
-    query = stopped.start(stopped.join(), idleTimeout="5 seconds")
+def _idle_timeout(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
+    query = scenario.start(scenario.join(), idleTimeout="5 seconds")
     query.awaitTermination()
     assert query.lastProgress["sources"]["c"]["idle"]
-    stopped.check(stopped.runner.out)
+    scenario.check(scenario.runner.out)
 
 
 def _ahead(seconds: int) -> Callable[[RestartScenario, Path, Any], None]:
-    def run(stopped: RestartScenario, _tmp: Path, _capfd) -> None:
+    def run(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
         asked = {"maxEventTimeAhead": f"{seconds} seconds", "eventTimeClock": "stream"}
-        running = stopped.start(stopped.join(), **asked)
+        running = scenario.start(scenario.join(), **asked)
         running.awaitTermination()
-        query = stopped.join().query()
-        want = Accepted(fates={name: Fate() for name in query.names})
-        for number, epoch in enumerate(stopped.feed.epochs):
-            terms = Terms(ahead=seconds * 1_000_000, by_stream=True) if number >= BEFORE else Terms()
-            accept_epoch(query, want, epoch, terms)
-        future = sum(fate.future for fate in want.fates.values())
+        query = scenario.join().query()
+        want = Accepted(progress={name: ExpectedProgress() for name in query.names})
+        strict = AcceptRules(max_ahead=seconds * 1_000_000, clock_is_stream=True)
+        for number, epoch in enumerate(scenario.feed.epochs):
+            accept_epoch(query, want, epoch, strict if number >= BEFORE else AcceptRules())
+        future = sum(stream.future for stream in want.progress.values())
         assert sum(p["numFutureRows"] for p in running.recentProgress) == future > 0
-        assert_same_rows(stopped.runner.results(), batch_join(query, want.tables(query)))
+        assert_same_rows(scenario.runner.results(), batch_join(query, want.tables(query)))
 
     return run
 
 
 def _console(option: str, value: object, shown: str) -> Callable[[RestartScenario, Path, Any], None]:
-    def run(stopped: RestartScenario, _tmp: Path, capfd) -> None:
-        writer = stopped.writer(stopped.join(), **{option: value})
+    def run(scenario: RestartScenario, _tmp: Path, capfd) -> None:
+        writer = scenario.writer(scenario.join(), **{option: value})
         writer.format("console").start().awaitTermination()
         printed = capfd.readouterr().out
         assert "Batch: 2" in printed
@@ -121,23 +121,23 @@ def _console(option: str, value: object, shown: str) -> Callable[[RestartScenari
     return run
 
 
-def _adapts(stopped: RestartScenario, _tmp: Path, _capfd) -> None:
-    query = stopped.start(stopped.join(), adapt="auto")
+def _adapts(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
+    query = scenario.start(scenario.join(), adapt="auto")
     query.awaitTermination()
     assert query.explanation("adaptive").startswith("== Adapting ==")
-    stopped.check(stopped.runner.out)
+    scenario.check(scenario.runner.out)
 
 
 def _migrates(option: str, value: str) -> Callable[[RestartScenario, Path, Any], None]:
-    def run(stopped: RestartScenario, _tmp: Path, _capfd) -> None:
-        query = stopped.start(stopped.join(), **{option: value})
+    def run(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
+        query = scenario.start(scenario.join(), **{option: value})
         query.migrate("a (b c)", None if option in ("strategy", "goal") else "hybrid")
         query.awaitTermination()
         begun = next(p["migration"] for p in query.recentProgress if p["migration"])
         assert begun["strategy"] == ("hybrid" if option == "background" else "moving_state")
         # Two batches are too few for a window to pass: without background work the old plan still runs.
         assert (str(query.plan) == "a (b c)") == (option != "background")
-        stopped.check(stopped.runner.out)
+        scenario.check(scenario.runner.out)
 
     return run
 
@@ -173,20 +173,20 @@ def test_every_option_has_a_place_here_and_the_guide_says_the_same():
 
 
 @pytest.mark.parametrize("option", ALLOWED)
-def test_an_option_that_may_change_holds_from_then_on(stopped, tmp_path, capfd, option):
-    ALLOWED[option](stopped, tmp_path, capfd)
+def test_an_option_that_may_change_holds_from_then_on(scenario, tmp_path, capfd, option):
+    ALLOWED[option](scenario, tmp_path, capfd)
 
 
 @pytest.mark.parametrize("option", FORBIDDEN)
-def test_an_option_that_shapes_the_state_must_stay(stopped, option):
+def test_an_option_that_shapes_the_state_must_stay(scenario, option):
     old, new = FORBIDDEN[option]
-    _must_refuse(stopped, lambda: stopped.start(stopped.join(), **{option: new}), option, old, new)
+    _must_refuse(scenario, lambda: scenario.start(scenario.join(), **{option: new}), option, old, new)
 
 
 @pytest.mark.parametrize("option", NOT_YET)
-def test_an_option_that_is_not_there_yet_is_refused_at_a_restart_too(stopped, option):
+def test_an_option_that_is_not_there_yet_is_refused_at_a_restart_too(scenario, option):
     new = NOT_YET[option]
-    _must_refuse(stopped, lambda: stopped.start(stopped.join(), **{option: new}), option, "", new)
+    _must_refuse(scenario, lambda: scenario.start(scenario.join(), **{option: new}), option, "", new)
 
 
 # What is asked instead, and what the error must name: the part, what it was, what it is.
@@ -243,47 +243,47 @@ PARTS: dict[str, tuple[Callable[[RestartScenario], Any], str, str, str]] = {
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_what_is_asked_must_stay(stopped, part):
+def test_what_is_asked_must_stay(scenario, part):
     change, name, old, new = PARTS[part]
-    _must_refuse(stopped, lambda: stopped.start(change(stopped)), name, old, new)
+    _must_refuse(scenario, lambda: scenario.start(change(scenario)), name, old, new)
 
 
-def test_the_time_zone_must_stay(spark, stopped):
+def test_the_time_zone_must_stay(spark, scenario):
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
-        _must_refuse(stopped, lambda: stopped.start(stopped.join()), "timeZone", "UTC", "Asia/Tokyo")
+        _must_refuse(scenario, lambda: scenario.start(scenario.join()), "timeZone", "UTC", "Asia/Tokyo")
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def _must_refuse(
-    stopped: RestartScenario, start: Callable[[], object], name: str, old: str, new: str
+    scenario: RestartScenario, start: Callable[[], object], name: str, old: str, new: str
 ) -> None:
-    before = stopped.files()
+    before = scenario.files()
     with pytest.raises(MidstreamError) as refusal:
         start()
     assert name in refusal.value.must
     assert old in refusal.value.must
     assert new in str(refusal.value.got)
-    assert stopped.files() == before
+    assert scenario.files() == before
 
 
-def test_nothing_is_left_behind_if_outputs_change_before_they_are_published(stopped, tmp_path):
+def test_nothing_is_left_behind_if_outputs_change_before_they_are_published(scenario, tmp_path):
     """As after a crash between the commit and publishing."""
-    join = stopped.join()
-    stopped.start(join).awaitTermination()
-    before = stopped.files()
-    stopped.unpublish()
+    join = scenario.join()
+    scenario.start(join).awaitTermination()
+    before = scenario.files()
+    scenario.unpublish()
     for changed in (
-        stopped.writer(join, lateRows=stopped.late).foreachBatch(lambda df, batch: None),
-        stopped.writer(join, lateRows=stopped.late, path=tmp_path / "elsewhere").format("parquet"),
-        stopped.writer(join, lateRows=tmp_path / "elsewhere", path=stopped.runner.out).format("parquet"),
-        stopped.writer(join, path=stopped.runner.out).format("parquet"),
+        scenario.writer(join, lateRows=scenario.late).foreachBatch(lambda df, batch: None),
+        scenario.writer(join, lateRows=scenario.late, path=tmp_path / "elsewhere").format("parquet"),
+        scenario.writer(join, lateRows=tmp_path / "elsewhere", path=scenario.runner.out).format("parquet"),
+        scenario.writer(join, path=scenario.runner.out).format("parquet"),
     ):
         with pytest.raises(MidstreamError, match="of a committed epoch must be"):
             changed.start()
-    stopped.start(join).awaitTermination()
+    scenario.start(join).awaitTermination()
     # A folder is given an id when it is first looked at, as that of the first was.
-    looked_at = str(stopped.runner.checkpoint / "results" / "_staged" / "folder-id")
-    assert set(stopped.files()) - set(before) == {looked_at}
-    assert before.items() <= stopped.files().items()
+    looked_at = str(scenario.runner.checkpoint / "results" / "_staged" / "folder-id")
+    assert set(scenario.files()) - set(before) == {looked_at}
+    assert before.items() <= scenario.files().items()

@@ -22,20 +22,20 @@ FAILURE = Fault("raise", 4, "after a slice is written")
 HUNGER = Fault("starve", 5, AT_START)
 
 
-def _left_behind(arena: KillableQuery) -> set[str]:
+def _left_behind(killable_query: KillableQuery) -> set[str]:
     """Files that no manifest names."""
-    orphans = fsck(LocalStore(str(arena.root / "checkpoint"))).orphans
-    staged = (path.name for path in (arena.root / "out" / "_staged").iterdir())
+    orphans = fsck(LocalStore(str(killable_query.root / "checkpoint"))).orphans
+    staged = (path.name for path in (killable_query.root / "out" / "_staged").iterdir())
     return {*orphans, *(name for name in staged if name != "folder-id")}
 
 
-def _stops(spark, arena: KillableQuery, fault: Fault) -> Exception:
+def _stops(spark, killable_query: KillableQuery, fault: Fault) -> Exception:
     """Run the query, whose tasks are not repeated, into a fault; gives what its user sees."""
-    with failing_tasks(arena.root / "struck", [fault]):
-        query = start(spark, arena.root)
+    with failing_tasks(killable_query.root / "struck", [fault]):
+        query = start(spark, killable_query.root)
         with pytest.raises(Exception, match="task") as caught:
             query.awaitTermination()
-    assert fault.mark in arena.struck()
+    assert fault.mark in killable_query.struck()
     seen = query.exception()
     assert type(seen) is type(caught.value)
     return caught.value
@@ -43,72 +43,72 @@ def _stops(spark, arena: KillableQuery, fault: Fault) -> Exception:
 
 @pytest.mark.slow
 def test_tasks_that_are_killed_fail_or_run_out_of_memory_are_repeated(spark, tmp_path):
-    arena = KillableQuery(tmp_path, epochs=5, seed=3)
-    arena.add(hungry_epoch(5))
+    killable_query = KillableQuery(tmp_path, epochs=5, seed=3)
+    killable_query.add(hungry_epoch(5))
     faults = [*KILLS, FAILURE, HUNGER]
-    arena.finish(arena.start(faults=faults, master="local[2,4]"))
-    assert arena.struck() == {fault.mark for fault in faults}
-    arena.check()
+    killable_query.finish(killable_query.start(faults=faults, master="local[2,4]"))
+    assert killable_query.struck() == {fault.mark for fault in faults}
+    killable_query.check()
     # The first attempt of one task was killed when it had staged its results.
-    assert _left_behind(arena)
-    arena.add()
+    assert _left_behind(killable_query)
+    killable_query.add()
     start(spark, tmp_path).awaitTermination()
-    arena.check()
-    assert not _left_behind(arena)
+    killable_query.check()
+    assert not _left_behind(killable_query)
 
 
 def test_a_query_whose_worker_is_killed_says_so_and_goes_on_when_started_again(spark, tmp_path):
-    arena = KillableQuery(tmp_path, epochs=2, seed=7)
-    error = _stops(spark, arena, Fault("kill", 1, "after a slice is written"))
+    killable_query = KillableQuery(tmp_path, epochs=2, seed=7)
+    error = _stops(spark, killable_query, Fault("kill", 1, "after a slice is written"))
     assert isinstance(error, StreamError)
     assert "Python worker of a task must live" in error.must
     assert "want of memory" in str(error.hint)
     start(spark, tmp_path).awaitTermination()
-    arena.check()
+    killable_query.check()
 
 
 def test_a_query_whose_task_fails_stops_and_the_next_run_sweeps_what_it_left(spark, tmp_path):
-    arena = KillableQuery(tmp_path, epochs=2, seed=8)
-    error = _stops(spark, arena, Fault("raise", 1, "after results are staged"))
+    killable_query = KillableQuery(tmp_path, epochs=2, seed=8)
+    error = _stops(spark, killable_query, Fault("raise", 1, "after results are staged"))
     assert "RuntimeError: a task fails here" in str(error)
-    left = _left_behind(arena)
+    left = _left_behind(killable_query)
     assert {name for name in left if name.startswith("slices/")}
     assert {name for name in left if not name.startswith("slices/")}
     start(spark, tmp_path).awaitTermination()
-    arena.check()
-    assert not _left_behind(arena)
+    killable_query.check()
+    assert not _left_behind(killable_query)
 
 
 def test_a_query_that_runs_out_of_memory_says_so_and_goes_on_when_started_again(spark, tmp_path):
-    arena = KillableQuery(tmp_path, epochs=1, seed=9)
-    arena.add(hungry_epoch(1))
-    error = _stops(spark, arena, Fault("starve", 1, AT_START))
+    killable_query = KillableQuery(tmp_path, epochs=1, seed=9)
+    killable_query.add(hungry_epoch(1))
+    error = _stops(spark, killable_query, Fault("starve", 1, AT_START))
     assert isinstance(error, StreamError)
     assert "a task must get the memory that it asks for" in error.must
     assert "Unable to allocate" in str(error.got)
     assert "goes on after its last committed epoch" in str(error.hint)
     start(spark, tmp_path).awaitTermination()
-    arena.check()
+    killable_query.check()
 
 
 def test_a_query_that_runs_out_of_memory_in_the_middle_of_a_migration_goes_on_with_it(spark, tmp_path):
-    arena = KillableQuery(tmp_path, epochs=2, seed=9)
+    killable_query = KillableQuery(tmp_path, epochs=2, seed=9)
     events = Events("", "", [Change(0, "a (b c)", "parallel_track")])
     with crash_hook(events):
         events.query = start(spark, tmp_path)
         events.started.set()
         events.query.awaitTermination()
-    before = arena.manifest()
+    before = killable_query.manifest()
     assert before.migration is not None
-    arena.add(hungry_epoch(2))
+    killable_query.add(hungry_epoch(2))
     fault = Fault("starve", 2, AT_START)
-    error = _stops(spark, arena, fault)
+    error = _stops(spark, killable_query, fault)
     assert "a task must get the memory that it asks for" in str(error)
     assert struck_migrations(tmp_path / "struck") == {fault.mark: "parallel_track, goes on"}
-    assert arena.manifest() == before
+    assert killable_query.manifest() == before
     for _ in range(3):
-        arena.add()
+        killable_query.add()
     start(spark, tmp_path).awaitTermination()
-    arena.check()
-    after = arena.manifest()
+    killable_query.check()
+    after = killable_query.manifest()
     assert (after.plan, after.migration, after.migrations) == ("a (b c)", None, 1)

@@ -1,4 +1,4 @@
-"""A new file is whole or gone, and a full disk is called by its name."""
+"""A new file is complete or removed, and a full disk is reported as such."""
 
 import errno
 import os

@@ -37,7 +37,7 @@ def _query(window: int, *predicates: str) -> Query:
     return build_query(streams, predicates, everywhere=Micros(window * SECOND), select=items)
 
 
-# States move between partitions only over several keys, and are computed in pieces only over one.
+# States move between partitions only with several keys, and are computed in parts only with one.
 SEVERAL_KEYS = _query(14, "a.k = b.k", "b.k2 = c.k2", "c.k = d.k")
 ONE_KEY = _query(30, "a.k = b.k", "b.k = c.k", "c.k = d.k", "a.v = c.v")
 OLD, NEW = "((a b) c) d", "a (b (c d))"
@@ -111,7 +111,7 @@ class Run:
                 # Asked once: whatever happens from here on, the request must not be forgotten.
                 self.how.migrate(query, NEW)
                 self.asked = True
-            query.run_epoch(EPOCHS[query.manifest.epoch + 1], pace=1)
+            query.run_epoch(EPOCHS[query.manifest.epoch + 1], background_epochs=1)
             if query.manifest.migration is not None:
                 self.during.add(query.manifest.epoch)
                 self.halves |= bool(query.manifest.migration.rebuilding)
@@ -158,7 +158,7 @@ def test_dying_at_each_point_in_every_epoch_of_a_migration_changes_nothing(how, 
             raise SimulatedCrash(point)
 
     assert run.go(hook) == len(died)
-    # In the epoch that heeds the request, in those of both plans, and in the one that ends it.
+    # In the epoch that applies the request, in those of both plans, and in the one that ends the migration.
     assert died >= set(range(BEGINS, BEGINS + how.epochs + 1))
     run.check()
 
@@ -167,7 +167,7 @@ def test_dying_at_each_point_in_every_epoch_of_a_migration_changes_nothing(how, 
 def test_dying_while_the_request_is_written_leaves_it_or_nothing(how, monkeypatch):
     for moment in ("before", "after"):
         run, died = Run(how), list[str]()
-        real = EpochRunner.ask
+        real = EpochRunner.request_migration
 
         def dying(self, request, *, moment=moment, died=died, real=real):
             if moment == "after":
@@ -177,7 +177,7 @@ def test_dying_while_the_request_is_written_leaves_it_or_nothing(how, monkeypatc
                 raise SimulatedCrash(moment)
             real(self, request)
 
-        monkeypatch.setattr(EpochRunner, "ask", dying)
+        monkeypatch.setattr(EpochRunner, "request_migration", dying)
         run.go()
         monkeypatch.undo()
         assert died == [moment]
@@ -235,7 +235,7 @@ def _run_again_after_damage(
     query = how.open(store, StoreSink(store), old)
     assert query.manifest.epoch == BEGINS - 1
     for epoch in EPOCHS[BEGINS:]:
-        query.run_epoch(epoch, pace=1)
+        query.run_epoch(epoch, background_epochs=1)
     return query, StoreSink(store).published(how.query.output_schema, len(EPOCHS))
 
 
@@ -271,7 +271,7 @@ def test_a_request_that_is_made_while_another_is_being_deleted_lasts():
 
         def delete(self, name: str) -> None:
             if name.startswith(REQUESTS) and later:
-                query._runner.ask(later.pop())
+                query._runner.request_migration(later.pop())
             super().delete(name)
 
     later = [make_request(MOVING.query, "a b c d", "moving_state", background=True)]

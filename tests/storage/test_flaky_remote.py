@@ -197,7 +197,7 @@ def test_a_query_whose_object_store_fails_again_and_again_is_exact(
 
 
 def test_the_thread_that_keeps_a_lease_survives_whatever_the_network_does(flaky, proxy, monkeypatch):
-    monkeypatch.setattr(leases, "BEAT_EVERY", 0.02)
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.02)
     running = [True]
     before = set(threading.enumerate())
     lease = take_lease(flaky, "first")

@@ -1,4 +1,4 @@
-"""Folders that a query writes to are told apart by what they are, not by how they are written."""
+"""Overlapping folders are refused, whatever paths they are given by."""
 
 import subprocess
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Collecting garbage under a lease: nobody starts meanwhile, and nothing of a successor's goes."""
+"""Collecting garbage under a lease: no query starts meanwhile, and no file of a successor is deleted."""
 
 import threading
 import time
@@ -23,9 +23,9 @@ from tests.golden.case import EPOCHS, QUERY, SETTINGS
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(leases, "PATIENCE", 0.5)
-    monkeypatch.setattr(leases, "BEAT_EVERY", 0.05)
-    monkeypatch.setattr(leases, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(leases, "GIVE_UP_SECONDS", 0.5)
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "_POLL_SECONDS", 0.01)
 
 
 def _die_at(point: str):
@@ -108,7 +108,7 @@ def test_a_collector_that_was_paused_and_given_up_deletes_nothing_of_its_success
                 successor.run_epoch(EPOCHS[3])
         except SimulatedCrash:
             pass
-        # What a successor has under way when the collector wakes.
+        # Files that a successor is writing when the collector wakes.
         store.put("temporary/new", b"")
         happened.append(set(store.files))
 

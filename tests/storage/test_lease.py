@@ -19,9 +19,9 @@ QUERY = small_query(["a.k = b.k"], everywhere=10)
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(leases, "PATIENCE", 0.5)
-    monkeypatch.setattr(leases, "BEAT_EVERY", 0.05)
-    monkeypatch.setattr(leases, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(leases, "GIVE_UP_SECONDS", 0.5)
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "_POLL_SECONDS", 0.01)
 
 
 def test_a_second_driver_is_refused_within_a_second_and_both_are_named():

@@ -119,7 +119,7 @@ def test_a_reader_who_moves_files_away_gets_each_row_once(scenario, point, damag
 
 
 def test_what_an_attempt_has_noted_is_what_all_others_publish():
-    """One that was given up notes its files when another has run the epoch again, or the other way round."""
+    """A driver that was given up notes its files after another has run the epoch again, or the reverse."""
     store = MemoryStore()
     first, again = (_manifest(3, f"{lease}-x") for lease in (4, 5))
     begun = begin_publishing(store, first)

@@ -122,7 +122,7 @@ def test_a_damaged_copy_is_fetched_anew(remote):
     good = remote.read(name).to_pybytes()
     copy = Path(module._cache_folder(remote.url), name)
     copy.write_bytes(good[:-1])
-    module._sound.clear()
+    module._verified.clear()
     assert remote.read(name).to_pybytes() == good
     assert copy.read_bytes() == good
 
@@ -155,9 +155,9 @@ def test_fsck_and_gc_look_at_the_object_store_itself(remote):
     assert runner.invoke(app, ["gc", "--delete", remote.url]).exit_code == 0
     assert "slices/left-behind" not in remote.list("slices")
     RemoteStore(remote.url, cache_bytes=0).put(name, copy[:-1])
-    told = runner.invoke(app, ["fsck", remote.url])
-    assert told.exit_code == 4
-    assert name in told.output
+    outcome = runner.invoke(app, ["fsck", remote.url])
+    assert outcome.exit_code == 4
+    assert name in outcome.output
 
 
 @pytest.mark.parametrize("address", ["gs://bucket/x", "hdfs://host/x", "http://host/x", "memory://x"])

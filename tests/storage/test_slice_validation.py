@@ -1,4 +1,4 @@
-"""Slices with the right digest and the wrong form: what is in them is not believed."""
+"""Slices with the right digest and the wrong form are refused."""
 
 import hashlib
 import pickle
@@ -51,7 +51,7 @@ def _slice(kind: Any, table: pa.Table | bytes) -> tuple[MemoryStore, Slice]:
 
 
 def test_a_slice_of_the_right_form_is_read():
-    for kind, table in (("index", INDEX), ("rows", ROWS)):
+    for kind, table in (("index", INDEX), ("payload", ROWS)):
         store, slice_ = _slice(kind, table)
         assert SliceFiles(store).open(slice_) == table
 
@@ -75,21 +75,21 @@ FORMS: dict[str, tuple[str, Callable[[], pa.Table]]] = {
     "an index of text": ("index", lambda: INDEX.set_column(2, "time a", pa.array(["x", "y"]))),
     "an index with nulls": ("index", lambda: INDEX.set_column(2, "time a", pa.array([None, 1], pa.int64()))),
     "an index with other rows": ("index", lambda: INDEX.slice(1)),
-    "rows without segments": ("rows", lambda: ROWS.replace_schema_metadata(None)),
+    "rows without segments": ("payload", lambda: ROWS.replace_schema_metadata(None)),
     "rows with segments that are none": (
-        "rows",
+        "payload",
         lambda: ROWS.replace_schema_metadata({b"midstream.segments": b"3:abc"}),
     ),
-    "rows with segments of other rows": ("rows", lambda: make_segments(ROWS, [(0, 2, 6, 7)])),
-    "rows that end behind their bytes": ("rows", _wrong_offsets),
+    "rows with segments of other rows": ("payload", lambda: make_segments(ROWS, [(0, 2, 6, 7)])),
+    "rows that end behind their bytes": ("payload", _wrong_offsets),
     "rows that are no text": (
-        "rows",
+        "payload",
         lambda: make_segments(
             pa.table({"a.v": pa.array([b"\xff", b"x"]).view(pa.string())}),
             [(0, 2, 6)],
         ),
     ),
-    "a type inside that Arrow does not know": ("rows", lambda: _nested(pa.int64())),
+    "a type inside that Arrow does not know": ("payload", lambda: _nested(pa.int64())),
 }
 
 
@@ -107,7 +107,7 @@ def test_a_slice_with_a_type_that_brings_code_is_refused(known):
     pa.register_extension_type(Odd())
     try:
         stores = [_slice("index", INDEX.set_column(2, "time a", odd))]
-        stores += [_slice("rows", make_segments(pa.table({"a.v": odd}), [(0, len(odd), 6)]))]
+        stores += [_slice("payload", make_segments(pa.table({"a.v": odd}), [(0, len(odd), 6)]))]
         if not known:
             pa.unregister_extension_type("midstream.tests.odd")
         for store, slice_ in stores:

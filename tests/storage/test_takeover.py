@@ -98,7 +98,7 @@ def test_a_query_that_two_drivers_begin_is_one_query():
     paused = InlineJoin(QUERY, "b a", settings=SETTINGS, store=store)
     other = InlineJoin(QUERY, "a b", settings=SETTINGS, store=store)
     # The first wakes between looking at its lease and writing down what it is about to do.
-    settle_intent(store, paused._runner.intend(0, None))
+    settle_intent(store, paused._runner.new_intent(0, None))
     with pytest.raises(CheckpointError, match="must begin once"):
         other.run_epoch(EPOCHS[0])
     again = InlineJoin(QUERY, "a b", settings=SETTINGS, store=store)
@@ -108,11 +108,11 @@ def test_a_query_that_two_drivers_begin_is_one_query():
 
 def test_a_driver_that_misses_what_its_successor_deleted_is_told_so(tmp_path):
     drivers = Drivers(MemoryStore(), str(tmp_path))
-    told: list[CheckpointError] = []
+    raised: list[CheckpointError] = []
 
     def hook(here: str) -> None:
-        if here == "before the step" and query.manifest.epoch == 5 and not told:
-            told.append(CheckpointError("not yet"))
+        if here == "before the step" and query.manifest.epoch == 5 and not raised:
+            raised.append(CheckpointError("not yet"))
             drivers.go(len(EPOCHS))
 
     query = drivers.open()

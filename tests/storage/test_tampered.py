@@ -1,4 +1,4 @@
-"""Checkpoints that somebody else wrote into, with digests that fit: refused, and nothing outside touched."""
+"""Checkpoints that were tampered with, with matching digests: refused, and nothing outside is touched."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ def sound(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def checkpoint(sound, tmp_path) -> Path:
-    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "outside").write_text("mine")
     return Path(shutil.copytree(sound, tmp_path / "checkpoint"))
 
 
@@ -87,10 +87,10 @@ MIGRATION = {
 }
 
 TAMPERED: dict[str, Change] = {
-    "a slice above": _name("../../victim"),
+    "a slice above": _name("../../outside"),
     "a slice elsewhere": _name("/etc/passwd"),
     "a slice with a zero": _name("x\0.arrow"),
-    "a file to delete above": _retire("../../victim"),
+    "a file to delete above": _retire("../../outside"),
     "a file to delete elsewhere": _retire("/etc/passwd"),
     "a slice of another stream": lambda m: m["slices"][0]["owner"].update(state="a,z"),
     "a slice of no partition": lambda m: m["slices"][0]["owner"].update(partition=99),
@@ -121,13 +121,13 @@ TAMPERED: dict[str, Change] = {
 @pytest.mark.parametrize("what", TAMPERED)
 def test_a_tampered_manifest_is_refused(checkpoint, what):
     _tamper(checkpoint, TAMPERED[what])
-    # No manifest before it that could be gone on from instead.
+    # Without an earlier manifest that the query could go on from instead.
     for path in sorted((checkpoint / "manifests").glob("*.json"))[:-1]:
         path.unlink()
     with pytest.raises(CheckpointError):
         _go_on(checkpoint)
-    assert (checkpoint.parent / "victim").read_text() == "mine"
-    assert sorted(path.name for path in checkpoint.parent.iterdir()) == ["checkpoint", "victim"]
+    assert (checkpoint.parent / "outside").read_text() == "mine"
+    assert sorted(path.name for path in checkpoint.parent.iterdir()) == ["checkpoint", "outside"]
 
 
 @pytest.mark.parametrize("what", [what for what in TAMPERED if "delete" not in what])
@@ -136,17 +136,17 @@ def test_fsck_survives_a_tampered_manifest(checkpoint, what):
     assert isinstance(check(LocalStore(str(checkpoint))).problems, tuple)
 
 
-@pytest.mark.parametrize("name", ["../victim", "/etc/passwd", "..", "a/b", "a\\b", "", "x\0", ".x", "é"])
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "..", "a/b", "a\\b", "", "x\0", ".x", "é"])
 def test_a_name_of_an_output_file_does_not_lead_out_of_its_folder(tmp_path, name):
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
     table = OutputTable("results", str(tmp_path / "out"), "0123abcd")
     (tmp_path / "out" / "_staged").mkdir(parents=True)
     (tmp_path / "out" / "_staged" / "good").touch()
     for output in (OutputFile("results", name, "good", 1), OutputFile("results", "good", name, 1)):
         with pytest.raises(CheckpointError, match="name of an output file must be a word"):
             table.publish([output])
-    assert victim.read_text() == "mine"
+    assert outside.read_text() == "mine"
     with pytest.raises(CheckpointError, match="must be a word"):
         OutputTable("results", str(tmp_path / "out"), name)
 
@@ -252,7 +252,7 @@ def test_no_file_is_nested_deeply_enough_to_end_the_process(checkpoint):
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_bytes(data)
         if name.startswith("manifests/"):
-            # Without one before it that could be gone on from.
+            # Without an earlier one that the query could go on from.
             for path in (copy / "manifests").iterdir():
                 if path != copy / name:
                     path.unlink()

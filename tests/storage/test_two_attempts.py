@@ -43,7 +43,7 @@ Done = tuple[Report, list[RoutedRows]]
 
 
 class Call(NamedTuple):
-    """What a task is told: the same for each of its attempts."""
+    """The arguments of a task, the same for each of its attempts."""
 
     program: Program
     stage: int
@@ -68,7 +68,7 @@ def attempt(call: Call, until: str | None) -> Done:
 
 
 class Rivals:
-    """Runs each partition twice at once. Whichever attempt ends first is the one that the driver hears of."""
+    """Runs each partition twice at once. The driver gets the report of the attempt that ends first."""
 
     def __init__(self, pool: ProcessPoolExecutor, table: OutputTable, *, zombies: bool) -> None:
         self.pairs: list[tuple[Future[Done], Future[Done]]] = []

@@ -1,4 +1,4 @@
-"""Runs of the simulator in which more happens of what a test is about, so that few seeds will do."""
+"""Runs of the simulator with more of the events that a test is about, so that few seeds are enough."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BUDGET = 24
 
 
 def make_eventful(monkeypatch: pytest.MonkeyPatch, **rates: float) -> None:
-    """Give every simulation many faults, at these rates; what is not named stays as it is drawn."""
+    """Give every simulation many faults, at these rates; other rates stay as drawn."""
     real = simulator._Simulation.__init__
 
     def init(self: simulator._Simulation, seed: int) -> None:
         real(self, seed)
-        self.most_lives += 5 * (BUDGET - self.store.budget)
+        self.max_lives += 5 * (BUDGET - self.store.budget)
         self.store.budget = BUDGET
         for name, rate in rates.items():
             setattr(self, name, rate)
@@ -36,7 +36,7 @@ def small_and_long() -> list[int]:
 
 def pause_and_die_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """At this point, and nowhere else, a driver may be paused, and the one that takes over may die."""
-    real = simulator._Simulation._reach
+    real = simulator._Simulation._on_crash_point
 
     def crash_point(self: simulator._Simulation, here: str) -> None:
         rate = 0.3 if here == point else 0.0
@@ -44,4 +44,4 @@ def pause_and_die_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
         real(self, here)
         self.pause_rate = 0.0
 
-    monkeypatch.setattr(simulator._Simulation, "_reach", crash_point)
+    monkeypatch.setattr(simulator._Simulation, "_on_crash_point", crash_point)

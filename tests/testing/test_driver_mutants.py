@@ -1,4 +1,4 @@
-"""The simulator sees what two drivers can do to each other: with a fix taken back, a seed names a promise."""
+"""The simulator detects conflicts of two drivers: with a safeguard removed, a seed breaks a promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The failing store does to its users what a store may do, and nothing that it may not."""
+"""The store with faults has every fault that a store may have, and no others."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The test kit itself: it must not be the thing that is wrong."""
+"""The test kit itself is right."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal

@@ -1,18 +1,20 @@
-"""The simulator sees migrations that go wrong: with a fault put in, a seed that has one names a promise."""
+"""The simulator detects bugs in migrations: with a bug put in, a seed with a migration breaks a promise."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 
+from midstream.engine.program import Program
 from midstream.engine.step import _Step
-from midstream.migration import combined_layout, handover
-from midstream.migration import lifecycle as course_module
+from midstream.migration import combined_layout, handover, lifecycle
 from midstream.migration.handover import complete
 from midstream.migration.request import Request
+from midstream.plan.handover import Handover
 from midstream.protocol import coordinator
 from midstream.runtime import partition_task
 from midstream.runtime.epoch_runner import EpochRunner
@@ -43,13 +45,19 @@ def seeds_with(*strategies: str, background: bool | None = None) -> list[int]:
 
 
 def broken_promise(seeds: list[int]) -> str:
-    """The promise that the first seed that fails says was broken."""
+    """The promise that the first failing seed breaks."""
     for seed in seeds[:TRIED]:
         try:
             simulate(seed)
         except BrokenPromiseError as error:
             return error.promise
     return "none"
+
+
+def with_step(program: Program, **fields: Any) -> Program:
+    """A program with another migration step, if it has one."""
+    step = program.migration
+    return program if step is None else replace(program, migration=replace(step, **fields))
 
 
 def test_there_are_seeds_with_every_strategy():
@@ -61,8 +69,11 @@ def test_there_are_seeds_with_every_strategy():
 
 @pytest.mark.parametrize("strategy", ["parallel_track", "hybrid"])
 def test_an_old_plan_that_makes_what_the_new_one_makes_is_seen(monkeypatch, strategy):
-    monkeypatch.setattr(combined_layout, "_restricted", lambda node, *_, **__: replace(node, side="old"))
-    # Results that are there twice are seen among those that are published, or only among those that wait.
+    def unrestricted(**fields):
+        return Handover(**{**fields, "restrictions": {}, "retention": {}})
+
+    monkeypatch.setattr(combined_layout, "Handover", unrestricted)
+    # Results that are there twice are seen among those that are published, or only among deferred ones.
     assert broken_promise(seeds_with(strategy)) in ("prefix", "conservation")
 
 
@@ -76,7 +87,7 @@ def test_an_old_plan_that_stops_before_its_rows_have_expired_is_seen(monkeypatch
 
 @pytest.mark.parametrize("strategy", ["parallel_track", "hybrid"])
 def test_a_migration_that_does_not_end_is_seen(monkeypatch, strategy):
-    monkeypatch.setattr(course_module, "expire", lambda tables, *_: dict(tables))
+    monkeypatch.setattr(lifecycle, "expire", lambda tables, *_: dict(tables))
     seeds = seeds_with(strategy, background=strategy == "parallel_track")
     assert broken_promise(seeds) == "ending"
 
@@ -86,23 +97,23 @@ def test_a_state_that_counts_as_complete_from_the_start_of_the_migration_on_is_s
         start = min(min(e.bounds.values()) for entries in tables.values() for e in entries)
         return complete(tables, new, state, start)
 
-    monkeypatch.setattr(course_module, "complete", too_early)
+    monkeypatch.setattr(lifecycle, "complete", too_early)
     assert broken_promise(seeds_with("hybrid", background=True)) == "prefix"
 
 
 def test_a_state_that_is_computed_and_then_not_used_is_seen(monkeypatch):
     real = coordinator._slices_in_use
-    monkeypatch.setattr(
-        coordinator, "_still_used", lambda course, slices: real(replace(course, finishes=None), slices)
-    )
+
+    def unfinished(program, slices):
+        return real(with_step(program, completes=None), slices)
+
+    monkeypatch.setattr(coordinator, "_slices_in_use", unfinished)
     assert broken_promise(seeds_with("hybrid", background=True)) == "prefix"
 
 
 def test_a_state_that_is_used_before_all_of_it_is_computed_is_seen(monkeypatch):
     real = _Step.rebuild
-    monkeypatch.setattr(
-        _Step, "rebuild", lambda self, rebuild: real(self, replace(rebuild, epoch_range=None))
-    )
+    monkeypatch.setattr(_Step, "rebuild", lambda self, rebuild: real(self, replace(rebuild, epochs=None)))
     assert broken_promise(seeds_with("hybrid", background=True)) in ("prefix", "conservation")
 
 
@@ -119,9 +130,11 @@ def test_a_state_that_is_lost_on_the_way_to_other_partitions_is_seen(monkeypatch
 
 def test_results_that_wait_and_are_dropped_are_seen(monkeypatch):
     real = coordinator._slices_in_use
-    monkeypatch.setattr(
-        coordinator, "_still_used", lambda course, slices: real(replace(course, holds=False), slices)
-    )
+
+    def dropping(program, slices):
+        return real(with_step(program, defers_results=False), slices)
+
+    monkeypatch.setattr(coordinator, "_slices_in_use", dropping)
     assert broken_promise(seeds_with("parallel_track")) == "conservation"
 
 
@@ -129,7 +142,7 @@ def test_results_that_wait_and_never_come_out_are_seen(monkeypatch):
     real = _Step._all_results
 
     def kept_back(self):
-        self.program = replace(self.program, course=replace(self.program.migration, releases=False))
+        self.program = with_step(self.program, releases_results=False)
         return real(self)
 
     monkeypatch.setattr(_Step, "_all_results", kept_back)
@@ -140,7 +153,7 @@ def test_results_that_come_out_and_still_wait_are_seen(monkeypatch):
     real = _Step._all_results
 
     def at_once(self):
-        self.found += self.held
+        self.results += self.deferred
         return real(self)
 
     monkeypatch.setattr(_Step, "_all_results", at_once)
@@ -152,7 +165,7 @@ def test_a_request_that_a_crash_undoes_is_seen(monkeypatch):
         self._last += 1
         self._waiting[self._last] = request
 
-    monkeypatch.setattr(Requests, "ask", forgetful)
+    monkeypatch.setattr(Requests, "add", forgetful)
     # It is not there when the epoch runs again, or when the next one runs.
     assert broken_promise(seeds_with("moving_state", "hybrid")) in ("replay", "requests")
 
@@ -164,7 +177,7 @@ def test_a_request_that_a_power_cut_undoes_is_seen(monkeypatch):
     def put(self, name, data):
         if not name.startswith(REQUESTS):
             return real(self, name, data)
-        # Without the sync that would make it last.
+        # Without the sync that would make it durable.
         self.put(name, data)
         return True
 
@@ -172,8 +185,8 @@ def test_a_request_that_a_power_cut_undoes_is_seen(monkeypatch):
     assert broken_promise(seeds_with("moving_state", "hybrid", "parallel_track")) in ("replay", "requests")
 
 
-def test_a_request_that_nobody_heeds_is_seen(monkeypatch):
-    monkeypatch.setattr(EpochRunner, "ask", lambda *_: None)
+def test_a_request_that_is_never_applied_is_seen(monkeypatch):
+    monkeypatch.setattr(EpochRunner, "request_migration", lambda *_: None)
     assert broken_promise(seeds_with("hybrid")) == "requests"
 
 

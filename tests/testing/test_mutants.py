@@ -1,4 +1,4 @@
-"""Each promise can be broken: with a fault in the code, or a store that keeps less, a seed names it."""
+"""Each promise can be broken: with a bug in the code, or a store that guarantees less, a seed names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulator takes for a promise: a commit that somebody may rely on, and no other."""
+"""Which commits the simulator counts as confirmed: those that are durable, and no others."""
 
 from __future__ import annotations
 

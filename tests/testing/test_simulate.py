@@ -74,7 +74,7 @@ def test_every_seed_holds_every_promise():
     rare = {kind: faults[kind] for kind, least in FAULTS.items() if faults[kind] < least * SEEDS / 100}
     assert not rare, faults
     features = Counter(feature for outcome in outcomes for feature in outcome.features)
-    # With nine manners of migrating, a seed seldom has one of them to its end.
+    # With nine variants of migrations, a seed seldom has a given one to its end.
     assert {feature for feature, seeds in features.items() if seeds > SEEDS / 60} >= FEATURES
     assert sum(outcome.replays for outcome in outcomes) > SEEDS / 2
     assert sum(outcome.refused for outcome in outcomes) > SEEDS / 20

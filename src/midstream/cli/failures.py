@@ -2,7 +2,7 @@
 
 | code | meaning                                     |
 | ---- | ------------------------------------------- |
-| 0    | all is well                                 |
+| 0    | success                                     |
 | 1    | the query failed, or its results are wrong  |
 | 2    | the command was not understood              |
 | 3    | an option was refused                       |

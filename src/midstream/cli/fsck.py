@@ -1,4 +1,4 @@
-"""``midstream fsck`` and ``midstream gc``: look after a checkpoint while no query runs on it."""
+"""``midstream fsck`` and ``midstream gc``: check and clean a checkpoint while no query runs on it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def simulate(
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """That damage was found is part of what is simulated, and would be a line more for a seed."""
+    """Warnings about damage are expected in a simulation, and would break the form of one line per seed."""
     log = logging.getLogger("midstream")
     before = log.level
     log.setLevel(logging.ERROR)

@@ -12,8 +12,8 @@ def version() -> None:
     typer.echo(f"midstream {__version__}")
 
 
-def show_version(wanted: bool) -> None:
-    """Show the version, if that is wanted, and exit."""
-    if wanted:
+def show_version(given: bool) -> None:
+    """Show the version and exit, if the option was given."""
+    if given:
         version()
         raise typer.Exit

@@ -1,4 +1,4 @@
-"""``midstream watermark``: how far the streams of a query have come; set one back that has run away."""
+"""``midstream watermark``: show the watermarks of a query, and set back a runaway one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from midstream.cli.fsck import Checkpoint, open_store
 from midstream.errors import OptionError
 
-_ZERO = datetime(1970, 1, 1, tzinfo=UTC)
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def watermark(
@@ -23,8 +23,8 @@ def watermark(
     """Show the watermarks of a query, or set back one that a wrong time has moved too far.
 
     Rows of the stream from that time on are then accepted again. What the wrong watermark has cost is not
-    brought back: rows that were late stay late, and rows of other streams that lie too far behind it to
-    meet a row of this stream are dropped for good, so results with them are missing. Rows of the stream
+    brought back: rows that were late stay late, and rows of other streams that are too far behind it to
+    join with a row of this stream are dropped, so results with them are missing. Rows of the stream
     itself from the wrong watermark on are dropped, too: they have moved it. No result comes twice. Refused
     while the query runs.
     """
@@ -55,14 +55,14 @@ def _micros(text: str) -> int:
     except ValueError:
         raise OptionError("--to must be a time as ISO 8601", got=repr(text)) from None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (aware - _ZERO) // timedelta(microseconds=1)
+    return (aware - _UNIX_EPOCH) // timedelta(microseconds=1)
 
 
 def _show(micros: int | None) -> str:
-    """A time; one that Python's calendar does not have, as microseconds since 1970."""
+    """A time as ISO 8601; one outside of Python's calendar, as microseconds since 1970."""
     if micros is None:
         return "none"
     try:
-        return (_ZERO + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+        return (_UNIX_EPOCH + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
     except OverflowError:
         return f"{micros} us"

@@ -1,6 +1,6 @@
-"""The proof of the demo: the same query as one batch join by DuckDB, over the rows that were not late.
+"""Checking the demo: the same query as one batch join by DuckDB, over the rows that were not late.
 
-Rows are compared as multisets: every result must be there, as often as it should be, and nothing else.
+Rows are compared as multisets: no result may be missing, repeated or wrong.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Verdict:
 
 
 def check_results(query: Query, streams: Mapping[str, Sequence[pa.Table]], results: Path) -> Verdict:
-    """Compare a folder of results with what they must be, given the epochs of every stream."""
+    """Compare a folder of results with the batch join of the epochs of every stream."""
     tables = {name: accepted(query, name, epochs) for name, epochs in streams.items()}
     return compare(read_results(query, results), batch_join(query, tables))
 
 
 def compare(got: pa.Table, want: pa.Table) -> Verdict:
     """Compare two tables as multisets of rows."""
-    # Sorting is quick, and enough if all is well. Only a difference is worth the search for words.
+    # Sorting is fast, and enough if the tables are equal. Only a difference needs the slow comparison.
     order = [(name, "ascending") for name in want.column_names]
     problem = None
     if got.num_rows != want.num_rows or got.sort_by(order) != want.sort_by(order):
@@ -61,7 +61,7 @@ def accepted(query: Query, name: str, epochs: Sequence[pa.Table]) -> pa.Table:
     stream = query.by_name[name]
     keys = [ref.path[0] for key_class in query.classes for ref in key_class.of(name)]
     newest: int | None = None
-    kept = []
+    accepted_rows = []
     for epoch in epochs:
         rows = epoch.filter(reduce(pc.and_, (pc.is_valid(epoch.column(key)) for key in keys)))
         times = rows.column(stream.time.path[0]).cast(pa.int64())
@@ -70,8 +70,8 @@ def accepted(query: Query, name: str, epochs: Sequence[pa.Table]) -> pa.Table:
             rows, times = rows.filter(in_time), times.filter(in_time)
         latest = pc.max(times).as_py()
         newest = max((time for time in (newest, latest) if time is not None), default=None)
-        kept.append(rows)
-    return pa.concat_tables([stream.schema.empty_table(), *(rows.cast(stream.schema) for rows in kept)])
+        accepted_rows.append(rows.cast(stream.schema))
+    return pa.concat_tables([stream.schema.empty_table(), *accepted_rows])
 
 
 def read_results(query: Query, folder: Path) -> pa.Table:

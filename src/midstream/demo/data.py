@@ -1,6 +1,6 @@
-"""The streams of the demo: which rows come in which epoch, and the files that Spark reads them from.
+"""The streams of the demo: the rows of each epoch, and the files that Spark reads them from.
 
-They do what real streams do. Rows come out of order, and some of them too late; what else goes wrong is in
+As in real streams, rows are out of order, and some are late; other irregularities are in
 :class:`midstream.demo.shop.Shares`. The same arguments give the same rows.
 """
 
@@ -20,31 +20,32 @@ from midstream.demo.shop import MINUTE, USUAL, Chance, Shares, open_shop
 EPOCH = 20 * MINUTE
 """The event time that one epoch covers."""
 LATENESS = 10 * MINUTE
-"""How long rows are under way at most, but for stragglers."""
+"""The longest delay of a row, except for stragglers."""
 STRAGGLING = 0.003
-"""The share of rows that come long after that."""
+"""The share of rows with a much longer delay."""
 OPENING = 1_772_438_400_000_000
 """When the first epoch begins: 2026-03-02, 08:00 UTC."""
 
 Epochs = dict[str, list[pa.Table]]
 """For each stream, a table per epoch."""
 
-# Epochs of orders before the first one, so that every stream is in full swing when the demo begins.
-_BEFORE = 6
-_STREAMS = 5
+# Epochs of orders before the first one, so that every stream has its usual rate when the demo begins.
+_WARM_UP_EPOCHS = 6
+_STREAM_COUNT = 5
 
 
 def generate(epochs: int, rows: int, seed: int, shares: Shares = USUAL) -> Epochs:
     """The rows of every epoch: about ``rows`` over all streams."""
     random = np.random.default_rng(seed)
-    count = max(1, rows // _STREAMS) * (epochs + _BEFORE)
-    placed = OPENING - _BEFORE * EPOCH + random.integers(0, (epochs + _BEFORE) * EPOCH, count)
+    generated = epochs + _WARM_UP_EPOCHS
+    count = max(1, rows // _STREAM_COUNT) * generated
+    placed = OPENING - _WARM_UP_EPOCHS * EPOCH + random.integers(0, generated * EPOCH, count)
     tables = open_shop(placed, random, shares)
     return {name: list(_arrivals(table, epochs, random)) for name, table in tables.items()}
 
 
 def _arrivals(table: pa.Table, epochs: int, random: np.random.Generator) -> Iterator[pa.Table]:
-    """Cut a table, whose last column is its time, into what comes in each epoch, in order of arrival."""
+    """Split a table, whose last column is its time, into epochs, in order of arrival."""
     count, chance = table.num_rows, Chance(random)
     times = table.column(-1).cast(pa.int64()).to_numpy()
     delays = np.minimum(random.exponential(MINUTE, count), LATENESS).astype(np.int64)
@@ -64,7 +65,7 @@ def write(streams: Epochs, folder: Path) -> None:
         for epoch, table in enumerate(tables):
             path = folder / name / f"epoch-{epoch:04d}.parquet"
             pq.write_table(table, path)
-            # Spark takes the oldest file first, and writing is too quick to tell them apart.
+            # Spark takes the oldest file first, and files are written too quickly to differ in time.
             os.utime(path, (now + epoch - len(tables),) * 2)
 
 

@@ -23,7 +23,7 @@ OTHER_PLAN = "(orders payments) ((picks shipments) deliveries)"
 
 
 def fulfilment(spark: SparkSession, folder: Path) -> Join:
-    """Every parcel that was paid in full and delivered in time, with its whole story."""
+    """Every parcel that was paid in full and delivered in time, from order to delivery."""
 
     def read(name: str) -> DataFrame:
         source = spark.readStream.schema(SCHEMAS[name]).option("maxFilesPerTrigger", 1)

@@ -1,4 +1,4 @@
-"""What the demo says at the end: for people, for programs, and as a picture for the manual."""
+"""The final report of the demo: for people, as JSON, and as a picture for the manual."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _THEME = TerminalTheme(
         (214, 220, 228),
     ],
 )
-# The font that Rich asks for would be fetched from elsewhere; every system has a good one of its own.
+# Rich's font would be downloaded from the web; the system's own fonts are used instead.
 _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _FONTS = "ui-monospace, Menlo, Consolas, DejaVu Sans Mono"
 
 
 def for_programs(outcome: Outcome) -> dict[str, Any]:
-    """The outcome as JSON has it; ``version`` grows when a field goes or changes its meaning."""
+    """The outcome for JSON; ``version`` is raised when a field is removed or changes its meaning."""
     return {
         "version": VERSION,
         "equal": outcome.verdict.problem is None,
@@ -54,7 +54,7 @@ def for_programs(outcome: Outcome) -> dict[str, Any]:
 
 
 def for_people(outcome: Outcome) -> RenderableType:
-    """The plan, the verdict, and where to look further."""
+    """The plan, the verdict, and where the files are."""
     results = outcome.folder / "results"
     return Group(
         Text(outcome.explanation),

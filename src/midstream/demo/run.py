@@ -1,4 +1,4 @@
-"""The demo from start to end: make streams up, join them on Spark, check the results with DuckDB."""
+"""The demo from start to end: generate streams, join them on Spark, check the results with DuckDB."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from midstream.errors import OptionError
 from midstream.query.query import Query
 from midstream.spark.query import JoinStreamingQuery
 
-_GLANCE = 0.1  # seconds between two looks at the query
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo is asked to do."""
+    """The parameters of the demo."""
 
     epochs: int
     rows: int
-    """Input rows per epoch, over all streams; about as many."""
+    """Input rows per epoch, over all streams, approximately."""
     seed: int
     master: str
     output: Path | None
@@ -34,16 +34,16 @@ class Demo:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it."""
+    """The outcome of the demo."""
 
     demo: Demo
     folder: Path
-    """Of the streams, the results, the late rows, the checkpoint and what Spark leaves."""
+    """The folder with the streams, the results, the late rows, the checkpoint and Spark's own files."""
     epochs: tuple[Epoch, ...]
     explanation: str
     verdict: Verdict
     seconds: dict[str, float]
-    """What took how long."""
+    """How long each phase took."""
 
 
 def run(demo: Demo, view: View) -> Outcome:
@@ -62,7 +62,7 @@ def run(demo: Demo, view: View) -> Outcome:
 
 
 def _join(demo: Demo, folder: Path, view: View, clock: _Clock) -> tuple[Query, str]:
-    """Run the join to its end; the query, and how it was run."""
+    """Run the join to its end; the query, and the explanation of its run."""
     view.doing("starting Spark")
     with spark_session(demo.master, folder / "spark") as spark:
         join = fulfilment(spark, folder / "streams")
@@ -73,7 +73,7 @@ def _join(demo: Demo, folder: Path, view: View, clock: _Clock) -> tuple[Query, s
             .option("path", str(folder / "results"))
             .option("checkpointLocation", str(folder / "checkpoint"))
             .option("lateRows", str(folder / "late"))
-            # The demo changes the plan itself, at a time that it can point to.
+            # The demo changes the plan itself, half-way.
             .option("adapt", "off")
             .trigger(availableNow=True)
             .start()
@@ -90,7 +90,7 @@ def _watch(running: JoinStreamingQuery, view: View, half: int) -> None:
     """Show each epoch soon after it is done, until the query ends; half-way, change its plan."""
     active, migrated = True, False
     while active:
-        time.sleep(_GLANCE)
+        time.sleep(_POLL_SECONDS)
         active = running.isActive
         for progress in running.recentProgress:
             view.epoch(progress)
@@ -112,7 +112,7 @@ def _folder(output: Path | None) -> Path:
 
 
 class _Clock:
-    """Times what is done one after the other."""
+    """Measures consecutive phases."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""A Spark session for the demo: in this process, silent, and reachable from nowhere else."""
+"""A Spark session for the demo: in this process, silent, and not reachable from other machines."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from midstream.errors import MidstreamError
 
 @contextmanager
 def spark_session(master: str, folder: Path) -> Iterator[SparkSession]:
-    """A session that keeps its files, and what its JVM has to say, in ``folder``."""
-    # Without it Spark listens on every interface. It is read when the JVM starts, not from the conf.
+    """A session that keeps its files and its log in ``folder``."""
+    # Otherwise Spark listens on every interface. It is read when the JVM starts, not from the conf.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     folder.mkdir(parents=True)
     log = folder / "spark.log"
     # Py4J reports an interrupted call to the root logger, which would print it.
     logging.basicConfig(filename=log)
     conf = SparkConf().setMaster(master).setAppName("midstream demo")
-    # A minute is too short for the optimising compiler to pay: without it the JVM does half the work.
+    # In a run of a minute the optimising compiler does not pay off: without it the JVM does half the work.
     conf.set("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     conf.set("spark.ui.enabled", "false")
     conf.set("spark.ui.showConsoleProgress", "false")
@@ -42,7 +42,7 @@ def spark_session(master: str, folder: Path) -> Iterator[SparkSession]:
     except PySparkRuntimeError:
         raise MidstreamError(
             "Spark must be able to start",
-            got=_complaint(log),
+            got=_first_error(log),
             hint=f"it needs Java 17 or newer, on the path or in JAVA_HOME; all that it said is in {log}",
         ) from None
     session = SparkSession(SparkContext(conf=conf, gateway=gateway))
@@ -54,7 +54,7 @@ def spark_session(master: str, folder: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait: a JVM whose parent goes away while it starts stays for ever."""
+    """Delay Ctrl-C: a JVM whose parent dies while it starts never ends."""
     interrupts: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
     try:
@@ -65,7 +65,7 @@ def _uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _complaint(log: Path) -> str:
-    """The first line that is more than the usual chatter."""
+def _first_error(log: Path) -> str:
+    """The first line of the log that is not one of the usual warnings."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next((line for line in lines if line and not line.startswith(("WARNING", "Using"))), "silence")

@@ -1,6 +1,6 @@
-"""A grocery service that does not exist: its orders, and all that follows from them, as whole columns.
+"""The data of an invented grocery service: orders and what follows from them, as whole columns.
 
-Every table is complete and in no particular order; when its rows come is for :mod:`midstream.demo.data`.
+Every table is complete and unordered; :mod:`midstream.demo.data` decides when its rows arrive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLACES = pa.array(["at the door", "in a locker", "in person", "with a neighbour
 
 @dataclass(frozen=True)
 class Shares:
-    """How often things go wrong, as shares of what they happen to."""
+    """How often things go wrong, as shares of the orders, payments, parcels or deliveries concerned."""
 
     paid_again: float = 0.03
     """Orders with a second payment."""
@@ -33,7 +33,7 @@ class Shares:
     paid_too_late: float = 0.01
     """Payments more than a quarter of an hour after their order."""
     lost_reference: float = 0.002
-    """Payments that do not say for which order."""
+    """Payments without the id of their order."""
     split: float = 0.06
     """Orders that two warehouses pick and ship."""
     lost: float = 0.01
@@ -47,7 +47,7 @@ USUAL = Shares()
 
 @dataclass(frozen=True)
 class Chance:
-    """Draws columns."""
+    """Draws random columns."""
 
     random: np.random.Generator
 
@@ -107,7 +107,7 @@ def _payments(placed: Integers, total: Integers, chance: Chance, shares: Shares)
 
 
 def _parcels(placed: Integers, chance: Chance, shares: Shares) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Picks, shipments and deliveries: what one warehouse picks of an order, it ships as one parcel."""
+    """Picks, shipments and deliveries: each warehouse ships its part of an order as one parcel."""
     split = np.flatnonzero(chance.flags(shares.split, len(placed)))
     order = np.concatenate([np.arange(len(placed)), split])
     count = len(order)
@@ -115,7 +115,7 @@ def _parcels(placed: Integers, chance: Chance, shares: Shares) -> tuple[pa.Table
     warehouse = _WAREHOUSES.take(pa.array(np.concatenate([first, (first[split] + 1) % len(_WAREHOUSES)])))
     picked_at = placed[order] + chance.minutes(4, 20, count)
     shipped_at = picked_at + chance.minutes(3, 20, count)
-    # Most are at the door within the hour; a few take longer than the two hours that the query allows.
+    # Most are delivered within an hour; a few take longer than the two hours of the query's window.
     delivered_at = shipped_at + 5 * MINUTE + chance.random.gamma(2.5, 9 * MINUTE, count).astype(np.int64)
     number = pa.array(chance.random.permutation(count)).cast(pa.string())
     tracking = pc.binary_join_element_wise("MS", pc.utf8_lpad(number, 9, "0"), "")

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a table that grows on a terminal, a line per epoch elsewhere."""
+"""The display of the running demo: a growing table on a terminal, else a line per epoch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rich.text import Text
 
 TITLE = "orders · payments · picks · shipments · deliveries, within 2 hours"
 _BAR = 20
-_WIDE = 104  # columns that a terminal must have to show the bars
+_MIN_WIDTH_WITH_BARS = 104
 _PLAN_EVENTS = frozenset(("migration-started", "state-completed", "migration-ended"))
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What happened in an epoch, as far as the demo shows it."""
+    """The figures of an epoch that the demo shows."""
 
     number: int
     clock: str
@@ -30,7 +30,7 @@ class Epoch:
     rows: int
     late: int
     null_keys: int
-    """Rows that cannot meet any other."""
+    """Rows that cannot join with any other."""
     results: int
     state_rows: int
     state_bytes: int
@@ -66,7 +66,7 @@ class Epoch:
 
 
 class View:
-    """Shows the demo on a console as it goes."""
+    """Shows the running demo on a console."""
 
     def __init__(self, console: Console) -> None:
         self.epochs: list[Epoch] = []
@@ -78,7 +78,7 @@ class View:
 
     @contextmanager
     def running(self) -> Iterator[View]:
-        """Show what is done inside; the table stays when it is over."""
+        """Show progress inside the block; the table stays afterwards."""
         if not self._console.is_terminal:
             yield self
             return
@@ -87,13 +87,13 @@ class View:
             self._doing = ""
 
     def doing(self, what: str) -> None:
-        """Say what is going on."""
+        """Show what the demo is doing."""
         self._doing = what
         if not self._console.is_terminal:
             self._console.print(what, soft_wrap=True, highlight=False)
 
     def epoch(self, progress: Mapping[str, Any]) -> None:
-        """Show one more epoch, unless it was shown."""
+        """Show an epoch, unless it was shown before."""
         epoch = Epoch.of(progress)
         if self.epochs and epoch.number <= self.epochs[-1].number:
             return
@@ -133,7 +133,7 @@ def epoch_table(epochs: Sequence[Epoch], room: int, width: int) -> Table:
         ("state", "", ""),
     ):
         table.add_column(name, total, style=style, justify="right", no_wrap=True)
-    wide = width >= _WIDE
+    wide = width >= _MIN_WIDTH_WITH_BARS
     if wide:
         table.add_column("", no_wrap=True, style="magenta")
     largest = max(epoch.state_bytes for epoch in epochs)

@@ -46,7 +46,7 @@ class InlineSink(Protocol):
         """Make staged rows visible. May be repeated."""
 
     def sweep(self) -> None:
-        """Remove what attempts that were given up have staged."""
+        """Remove what abandoned attempts have staged."""
 
 
 _Sinks = Mapping[Literal["results", "late"], InlineSink | None]
@@ -114,22 +114,28 @@ class InlineJoin(ReportingQuery):
         """Move the query onto another plan, from the next epoch on, or once a migration has ended.
 
         None means what the migration policy of the settings says. ``isolated`` says whether a ``hybrid``
-        that waits keeps its plans apart; None leaves that to what is known of the streams.
+        that waits keeps its plans apart; None leaves that to the statistics of the streams.
         """
         policy = self.coordinator.settings.policy
-        self._runner.ask(policy.request(self.query, plan, strategy, background=background, isolated=isolated))
+        request = policy.request(self.query, plan, strategy, background=background, isolated=isolated)
+        self._runner.request_migration(request)
 
     def run_epoch(
-        self, arrivals: Mapping[str, pa.Table], *, pace: int | None = None, now: int | None = None
+        self,
+        arrivals: Mapping[str, pa.Table],
+        *,
+        background_epochs: int | None = None,
+        now: int | None = None,
     ) -> pa.Table:
         """Run one epoch over new rows by stream, commit it, and return its results.
 
-        ``pace`` is how many epochs' worth of a missing state may be computed in the background, ``now`` the
-        time in microseconds since 1970 if it is not that of the wall clock.
+        ``background_epochs`` is how many epochs' worth of a missing state may be computed in the background,
+        ``now`` the time in microseconds since 1970 if it is not that of the wall clock.
         """
         shell = _InlineShell(self.coordinator, self.store, arrivals, self._sinks)
         before = self.manifest
-        self.report = self._runner.run_epoch(shell, time.time_ns() // 1000 if now is None else now, pace)
+        now = time.time_ns() // 1000 if now is None else now
+        self.report = self._runner.run_epoch(shell, now, background_epochs)
         for name, table in shell.late_rows:
             self.late[name].append(table)
         self._reporter.report(
@@ -186,12 +192,14 @@ class _InlineShell:
         for stage in range(program.layout.stages):
             passed_on: list[RoutedRows] = []
             for partition in range(self._coordinator.settings.partitions):
-                here: dict[tuple[StateId, RowsKind], list[pa.Table]] = {}
+                arrivals: dict[tuple[StateId, RowsKind], list[pa.Table]] = {}
                 for rows in messages:
                     if rows.partition == partition:
-                        here.setdefault((rows.input, rows.kind), []).append(rows.table)
-                part, outgoing = run_partition(program, stage, partition, here, self._store, self)
-                report += part
+                        arrivals.setdefault((rows.input, rows.kind), []).append(rows.table)
+                partition_report, outgoing = run_partition(
+                    program, stage, partition, arrivals, self._store, self
+                )
+                report += partition_report
                 passed_on += outgoing
             messages += passed_on
         return report

@@ -35,10 +35,10 @@ from midstream.state.manifest import Manifest, Retired, StreamProgress
 from midstream.state.purge import Purge
 from midstream.state.slices import Slice, SliceOwner
 
-# Manifests are kept for this many epochs: a damaged one must have a valid one before it, and people look.
+# Manifests are kept for this many epochs: recovery needs a valid one before a damaged one, operators more.
 EPOCHS_KEPT = 10
-# A slice outlives its last manifest by this many epochs: the manifest before the newest must find all of its
-# own, and a task of an epoch that has been given up may still be reading. More would cost disk for nothing.
+# A slice outlives its last manifest by this many epochs: recovery may go back to the manifest before the
+# newest, and a task of an abandoned attempt may still be reading. More would only cost disk space.
 RETIRED_KEPT = 2
 
 
@@ -94,10 +94,10 @@ class Coordinator:
         return layout_of(self.query, manifest.plan, manifest.state_ids)
 
     def program(self, manifest: Manifest, intent: Intent, *, decides: bool = True) -> Program:
-        """The program of the epoch after ``manifest``; slices of which nothing is alive are not in it.
+        """The program of the epoch after ``manifest``; slices whose rows have all expired are not in it.
 
-        A request for another plan is applied unless a migration is under way. Unless it ``decides``, what was
-        decided about the plan is not carried out.
+        A request for another plan is applied unless a migration is under way. Without ``decides``, the last
+        decision about the plan is not carried out.
         """
         watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
         purge = Purge(self.query.windows, watermarks)
@@ -120,11 +120,11 @@ class Coordinator:
 
     def commit(self, manifest: Manifest, intent: Intent, program: Program, report: Report) -> Manifest:
         """The manifest of the program's epoch, given what all its partitions report."""
-        before = [slice_ for owned in program.slices.values() for slice_ in owned]
+        earlier = [slice_ for owned in program.slices.values() for slice_ in owned]
         # By owner as well: two states that get the same rows have slices of the same name.
         merged = {(s.owner, s.name) for s in report.merged}
-        kept = (s for s in before if (s.owner, s.name) not in merged)
-        slices = _slices_in_use(program, (*kept, *report.slices))
+        unmerged = (s for s in earlier if (s.owner, s.name) not in merged)
+        slices = _slices_in_use(program, (*unmerged, *report.slices))
         used = {slice_.name for slice_ in slices}
         unused = dict.fromkeys(s.name for s in manifest.slices if s.name not in used)
         retired = [r for r in manifest.retired if r.epoch > program.epoch - RETIRED_KEPT]
@@ -159,7 +159,7 @@ class Coordinator:
     def _chosen_migration(self, manifest: Manifest, intent: Intent, *, decides: bool) -> Request | None:
         """The change of plan that was requested, or else decided with the last epoch; None if neither was.
 
-        A decision is committed with its manifest. It is carried out whatever the options are by then.
+        A decision is committed with its manifest. It is carried out even if the options have changed since.
         """
         request = None if intent.request is None else intent.request.read(self.query)
         decision = manifest.adaptation.decision_for(manifest.epoch + 1) if decides else None
@@ -201,10 +201,10 @@ class Coordinator:
 def deletable_slices(before: Manifest, after: Manifest) -> list[str]:
     """Files that were retired long enough ago and that ``after`` does not use.
 
-    Names are digests of contents, so a file may come back into use: what is used is never expendable.
+    Names are digests of contents, so a retired file may come back into use.
     """
-    kept = {slice_.name for slice_ in after.slices} | {r.name for r in after.retired}
-    return sorted({r.name for r in before.retired} - kept)
+    needed = {slice_.name for slice_ in after.slices} | {r.name for r in after.retired}
+    return sorted({r.name for r in before.retired} - needed)
 
 
 def _alive(manifest: Manifest, purge: Purge) -> list[Slice]:
@@ -231,7 +231,7 @@ def _slices_in_use(program: Program, slices: Iterable[Slice]) -> list[Slice]:
         elif kind == "deferred":
             in_use += [slice_] if step is not None and step.defers_results else []
         elif kind == "index" and retention.get(state) == ():
-            continue  # no row that is yet to come will join with it
+            continue  # no future row will join with it
         elif state in program.layout.states:
             in_use.append(slice_)
     return in_use

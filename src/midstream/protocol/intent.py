@@ -1,8 +1,8 @@
 """Intents: what an epoch depends on besides its rows and the last manifest, written before it first runs.
 
-An epoch may run more than once: its driver dies, its manifest is damaged, somebody takes over. Meanwhile
-options may have changed and requests may have come, and the clock has gone on. Whoever runs the epoch again
-goes by the intent that is there, so that it is the same epoch: same rows, same files, same number. What has
+An epoch may run more than once: its driver dies, its manifest is damaged, another driver takes over.
+Meanwhile options may have changed, requests may have arrived, and the clock has moved on. Every attempt uses
+the intent that was written first, so that it is the same epoch: same rows, same files, same number. What has
 changed since takes effect with the epoch after it.
 """
 
@@ -21,13 +21,13 @@ FORMAT = 1
 
 
 class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one epoch is to do, whenever and by whomever it is run."""
+    """What one epoch does, the same in every attempt."""
 
     query: str
     """The id of the query."""
     epoch: int
     now: int
-    """The time by the wall clock when the epoch was first to run, in microseconds since 1970."""
+    """The wall-clock time when the epoch was first begun, in microseconds since 1970."""
     settings: Settings
     background_epochs: int | None = None
     """How many epochs' worth of a missing state it computes in the background; None for all."""
@@ -36,17 +36,17 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request: WrittenRequest | None = None
     """The request for another plan that this epoch applies."""
     first: Manifest | None = None
-    """Of the first epoch only: what the query began with, since no manifest says so yet."""
+    """Of the first epoch only: the manifest that the query began with, which is not in the log."""
     format: int = FORMAT
 
 
 def encode_intent(intent: Intent) -> bytes:
-    """An intent as it is kept."""
+    """The content of an intent's file."""
     return seal("intent", msgspec.json.encode(intent, enc_hook=encode_state_id))
 
 
 def decode_intent(data: bytes, name: str) -> Intent:
-    """An intent that was kept; anything wrong with it is an error that names the file."""
+    """The intent in a file; anything wrong with it is an error that names the file."""
     body = unseal("intent", data, name)
     try:
         intent = msgspec.json.decode(body, type=Intent, dec_hook=decode_state_id)

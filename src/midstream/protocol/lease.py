@@ -1,19 +1,19 @@
-"""The lease: who may work on a checkpoint, decided before any work is done.
+"""The rules of the lease: who may work on a checkpoint. Taking and keeping one is in storage/lease.py.
 
-Leases are numbered. Whoever writes the next number has it; the highest number is the one that counts. A
-holder beats while it lives, and says so when it is done. One that does neither for a while is given up for
-dead, but may only have been paused. So nothing that a holder does rests on its having looked whether it still
-holds the lease: it may be paused right after. Its number is part of what it does.
+Leases are numbered. The driver that writes the next number has it, and the highest number counts. A holder
+beats while it lives, and releases the lease when it is done. One that does neither for a while is given up,
+but may only have been paused. So it is not enough that a holder checks whether it still has the lease: it
+may be paused right after the check. Instead, the number of the lease is in the names of what it writes.
 
     driver 1   take 7 ---- beat -- beat -- (paused) ............................. commit 7-43? it is closed
     driver 2                                        take 8, close 7-43 --- beat --- commit 8-43
 
-- *Commits.* The name of a manifest has the number of the lease. Whoever gives a holder up takes the name that
-  it would commit next (:mod:`midstream.storage.manifest_log`), and only then begins to work.
+- *Commits.* The name of a manifest has the number of the lease. A driver that gives a holder up first takes
+  the name that the holder would commit next (:mod:`midstream.storage.manifest_log`).
 - *Deletions.* Names of slices and staged files have the number as well; a holder deletes none with a higher
   one. Temporary files are listed before a commit and deleted after it: a commit that succeeded proves that
-  nobody had taken over when they were listed.
-- *Looking* is still done, before an epoch begins and before results are handed on: it saves work.
+  no other driver had taken over when they were listed.
+- *Checks* are still made, before an epoch begins and before results are handed on: they save work.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ import msgspec
 
 from midstream.errors import FencedError, LockedError
 
-BEAT_EVERY = 0.4
-"""Seconds between beats: whoever asks sees one, and is refused, within a second."""
-PATIENCE = 10.0
-"""Seconds to wait for a beat before a holder is given up: pauses of a collector are shorter."""
+BEAT_SECONDS = 0.4
+"""The time between beats: a second driver sees one, and is refused, within a second."""
+GIVE_UP_SECONDS = 10.0
+"""How long to wait for a beat before a holder is given up: longer than garbage collectors pause."""
 
 
 class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A driver, as a person can find it."""
+    """The driver that holds a lease: where a person finds it."""
 
     host: str
     machine: str
-    """Tells apart machines, and containers, in which the same process number means another process."""
+    """Differs between machines and containers, in which the same process number is another process."""
     pid: int
     run: str
     since: str
@@ -46,7 +46,7 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LeaseHandle(Protocol):
-    """A lease that this driver has taken, as far as those need it who work under it."""
+    """A lease that this driver has taken, as code that works under it sees it."""
 
     @property
     def number(self) -> int:
@@ -56,10 +56,10 @@ class LeaseHandle(Protocol):
         """Raise if another driver has taken the lease."""
 
     def holding(self) -> AbstractContextManager[None]:
-        """Do something that must not happen once the lease was given back."""
+        """For an operation that must not happen once the lease was released."""
 
 
-def refuse(me: Holder, holder: Holder) -> LockedError:
+def locked_error(me: Holder, holder: Holder) -> LockedError:
     """The error for a driver that asks for a lease whose holder lives."""
     return LockedError(
         "a checkpoint must have one driver at a time",
@@ -68,18 +68,18 @@ def refuse(me: Holder, holder: Holder) -> LockedError:
     )
 
 
-def must_hold(mine: int, newest: int, me: Holder) -> None:
-    """Refuse to go on once somebody else has taken the lease."""
-    if newest > mine:
+def must_hold(number: int, newest: int, me: Holder) -> None:
+    """Refuse to go on once another driver has taken the lease."""
+    if newest > number:
         raise FencedError(
-            f"a driver must hold the newest lease to go on: {me} has {mine}",
+            f"a driver must hold the newest lease to go on: {me} has {number}",
             got=f"{newest}, taken by another driver",
             hint="this driver was silent for too long and is no longer needed; the other goes on",
         )
 
 
-def released(me: Holder) -> FencedError:
-    """The error for a driver that has given its lease back and would go on all the same."""
+def released_error(me: Holder) -> FencedError:
+    """The error for a driver that would commit after it has released its lease."""
     return FencedError(
         "a driver must hold its lease to commit",
         got=f"{me}, which has given it back",

@@ -221,8 +221,8 @@ def _source_progress(count: InputCount, stream: StreamProgress) -> SourceProgres
 
 def _skew_ms(streams: Iterable[StreamProgress]) -> int | None:
     times = [stream.latest for stream in streams]
-    known = [time for time in times if time is not None]
-    return (max(known) - min(known)) // 1000 if len(known) == len(times) else None
+    present = [time for time in times if time is not None]
+    return (max(present) - min(present)) // 1000 if len(present) == len(times) else None
 
 
 def _migration_progress(manifest: Manifest) -> MigrationProgress | None:

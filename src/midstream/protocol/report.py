@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 
 class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The facts of one engine partition, or of several added up."""
+    """The report of one engine partition, or of several added up."""
 
     slices: tuple[Slice, ...] = ()
     merged: tuple[Slice, ...] = ()
@@ -44,19 +44,19 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             slices=(*self.slices, *other.slices),
             merged=(*self.merged, *other.merged),
             outputs=(*self.outputs, *other.outputs),
-            counts=_added(self.counts, other.counts, operator.add),
+            counts=_merge(self.counts, other.counts, operator.add),
             results=self.results + other.results,
             work=self.work + other.work,
-            work_by_plan=_added(self.work_by_plan, other.work_by_plan, operator.add),
-            keys=_added(self.keys, other.keys, operator.add),
-            produced=_added(self.produced, other.produced, operator.add),
-            millis=_added(self.millis, other.millis, max),
+            work_by_plan=_merge(self.work_by_plan, other.work_by_plan, operator.add),
+            keys=_merge(self.keys, other.keys, operator.add),
+            produced=_merge(self.produced, other.produced, operator.add),
+            millis=_merge(self.millis, other.millis, max),
         )
 
 
-def _added(left: dict[K, V], right: dict[K, V], add: Callable[[V, V], V]) -> dict[K, V]:
-    """Two dictionaries as one; what both have is added up."""
-    return left | {k: add(left[k], value) if k in left else value for k, value in right.items()}
+def _merge(left: dict[K, V], right: dict[K, V], combine: Callable[[V, V], V]) -> dict[K, V]:
+    """Two dictionaries as one; values of keys that both have are combined."""
+    return left | {k: combine(left[k], value) if k in left else value for k, value in right.items()}
 
 
 def encode_report(report: Report) -> bytes:

@@ -1,4 +1,4 @@
-"""How a query runs. What shapes its state lasts: a checkpoint remembers it, and a restart must agree."""
+"""The settings of a query. Those that shape its state are in the checkpoint, and a restart must agree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a query runs, apart from what it asks; only partitions and groups last."""
+    """How a query runs, apart from what it asks; only partitions and groups must stay as they are."""
 
     partitions: int
     groups: int
@@ -36,7 +36,7 @@ class Settings:
     max_event_time_ahead: Micros | None = ONE_DAY
     """How far ahead of the clock an event time may be; None for any time."""
     event_time_clock: Clock = "wall"
-    """What event times are held against: the wall clock, or how far their stream has come."""
+    """What event times are compared with: the wall clock, or the newest event time of their stream."""
 
     def routing(self) -> Routing:
         """Which engine partition has which partition group."""
@@ -44,7 +44,7 @@ class Settings:
 
 
 def describe(query: Query, settings: Settings) -> dict[str, Any]:
-    """What a restart is held to, as plain values that a person can read in the manifest."""
+    """What a restart must agree with, as plain values that a person can read in the manifest."""
     return {
         "order": list(query.names),
         "timeZone": query.zone,
@@ -66,12 +66,12 @@ def describe(query: Query, settings: Settings) -> dict[str, Any]:
 def must_agree(stored: dict[str, Any], query: Query, settings: Settings) -> None:
     """Refuse to go on from a checkpoint of another query, naming the first thing that differs.
 
-    Columns of a source that the query does not use are in no state: they may come, go and change.
+    Columns of a source that the query does not use are in no state: they may be added, removed and changed.
     """
     read_description(stored)
     used = {name: query.columns_of(name) | _selected(stored, name) for name in query.names}
-    asked = _only_used(describe(query, settings), used)
-    for path, before, now in _differences(_only_used(stored, used), asked, ()):
+    current = _only_used(describe(query, settings), used)
+    for path, before, now in _differences(_only_used(stored, used), current, ()):
         was = f"{'.'.join(path)} was {_show(before)}"
         raise CheckpointError(
             f"a query must go on with what its checkpoint was made with: {was}",
@@ -88,7 +88,7 @@ class PersistedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_description(stored: dict[str, Any]) -> PersistedOptions:
-    """The lasting options of a description, if it has the form that :func:`describe` gives it."""
+    """The persisted options of a description, if it has the form that :func:`describe` gives it."""
     try:
         return msgspec.convert(stored, _Description).options
     except msgspec.ValidationError as error:
@@ -125,7 +125,7 @@ class _Description(msgspec.Struct, forbid_unknown_fields=True, rename={"time_zon
 
 
 def _selected(stored: dict[str, Any], stream: str) -> frozenset[str]:
-    """The columns of a stream that were outputs. If one is gone, ``*`` does not ask for it any more."""
+    """The columns of a stream that were outputs. One that is gone is no longer part of ``*``."""
     columns = stored["streams"][stream]["columns"] if stream in stored["streams"] else {}
     refs = {column: str(ColumnRef(stream, (column,))) for column in columns}
     outputs = [item.rpartition(" AS ")[0] for item in stored["select"]]
@@ -141,26 +141,26 @@ def _only_used(description: dict[str, Any], used: dict[str, frozenset[str]]) -> 
 
 
 def _hint(path: tuple[str, ...], before: Any) -> str:
-    anew = "start a new query with another checkpointLocation"
+    new_query = "start a new query with another checkpointLocation"
     if "columns" not in path:
-        return f"restore it, or {anew}"
+        return f"restore it, or {new_query}"
     if before is None:
-        return f"name the columns in select, so that a new one of the source stays out, or {anew}"
-    return f"give the column its old name and type in the DataFrame, or {anew}"
+        return f"name the columns in select, so that a new one of the source stays out, or {new_query}"
+    return f"give the column its old name and type in the DataFrame, or {new_query}"
 
 
 def _show(value: Any) -> str:
     return "nothing" if value is None else repr(value)
 
 
-def _differences(stored: Any, asked: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any, Any]]:
-    if stored == asked:
+def _differences(stored: Any, current: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any, Any]]:
+    if stored == current:
         return []
-    if isinstance(stored, dict) and isinstance(asked, dict):
-        keys = dict.fromkeys([*stored, *asked])
+    if isinstance(stored, dict) and isinstance(current, dict):
+        keys = dict.fromkeys([*stored, *current])
         return [
             difference
             for key in keys
-            for difference in _differences(stored.get(key), asked.get(key), (*path, key))
-        ] or [(path, list(stored), list(asked))]
-    return [(path, stored, asked)]
+            for difference in _differences(stored.get(key), current.get(key), (*path, key))
+        ] or [(path, list(stored), list(current))]
+    return [(path, stored, current)]

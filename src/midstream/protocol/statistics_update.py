@@ -16,14 +16,14 @@ def update_statistics(
     query: Query, before: Manifest, after: Manifest, report: Report, *, alone: bool
 ) -> Statistics:
     """The statistics with which ``after`` is committed; ``alone`` unless two plans were running."""
-    was, now = _latest(before.streams.values()), _latest(after.streams.values())
-    if was is None or now is None:
-        # Nobody knows how long the first rows took to come.
+    start, end = _median_latest(before.streams.values()), _median_latest(after.streams.values())
+    if start is None or end is None:
+        # It is unknown how much event time the first rows cover.
         return before.statistics
     return advance(
         query,
         before.statistics,
-        seconds=max(now - was, 0) / MICROS_PER_SECOND,
+        seconds=max(end - start, 0) / MICROS_PER_SECOND,
         rows={name: count.accepted for name, count in report.counts.items()},
         sizes={name: count.bytes for name, count in report.counts.items()},
         keys=report.keys,
@@ -31,7 +31,7 @@ def update_statistics(
     )
 
 
-def _latest(streams: Iterable[StreamProgress]) -> int | None:
-    """How far the streams have come: half of them at least, so that one odd time stops no clock."""
+def _median_latest(streams: Iterable[StreamProgress]) -> int | None:
+    """How far the streams have come: the median, so that one wrong time does not distort the rates."""
     times = sorted(stream.latest for stream in streams if stream.latest is not None)
     return times[len(times) // 2] if times else None

@@ -1,16 +1,15 @@
-r"""Watermarks: how far each stream has come, and from when on its rows are late.
+r"""Watermarks: how far each stream has come, and which of its rows are late.
 
-A stream's watermark is the largest event time that it brought in earlier epochs, less its lateness; a row
-before it is late. An idle stream would hold back everybody's state for ever, because a row of any age
-might still come from it. With an ``idleTimeout`` it is *idle* once the event time of the others has gone
-on by more than that while it brought nothing: its watermark then follows the slowest of the active
-streams, and what it brings later from before that is late. Everything is event time, so running an
-epoch again decides the same.
+A stream's watermark is its largest event time of earlier epochs, less its lateness; a row before it is late.
+A silent stream would keep all state from expiring, because a row of any age might still come from it. With an
+``idleTimeout`` it is *idle* once the event time of the others has advanced by more than that while it had no
+rows: its watermark then follows the slowest of the active streams, and later rows from before that are late.
+All of this is event time, so running an epoch again gives the same watermarks.
 
-One row from the future would end all that: its stream's watermark would be there, and with it, for idle
-streams, everybody's. So a row that is further ahead of the clock than ``maxEventTimeAhead`` moves nothing
-and takes part in nothing. The clock is that of the epoch's intent, so that an epoch that runs again judges by
-the same; for replays of old streams it may be the stream's own progress instead.
+One row from the future would defeat this: the watermark of its stream would jump there, and with it those of
+idle streams. So a row that is further ahead of the clock than ``maxEventTimeAhead`` moves no watermark and is
+not joined. The clock is that of the epoch's intent, so that every attempt of an epoch has the same; for
+replays of old streams it may be the stream's own progress instead.
 
     others   ----10:00---------10:05---------10:11--->
     quiet    --x (last row)                   |
@@ -30,8 +29,7 @@ from midstream.query.query import Query
 from midstream.state.manifest import StreamProgress
 from midstream.values import Micros
 
-_LAST = 2**63 - 1
-"""The last moment that an event time can be."""
+_MAX_EVENT_TIME = Micros(2**63 - 1)
 
 
 def latest_accepted(marks: Mapping[str, StreamProgress], intent: Intent) -> dict[str, int | None]:
@@ -41,11 +39,11 @@ def latest_accepted(marks: Mapping[str, StreamProgress], intent: Intent) -> dict
         return dict.fromkeys(marks)
     clocks: dict[Clock, dict[str, int | None]] = {
         "wall": dict.fromkeys(marks, intent.now),
-        # Of a stream that has brought nothing yet, nobody knows what its times are like.
+        # Nothing is known about the times of a stream that has had no rows yet.
         "stream": {name: mark.latest for name, mark in marks.items()},
     }
     now = clocks[intent.settings.event_time_clock]
-    return {name: None if time is None else min(time + ahead, _LAST) for name, time in now.items()}
+    return {name: None if time is None else min(time + ahead, _MAX_EVENT_TIME) for name, time in now.items()}
 
 
 def advance_marks(
@@ -54,7 +52,7 @@ def advance_marks(
     counts: Mapping[str, InputCount],
     idle_timeout: Micros | None,
 ) -> dict[str, StreamProgress]:
-    """The marks after an epoch that brought ``counts``."""
+    """The progress of the streams after an epoch with ``counts``."""
     moved = {
         s.name: _advance(marks[s.name], counts.get(s.name, InputCount()), s.lateness) for s in query.streams
     }
@@ -63,9 +61,9 @@ def advance_marks(
         return moved
     now = max(times)
     for name, mark in moved.items():
-        brought = counts.get(name, InputCount()).accepted > 0
-        last_active = now if brought or mark.last_active is None else mark.last_active
-        idle = idle_timeout is not None and not brought and now - last_active > idle_timeout
+        has_rows = counts.get(name, InputCount()).accepted > 0
+        last_active = now if has_rows or mark.last_active is None else mark.last_active
+        idle = idle_timeout is not None and not has_rows and now - last_active > idle_timeout
         moved[name] = replace(mark, last_active=last_active, idle=idle)
     active = [m.watermark for m in moved.values() if not m.idle]
     if not active or None in active:

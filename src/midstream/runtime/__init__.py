@@ -1,1 +1,1 @@
-"""Running epochs: the order of a commit, what one engine partition does, and where a process may die."""
+"""Running epochs: the order of a commit, what one engine partition does, what listeners get, crash points."""

@@ -24,7 +24,7 @@ class EpochReporter:
         self.listeners = Listeners()
         self.listeners.add(log_event)
         self._query = query
-        # In the JSON form: whoever polls the query must not pay for making it each time.
+        # In the JSON form, so that it is not made again each time a caller polls the query.
         self._recent: deque[dict[str, Any]] = deque(maxlen=PROGRESS_KEPT)
 
     @property
@@ -53,7 +53,7 @@ class EpochReporter:
 
 
 class ReportingQuery:
-    """What every handle of a query offers to those who watch it. Names and meanings are Spark's."""
+    """The monitoring methods of every query handle. Names and meanings are Spark's."""
 
     def __init__(self, reporter: EpochReporter) -> None:
         self._reporter = reporter

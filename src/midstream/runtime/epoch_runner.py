@@ -1,17 +1,17 @@
 """Running epochs: the order in which each becomes part of the committed truth, the same in every shell.
 
-1. what the epoch depends on is written, or read back if the epoch was begun before; the program follows from
-   it and the last manifest;
+1. the intent is written, or read back if the epoch was begun before; the program follows from it and the last
+   manifest;
 2. the shell runs the stages; tasks write new slices and stage results, and report;
 3. the sink prepares (``foreachBatch``: the user's function);
 4. the manifest is committed: before this nothing has happened, after it everything has;
-5. it is noted which files are published, and they are; files that nobody needs any more are deleted.
+5. the publish log notes which files are published, and they are; files that are no longer needed are deleted.
 
-A crash before 4 leaves files that nobody names; the epoch runs again with the same rows. A crash after 4
-leaves at most publishing to do, which the next start, or the same epoch, run again, finishes.
+A crash before 4 leaves files that no manifest names; the epoch runs again with the same rows. A crash after 4
+leaves at most publishing to do, which the next start finishes, or the same epoch when it runs again.
 
-A driver may have been given up at any point of this without knowing it. Why it can do no harm then is said in
-:mod:`midstream.protocol.lease`.
+A driver may have been given up at any point without knowing it. :mod:`midstream.protocol.lease` says why it
+can then do no harm.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Publisher(Protocol):
         """After the commit: make results visible. May be repeated, always with the same outputs."""
 
     def sweep(self) -> None:
-        """Remove what attempts that were given up have staged; all that was committed is published.
+        """Remove what abandoned attempts have staged; all that was committed is published by now.
 
         What drivers with a later lease have staged is not touched.
         """
@@ -98,7 +98,7 @@ class EpochRunner:
         """The manifests that are kept, by epoch."""
 
     def bind(self, source: str) -> None:
-        """Hold the source of the epochs to what it was: its numbers mean something only with it."""
+        """Refuse another source than before: the numbers of epochs are its own."""
         if self.manifest.epoch < 0:
             self.manifest = replace(self.manifest, spark_query=source)
         elif self.manifest.spark_query != source:
@@ -109,21 +109,21 @@ class EpochRunner:
             )
 
     def recover(self) -> None:
-        """On start: finish publishing the last epoch, and find what the last run has left."""
+        """On start: finish publishing the last epoch, and find what the last run has left behind."""
         self.publish()
-        self._requests.find(self.manifest, kept_intent(self.store, self.manifest.epoch + 1))
-        # By now no driver before us can commit. Of one after us there is nothing here yet, if it turns out
-        # that we can: so what is listed now may be deleted after our first commit.
+        self._requests.load(self.manifest, kept_intent(self.store, self.manifest.epoch + 1))
+        # No driver before us can commit any more. If our first commit succeeds, no driver after us had taken
+        # over yet, so what is listed now is not theirs and may be deleted then.
         self._left_behind = self.store.list(TEMPORARY)
-        kept = list(islice(manifests_newest_first(self.store), EPOCHS_KEPT))
-        self._manifest_files = {name.epoch: name.file for name in reversed(kept)}
+        newest = list(islice(manifests_newest_first(self.store), EPOCHS_KEPT))
+        self._manifest_files = {name.epoch: name.file for name in reversed(newest)}
 
-    def ask(self, request: Request) -> None:
+    def request_migration(self, request: Request) -> None:
         """Keep a request for another plan until no migration is under way; the newest one counts."""
         self._lease.check()
-        self._requests.ask(request)
+        self._requests.add(request)
 
-    def intend(self, now: int, background_epochs: int | None) -> Intent:
+    def new_intent(self, now: int, background_epochs: int | None) -> Intent:
         """What the next epoch depends on, if it was not begun before."""
         applied, request = self._requests.due(self.manifest)
         return Intent(
@@ -140,13 +140,13 @@ class EpochRunner:
     def run_epoch(self, shell: Shell, now: int, background_epochs: int | None = None) -> Report:
         """Run the next epoch and commit it.
 
-        ``now`` is the time by the wall clock, ``background_epochs`` limits what is computed in the
-        background; both count only if the epoch was not begun before.
+        ``now`` is the wall-clock time in microseconds since 1970, ``background_epochs`` limits what is
+        computed in the background; both are ignored if the epoch was begun before.
         """
         try:
             return self._run_epoch(shell, now, background_epochs)
         except CheckpointError:
-            # What a driver misses that was given up is not damaged: the one that took over deleted it.
+            # If this driver was given up, the file is not damaged: the driver that took over deleted it.
             self._lease.check()
             raise
 
@@ -155,7 +155,7 @@ class EpochRunner:
         self.millis = {}
         before = self.manifest
         self._lease.check()
-        intent = settle_intent(self.store, self.intend(now, background_epochs))
+        intent = settle_intent(self.store, self.new_intent(now, background_epochs))
         self._must_be_of_this_query(intent)
         crash_point("after the intent is written")
         program = self._program(intent)
@@ -164,7 +164,7 @@ class EpochRunner:
             program, report = self._run_step(shell, intent, program)
         self.migration = program.migration
         crash_point("after the step")
-        # Whoever has taken over runs the epoch as well: nobody need hear of it twice.
+        # A driver that has taken over runs the epoch as well: the sink need not get it twice.
         self._lease.check()
         with self._timed("sink"):
             shell.prepare(program.epoch, report)
@@ -175,17 +175,17 @@ class EpochRunner:
         with self._timed("commit"), self._lease.holding():
             self._commit(after)
         crash_point("after the commit")
-        self._writer = self._remember(report)
+        self._writer = self._add_written(report)
         with self._timed("publish"):
             self.publish()
         with self._timed("clean"):
-            self._requests.forget(after.applied_requests)
+            self._requests.delete_applied(after.applied_requests)
             self._clean(before)
         self.millis = {"total": 1000 * (time.perf_counter() - begin), **self.millis}
         return report
 
     def _must_be_of_this_query(self, intent: Intent) -> None:
-        """Refuse an intent of another query, or of a query that another driver has begun meanwhile."""
+        """Refuse an intent of another query, and a first intent that another driver has written meanwhile."""
         if intent.first is not None and replace(intent.first, spark_query="") != replace(
             self.manifest, spark_query=""
         ):
@@ -210,13 +210,13 @@ class EpochRunner:
             return program, shell.run(program)
         except MigrationError:
             if intent.request is not None or not (program.migration is not None and program.migration.begins):
-                # It would fail again after every restart, and nobody could take it back: the epoch goes
-                # on without, and counts the request as applied.
+                # It would fail again after every restart, and a request cannot be withdrawn: the epoch runs
+                # again without it, and counts it as applied.
                 replace_intent(self.store, replace(intent, request=None))
                 raise
-        # It was only the query's own idea: the epoch goes on without.
-        stays = self._program(intent, decides=False)
-        return stays, shell.run(stays)
+        # The query itself had decided to migrate: the epoch runs without the migration.
+        without_decision = self._program(intent, decides=False)
+        return without_decision, shell.run(without_decision)
 
     def _commit(self, manifest: Manifest) -> None:
         name = commit_manifest(self.store, manifest)
@@ -224,8 +224,8 @@ class EpochRunner:
         self._digest = digest_of(manifest)
         self.manifest = manifest
 
-    def _remember(self, report: Report) -> Writer:
-        """Take note of the slices that tasks of this run have written, as far as they are in use."""
+    def _add_written(self, report: Report) -> Writer:
+        """The writer with the slices that tasks of this run have written and that are in use."""
         written = self._writer.written | {slice_.name for slice_ in report.slices}
         return replace_field(self._writer, written=written & {s.name for s in self.manifest.slices})
 
@@ -253,7 +253,7 @@ class EpochRunner:
         crash_point("after forgetting a manifest")
 
     def _sweep(self, left_behind: list[str]) -> None:
-        """Clear away what attempts that were given up have left behind, after our first commit."""
+        """Delete what abandoned attempts have left behind, after our first commit."""
         self._publisher.sweep()
         used = {s.name for s in self.manifest.slices} | {r.name for r in self.manifest.retired}
         for name in self.store.list(SLICES):

@@ -41,7 +41,7 @@ class Listeners:
                 hint="a StreamingQueryListener goes to spark.streams.addListener",
             )
         with self._lock:
-            if all(known.listener != listener for known in self._subscriptions):
+            if all(subscription.listener != listener for subscription in self._subscriptions):
                 self._subscriptions = (*self._subscriptions, _Subscription(listener))
 
     def remove(self, listener: Listener) -> None:
@@ -50,7 +50,7 @@ class Listeners:
             self._subscriptions = tuple(s for s in self._subscriptions if s.listener != listener)
 
     def notify(self, event: Event | EpochProgress) -> None:
-        """Call every listener. What one raises is logged, and neither the query nor the others hear of it."""
+        """Call every listener. An error of one is logged, and affects neither the query nor the others."""
         for subscription in self._subscriptions:
             subscription.notify(event)
 

@@ -1,4 +1,4 @@
-"""One engine partition's part of an epoch: run the steps of a stage, write what is new, report.
+"""One engine partition's part of an epoch: run the steps of a stage, write new slices and results, report.
 
 Both shells use it, Spark's tasks and the in-process runner; only how rows get here and how reports get
 back differs between them.
@@ -30,13 +30,13 @@ from midstream.storage.store import Store
 
 
 class OutputWriter(Protocol):
-    """Writes what readers will see, where no reader looks yet. Called by the task that has the rows."""
+    """Stages results and late rows. Called by the task that has the rows."""
 
     def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
-        """Stage results; None if a fragment that makes results has none in this partition."""
+        """Stage results; None if the fragment of the plan's root has none in this partition."""
 
     def late(self, task: TaskId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
-        """Stage rows that came to a fragment late, by stream."""
+        """Stage the late rows of a fragment, by stream."""
 
 
 def _write(files: SliceFiles, new: NewSlice) -> Slice:
@@ -54,7 +54,7 @@ def _streams(fragment: Fragment) -> list[str]:
 
 
 class _Reader:
-    """Opens each slice at most once in a step, and knows how long that took."""
+    """Opens each slice at most once in a step, and measures the time that takes."""
 
     def __init__(self, program: Program, store: Store) -> None:
         self.seconds = 0.0

@@ -1,17 +1,17 @@
-"""Setting back a watermark that has run away, while no query runs on the checkpoint.
+"""Setting back a runaway watermark, while no query runs on the checkpoint.
 
-A row with a wrong time in the future moves its stream's watermark there; all that the stream brings
-afterwards is late. This commits a manifest in which the watermark is where somebody says it should be, in
-place of the newest one: the same epoch, under a later lease.
+A row with a wrong time in the future moves its stream's watermark there; all later rows of the stream are
+late. This commits a manifest with the watermark that an operator gives, in place of the newest one: the same
+epoch, under a later lease.
 
 What the runaway watermark has cost cannot be brought back:
 
-- Rows that were late stay so.
-- Rows of other streams that lie too far behind it to meet a row of this stream are dropped for good, from all
-  states, those too that are still in some file. Their payload may be gone already, and so may what they made
-  with each other: which results there would still be with them would depend on the plan.
-- Rows of the stream itself from the runaway watermark on are dropped: they are those that moved it. They
-  would be in the state for ever, and a migration that waits for old rows would wait as long.
+- Rows that were late stay late.
+- Rows of other streams that are too far behind it to join with a row of this stream are dropped from all
+  states, even if some file still has them. Their payload may be gone, and so may their combined rows: which
+  results they would still have would depend on the plan.
+- Rows of the stream itself from the runaway watermark on are dropped: they are the ones that moved it. They
+  would never expire, and a migration that waits for old rows to expire would never end.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ def reset_watermark(store: Store, lease: LeaseHandle, stream: str, watermark: in
         raise CheckpointError("a watermark must have moved to be set back", got="no committed epoch")
     mark = _may_be_set_back(store, stored, stream, watermark)
     manifest = stored.manifest
-    slices = _without_lost(SliceFiles(store, manifest.id, lease.number), manifest, stream)
+    slices = _slices_without_lost_rows(SliceFiles(store, manifest.id, lease.number), manifest, stream)
     lateness = described_lateness(manifest.definition, stream)
     _must_be_after(slices, mark, stream, watermark, lateness)
-    kept = {slice_.name for slice_ in slices}
-    gone = dict.fromkeys(s.name for s in manifest.slices if s.name not in kept)
+    used = {slice_.name for slice_ in slices}
+    unused = dict.fromkeys(s.name for s in manifest.slices if s.name not in used)
     latest = None if mark.latest is None else min(watermark + lateness, mark.latest)
     moved = replace(mark, watermark=watermark, latest=latest, idle=False)
     after = replace(
         manifest,
-        streams=_seen_by_now({**manifest.streams, stream: moved}),
-        migration=_not_later(manifest.migration, stream, latest),
+        streams=_limit_last_active({**manifest.streams, stream: moved}),
+        migration=_limit_latest_times(manifest.migration, stream, latest),
         slices=tuple(slices),
-        retired=(*manifest.retired, *(Retired(name, manifest.epoch) for name in gone)),
+        retired=(*manifest.retired, *(Retired(name, manifest.epoch) for name in unused)),
         previous=stored.digest,
         lease=lease.number,
     )
@@ -78,7 +78,7 @@ def _may_be_set_back(store: Store, stored: Committed, stream: str, watermark: in
             got=f"{watermark} us instead of {mark.watermark} us",
         )
     if kept_intent(store, stored.manifest.epoch + 1) is not None:
-        # Somebody may have seen results of it; it must run again as it was begun.
+        # A sink may have had results of it; it must run again as it was begun.
         raise CheckpointError(
             "no epoch must be under way when a watermark is set back",
             got=f"epoch {stored.manifest.epoch + 1}, which was begun and not committed",
@@ -87,8 +87,8 @@ def _may_be_set_back(store: Store, stored: Committed, stream: str, watermark: in
     return mark
 
 
-def _seen_by_now(marks: dict[str, StreamProgress]) -> dict[str, StreamProgress]:
-    """No stream can have been seen later than now, which may be earlier than it was."""
+def _limit_last_active(marks: dict[str, StreamProgress]) -> dict[str, StreamProgress]:
+    """No stream can have been active after the newest event time, which may now be an earlier one."""
     now = max((mark.latest for mark in marks.values() if mark.latest is not None), default=0)
     return {
         n: m if m.last_active is None else replace(m, last_active=min(m.last_active, now))
@@ -99,7 +99,7 @@ def _seen_by_now(marks: dict[str, StreamProgress]) -> dict[str, StreamProgress]:
 def _must_be_after(
     slices: list[Slice], mark: StreamProgress, stream: str, watermark: int, lateness: int
 ) -> None:
-    """Refuse a watermark before what the stream has brought: the rows that are kept would be ahead of it."""
+    """Refuse a watermark that remaining rows of the stream would have moved further already."""
     times = [
         slice_.latest[slice_.owner.state.streams.index(stream)]
         for slice_ in slices
@@ -116,8 +116,8 @@ def _must_be_after(
         )
 
 
-def _not_later(migration: Migration | None, stream: str, latest: int | None) -> Migration | None:
-    """A migration waits until rows as late as the latest have expired, which may have been a wrong one."""
+def _limit_latest_times(migration: Migration | None, stream: str, latest: int | None) -> Migration | None:
+    """A migration waits until rows as late as the latest have expired; that may be the wrong time."""
     if migration is None or latest is None:
         return migration
     latest_times = {
@@ -127,8 +127,8 @@ def _not_later(migration: Migration | None, stream: str, latest: int | None) -> 
     return replace(migration, latest_times=latest_times)
 
 
-def _without_lost(files: SliceFiles, manifest: Manifest, stream: str) -> list[Slice]:
-    """The slices without the rows that the watermarks as they are now have cost."""
+def _slices_without_lost_rows(files: SliceFiles, manifest: Manifest, stream: str) -> list[Slice]:
+    """The slices without the rows that the runaway watermark has cost."""
     marks = {name: mark.watermark for name, mark in manifest.streams.items()}
     purge = Purge(described_windows(manifest.definition), marks)
     slices = []
@@ -137,25 +137,25 @@ def _without_lost(files: SliceFiles, manifest: Manifest, stream: str) -> list[Sl
             slices.append(slice_)
             continue
         rows = IndexRows.from_table(files.open(slice_), slice_.owner.key)
-        kept = purge.alive(rows.times) & _may_meet(purge, rows.times, stream)
-        if not kept.any():
+        remains = purge.alive(rows.times) & _may_join(purge, rows.times, stream)
+        if not remains.any():
             continue
-        rows = rows.take(kept)
+        rows = rows.take(remains)
         # After a merge it may still be the time of a row that has expired.
         latest = tuple(int(rows.times[name].max()) for name in slice_.owner.state.streams)
-        known = replace(slice_, latest=latest, rows=len(rows))
-        slices.append(known if kept.all() else files.write(NewSlice(known, rows.to_table())))
+        updated = replace(slice_, latest=latest, rows=len(rows))
+        slices.append(updated if remains.all() else files.write(NewSlice(updated, rows.to_table())))
     return slices
 
 
-def _may_meet(purge: Purge, times: Mapping[str, npt.NDArray[np.int64]], stream: str) -> npt.NDArray[np.bool_]:
-    """Which rows are neither of those that moved a stream's watermark, nor too far behind it."""
+def _may_join(purge: Purge, times: Mapping[str, npt.NDArray[np.int64]], stream: str) -> npt.NDArray[np.bool_]:
+    """Which rows have neither moved a stream's watermark nor are too far behind it."""
     watermark = purge.watermarks[stream]
-    kept = np.ones(len(next(iter(times.values()))), np.bool_)
-    for name, here in times.items():
+    may_join = np.ones(len(next(iter(times.values()))), np.bool_)
+    for name, event_times in times.items():
         window = purge.windows.bound(name, stream) if name != stream else None
         if watermark is not None and name == stream:
-            kept &= here < watermark
+            may_join &= event_times < watermark
         elif watermark is not None and window is not None:
-            kept &= here >= watermark - window
-    return kept
+            may_join &= event_times >= watermark - window
+    return may_join

@@ -49,7 +49,7 @@ class Driver:
         lease: Lease,
         interval_ms: float | None,
     ) -> None:
-        """``session`` runs the query; ``interval_ms`` is the time between triggers, if it is known."""
+        """``session`` runs the query; ``interval_ms`` is the time between triggers, if there is one."""
         self.runner = runner
         self.lease = lease
         self.reporter = EpochReporter(runner.coordinator.query)
@@ -62,7 +62,7 @@ class Driver:
 
     @property
     def coordinator(self) -> Coordinator:
-        """What decides between epochs."""
+        """Plans and commits the epochs."""
         return self.runner.coordinator
 
     @property
@@ -71,12 +71,13 @@ class Driver:
         return self.runner.manifest
 
     def migrate(self, plan: str | Plan, strategy: str | None, *, background: BackgroundChoice | None) -> None:
-        """Ask for another plan; None means what the options say."""
+        """Request another plan; None means what the options say."""
         policy = self.coordinator.settings.policy
-        self.runner.ask(policy.request(self.coordinator.query, plan, strategy, background=background))
+        request = policy.request(self.coordinator.query, plan, strategy, background=background)
+        self.runner.request_migration(request)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Run one micro-batch; an error is kept, because Spark passes on only its text."""
+        """Run one micro-batch; an error is kept in ``error``, because Spark passes on only its text."""
         try:
             self._epoch(batch, batch_id)
         except MidstreamError as error:
@@ -88,7 +89,7 @@ class Driver:
         self.runner.bind(identity.id)
         before = self.manifest
         if batch_id == before.epoch:
-            # Spark had not recorded that this batch was done. It was: its manifest is there.
+            # The batch was committed, but Spark had not recorded that it was done.
             self.runner.publish()
             return
         if batch_id != before.epoch + 1:
@@ -120,7 +121,7 @@ class Driver:
 
 @dataclass(frozen=True, kw_only=True)
 class _SparkShell:
-    """One epoch, whose rows are those of a micro-batch."""
+    """One epoch on Spark, with the rows of a micro-batch."""
 
     batch: DataFrame
     store: Store
@@ -130,7 +131,7 @@ class _SparkShell:
     writer: ParquetWriter
 
     def run(self, program: Program) -> Report:
-        """One Spark job: a shuffle and a stage for each level of the layout."""
+        """One Spark job: a shuffle before each stage of the layout."""
         context = self.batch.sparkSession.sparkContext
         encoders = make_encoders(
             program.query, program.layout, program.routing, whole_rows=self.writer.keeps_late_rows
@@ -138,8 +139,8 @@ class _SparkShell:
         messages = self.sources.messages(self.batch, encoders)
         partitions = self.coordinator.settings.partitions
         if program.migration is not None and program.migration.moves:
-            every = context.parallelize(range(partitions), partitions)
-            messages = messages.union(every.mapPartitionsWithIndex(move_task(program, self.store)))
+            tasks = context.parallelize(range(partitions), partitions)
+            messages = messages.union(tasks.mapPartitionsWithIndex(move_task(program, self.store)))
         for stage in range(program.layout.stages):
             task = stage_task(program, stage, self.store, self.writer)
             messages = shuffle(messages, partitions).mapPartitionsWithIndex(task)
@@ -150,5 +151,5 @@ class _SparkShell:
         return add_reports(message.blob for message in reports if message.kind == "report")
 
     def prepare(self, epoch: int, report: Report) -> None:
-        """Let the sink hand on the results, if it is one that does."""
+        """Let the sink prepare the results."""
         self.sink.prepare(self.batch.sparkSession, epoch, results_among(report.outputs))

@@ -1,4 +1,4 @@
-"""What ended a query, said plainly: Spark passes on pages of text, of which one line matters."""
+"""Readable errors: Spark's errors are pages of text, in which one line matters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from midstream.errors import StreamError
 
 _GO_ON = "then start the query again: it goes on after its last committed epoch"
 _LESS = "give Python workers more memory, or take in less at once, for example with maxFilesPerTrigger"
-_KNOWN = (
+_PATTERNS = (
     # Python's own, NumPy's and Arrow's; not the JVM's OutOfMemoryError.
     (
         re.compile(r"^(?:\w+\.)*_?(?:Array|Arrow)?MemoryError\b.*", re.MULTILINE),
@@ -34,11 +34,11 @@ _KNOWN = (
 
 
 def readable_error(error: Exception) -> Exception:
-    """An error that says what to do, if it is known what happened; the error itself if not."""
+    """An error that says what to do, if its text is a known one; else the error itself."""
     text = str(error)
-    for pattern, must, hint in _KNOWN:
-        if found := pattern.search(text):
-            known = StreamError(must, got=f"'{found.group()}'", hint=hint)
-            known.__cause__ = error
-            return known
+    for pattern, must, hint in _PATTERNS:
+        if match := pattern.search(text):
+            readable = StreamError(must, got=f"'{match.group()}'", hint=hint)
+            readable.__cause__ = error
+            return readable
     return error

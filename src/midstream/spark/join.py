@@ -79,7 +79,7 @@ class Join:
         """Add predicates, e.g. ``on("orders.id = payments.order_id")``; all of them must hold.
 
         Equalities between columns of two streams decide which rows meet. Any other condition over
-        two or more streams filters what has met.
+        two or more streams filters their combinations.
         """
         for predicate in predicates:
             if not isinstance(predicate, str):

@@ -1,7 +1,7 @@
-"""What travels between tasks: few, large messages, most of them an Arrow blob of the rows of one table.
+"""Messages between tasks: few and large, most of them with rows as an Arrow blob.
 
-They are shuffled as plain Python values. Spark's rows would cost a plan of the query optimizer in every
-epoch, and several copies of each blob on its way through the JVM.
+They are shuffled as plain Python values. With Spark's rows, every epoch would need a run of the query
+optimizer, and each blob would be copied several times in the JVM.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.errors import MidstreamError, error_fields
 from midstream.plan.state_id import StateId
 
-_BATCH = "streaming.sql.batchId"
-"""Where Spark tells tasks the number of their micro-batch."""
+_BATCH_ID = "streaming.sql.batchId"
+"""Spark's local property with the number of a task's micro-batch."""
 
-# A message is a record of the shuffle: large enough to cost little each, small enough to flow.
+# A message is a record of the shuffle: large enough for little overhead, small enough for the JVM's buffers.
 _MESSAGE_BYTES = 1 << 20
 
 
@@ -30,16 +30,16 @@ class RowsMessage(NamedTuple):
     """Rows for an input of a fragment."""
 
     origin: int
-    """The task that sent it: with the input it gives messages an order that does not depend on Spark's."""
+    """The task that sent it; messages are sorted by input and origin, as Spark delivers them in any order."""
     kind: RowsKind
     input: StateId
     null_keys: int
-    """Rows that were left behind by the task because a key was null."""
+    """Rows that the task did not send because a key was null."""
     blob: pa.Buffer
 
 
 class ControlMessage(NamedTuple):
-    """What a task tells the driver: the report of a partition, or the error that ended the task."""
+    """A message to the driver: the report of a partition, or the error that ended the task."""
 
     origin: int
     kind: Literal["report", "error"]
@@ -55,9 +55,9 @@ Addressed = tuple[int, Message]
 def errors_as_messages(
     what: str, messages: Iterable[Addressed], origin: int, batch: int | None
 ) -> Iterator[Addressed]:
-    """The messages of a task; an error is the last of them.
+    """The messages of a task; if it raises an error, that is the last of them.
 
-    As a message it reaches the driver as what it is. Spark would run the task four times, and pass on a text.
+    So the driver gets the error itself. Spark would run the task four times, and pass on only the text.
     """
     try:
         with error_context(what, batch=batch):
@@ -70,12 +70,12 @@ def errors_as_messages(
 def running_batch() -> int | None:
     """The micro-batch that the running task belongs to."""
     context = TaskContext.get()
-    batch = context.getLocalProperty(_BATCH) if context is not None else None
+    batch = context.getLocalProperty(_BATCH_ID) if context is not None else None
     return None if batch is None else int(batch)
 
 
 def encoded(encoder: Encoder, table: pa.Table, origin: int) -> Iterator[Addressed]:
-    """The messages that the rows of a source become."""
+    """The rows of a source as messages."""
     parts, null_keys = encoder(table)
     if null_keys and not parts:
         parts = [encoder.empty(table)]
@@ -83,7 +83,7 @@ def encoded(encoder: Encoder, table: pa.Table, origin: int) -> Iterator[Addresse
 
 
 def addressed(parts: Iterable[RoutedRows], origin: int, null_keys: int = 0) -> Iterator[Addressed]:
-    """Rows on their way as messages; the first also says how many rows were left behind."""
+    """Routed rows as messages; the first also has the number of rows with null keys."""
     for part in parts:
         for blob in pack(part.table):
             yield part.partition, RowsMessage(origin, part.kind, part.input, null_keys, blob)

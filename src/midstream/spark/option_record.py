@@ -1,4 +1,4 @@
-"""The record of one option: everything that is to be known of it, in one value."""
+"""The record of one option: name, default, reader and meaning in one value."""
 
 from __future__ import annotations
 

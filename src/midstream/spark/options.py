@@ -194,14 +194,14 @@ class QueryOptions:
 
     def with_option(self, name: str, value: object) -> QueryOptions:
         """These options with one set from text; unknown names and bad values are errors."""
-        found = _BY_NAME.get(str(name).lower())
-        if found is None:
+        entry = _BY_NAME.get(str(name).lower())
+        if entry is None:
             raise OptionError(
                 "an option must be one that Midstream knows",
                 got=repr(name),
                 hint=f"the options are {', '.join(record.name for record in OPTIONS)}",
             )
-        attribute, record = found
+        attribute, record = entry
         if value is None:
             raise OptionError(f"{record.name} must have a value", got="None", hint="leave the option out")
         text = str(value).lower() if isinstance(value, bool) else str(value)

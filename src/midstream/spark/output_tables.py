@@ -1,4 +1,4 @@
-"""The tables that a run of a query adds to: results, and late rows."""
+"""The output tables of a run of a query: results and late rows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class QueryTables:
     checkpoint: str
 
     def results_in(self, folder: str) -> OutputTable:
-        """Results in a folder of the user's, for everybody to read."""
+        """Results in a folder of the user's, with the usual permissions."""
         return OutputTable(table="results", path=folder, query=self.query, lease=self.lease).identified()
 
     def results_in_checkpoint(self) -> OutputTable:
-        """Results that pass through the checkpoint, which is nobody else's to read."""
+        """Results in the checkpoint, which only its owner can read."""
         path = f"{self.checkpoint}/results"
         table = OutputTable(table="results", path=path, query=self.query, lease=self.lease, private=True)
         return table.identified()

@@ -1,10 +1,10 @@
 """Parquet sources that the tasks read themselves.
 
-Spark would read files into rows, write the rows as Arrow batches, and pipe those to Python: most of the time
-of a large epoch. If all streams are plain Parquet sources, tasks read the files straight into Arrow memory
+Spark would read files into rows, write the rows as Arrow batches, and pipe those to Python, which takes most
+of the time of a large epoch. If all streams are plain Parquet sources, tasks read the files into Arrow memory
 instead. Spark still decides which files a micro-batch has, and runs the tasks.
 
-If a file of a micro-batch is not just what Spark would have made of it (``spark/pieces.py``), Spark reads the
+If Spark would read something else from a file than Arrow (``spark/row_groups.py``), Spark reads the whole
 micro-batch, as it reads any other source.
 """
 
@@ -34,8 +34,8 @@ from midstream.spark.row_groups import RowGroup, distribute, row_groups
 from midstream.spark.row_source import Encoders, RowSources, Sources
 from midstream.spark.running_query import query_id
 
-# Options of a source that say which files to read, and nothing of how.
-_HARMLESS = frozenset(
+# Options of a source that say which files to read, but not how.
+_FILE_SELECTION_OPTIONS = frozenset(
     (
         "path",
         "maxfilespertrigger",
@@ -50,10 +50,10 @@ _HARMLESS = frozenset(
         "recursivefilelookup",
     )
 )
-_CALENDAR = "spark.sql.parquet.datetimeRebaseModeInRead"
+_REBASE_MODE = "spark.sql.parquet.datetimeRebaseModeInRead"
 
-# What Spark gives a task of its own to read at most; a backlog is not read into a few workers at once.
-_BYTES_OF_A_TASK = 128 << 20
+# The most that a task reads, as in Spark: a backlog must not fill the memory of a few workers.
+_MAX_TASK_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -64,32 +64,32 @@ class ParquetSources:
     frames: Mapping[str, DataFrame]
 
     def stream(self) -> DataFrame:
-        """A query that is never run: Spark needs it to find new files and to keep count of them."""
+        """A DataFrame that is never computed: Spark needs it to find new files and to track them."""
         empty = (frame.select(F.lit(0).alias("nothing")) for frame in self.frames.values())
         return reduce(DataFrame.union, empty)
 
     def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[Addressed]:
-        """The messages of the running micro-batch, read by tasks if all its files are as they must be."""
+        """The messages of the running micro-batch, read by tasks if Arrow can read all its files."""
         context = batch.sparkSession.sparkContext
         leaves = self._leaves(query_id(batch))
         schemas = self._schemas(encoders)
         groups = self._row_groups(leaves, schemas)
         if groups is None:
             return self._by_spark(batch.sparkSession, leaves, encoders)
-        most = math.ceil(sum(group.bytes for group in groups) / _BYTES_OF_A_TASK)
-        tasks = max(1, min(len(groups), max(most, context.defaultParallelism)))
+        min_tasks = math.ceil(sum(group.bytes for group in groups) / _MAX_TASK_BYTES)
+        tasks = max(1, min(len(groups), max(min_tasks, context.defaultParallelism)))
         read = _read_task(encoders, schemas, distribute(groups, tasks))
         return _numbers(context, tasks).mapPartitionsWithIndex(read)
 
     def _leaves(self, running_query: str) -> dict[str, Any]:
-        """The relation of files of each stream that has news, from Spark's plan of the micro-batch."""
+        """The relation of files of each stream that has new files, from Spark's plan of the micro-batch."""
         first = next(iter(self.frames.values()))
         running = first.sparkSession._jsparkSession.streams().get(running_query)
         leaves = running.streamingQuery().lastExecution().analyzed().collectLeaves()
         kinds = [leaves.apply(i).getClass().getSimpleName() for i in range(leaves.size())]
         if len(kinds) != len(self.frames) or not set(kinds) <= {"LocalRelation", "LogicalRelation"}:
             raise InternalError("Spark's plan must have a relation of files per stream", got=kinds)
-        # A source without news is an empty local relation.
+        # A source without new files is an empty local relation.
         return {
             name: leaves.apply(i)
             for i, (name, kind) in enumerate(zip(self.frames, kinds, strict=True))
@@ -105,16 +105,16 @@ class ParquetSources:
                 continue
             relation = leaves[name].relation()
             if not relation.partitionSchema().isEmpty():
-                return None  # columns that are in no file
+                return None  # partition columns are not in the files
             for url in sorted(str(url) for url in relation.location().inputFiles()):
-                found = row_groups(name, schema, url)
-                if found is None:
+                file_groups = row_groups(name, schema, url)
+                if file_groups is None:
                     return None
-                groups += found
+                groups += file_groups
         return groups
 
     def _schemas(self, encoders: Encoders) -> dict[str, pa.Schema]:
-        """The columns that are read of each stream."""
+        """The columns that are read from the files of each stream."""
         return {
             name: pa.schema(
                 [self.query.by_name[name].schema.field(c) for c in dict.fromkeys(_top_columns(encoder))]
@@ -125,7 +125,7 @@ class ParquetSources:
     def _by_spark(
         self, session: SparkSession, leaves: Mapping[str, Any], encoders: Encoders
     ) -> RDD[Addressed]:
-        """The same files as Spark itself reads them."""
+        """The messages of the same files, read by Spark."""
         read = session._jsparkSession.baseRelationToDataFrame
         frames = {name: DataFrame(read(leaf.relation()), session) for name, leaf in leaves.items()}
         sources = RowSources(self.query, frames, encoders)
@@ -133,16 +133,16 @@ class ParquetSources:
 
 
 def sources_of(query: Query, frames: Mapping[str, DataFrame], encoders: Encoders) -> Sources:
-    """How the streams of a query are read: by the tasks themselves if they can read all of them."""
+    """The sources of a query: tasks read the files themselves if they can do so for all streams."""
     for name, frame in frames.items():
-        if not (_is_plain_parquet(frame) and _is_read_alike(query.by_name[name], encoders[name])):
+        if not (_is_plain_parquet(frame) and _arrow_reads_alike(query.by_name[name], encoders[name])):
             return RowSources(query, frames, encoders)
     return ParquetSources(query, frames)
 
 
 @cache
 def _numbers(context: SparkContext, tasks: int) -> RDD[int]:
-    """One number for each task: something for tasks to be run on."""
+    """An RDD with one number for each task."""
     return context.parallelize(range(tasks), tasks)
 
 
@@ -184,7 +184,7 @@ def _read(groups: Iterable[RowGroup], schema: pa.Schema) -> Iterator[pa.Table]:
                     got=f"{type(error).__name__} (batch {running_batch()}, stream {share[0].stream})",
                     hint="restore it and start the query again: it goes on after its last committed epoch",
                 ) from None
-            # The cast only makes files alike in which columns may have nulls.
+            # Types are the same; files may only differ in which columns are nullable.
             yield table.cast(schema)
 
 
@@ -200,14 +200,14 @@ def _is_plain_parquet(frame: DataFrame) -> bool:
         source = plan.dataSource()
         keys = source.options().keySet().toSeq()
         options = {str(keys.apply(i)).lower() for i in range(keys.size())}
-        plain = source.className() == "parquet" and options <= _HARMLESS
-        return plain and frame.sparkSession.conf.get(_CALENDAR) != "LEGACY"
+        plain = source.className() == "parquet" and options <= _FILE_SELECTION_OPTIONS
+        return plain and frame.sparkSession.conf.get(_REBASE_MODE) != "LEGACY"
     except Py4JError:
-        return False  # Spark's inner workings are not promised to stay
+        return False  # these are internals of Spark, which may change
 
 
-def _is_read_alike(stream: Stream, encoder: Encoder) -> bool:
-    """Whether Arrow projects a stream's columns as Spark does: zones and most casts are Spark's own."""
+def _arrow_reads_alike(stream: Stream, encoder: Encoder) -> bool:
+    """Whether Arrow projects a stream's columns as Spark does: time zones and most casts differ."""
     for column in encoder.source:
         kind = stream.type_of(column.ref)
         if "." in column.ref.path[0]:

@@ -13,7 +13,7 @@ from midstream.storage.output_table import OutputTable
 
 @dataclass(frozen=True)
 class SparkPublisher:
-    """Where the results of a query go, and its late rows if they are kept."""
+    """Publishes the results of a query, and its late rows if they are kept."""
 
     sink: Sink
     late_table: OutputTable | None

@@ -19,7 +19,7 @@ from midstream.spark.failures import readable_error
 
 
 class JoinStreamingQuery(ReportingQuery):
-    """A join that runs in the background. Everything that Spark's handle has means the same here."""
+    """A join that runs in the background. Members that Spark's handle has mean the same here."""
 
     def __init__(self, query: StreamingQuery, driver: Driver) -> None:
         super().__init__(driver.reporter)
@@ -59,8 +59,8 @@ class JoinStreamingQuery(ReportingQuery):
     def explain(self, mode: str | None = None) -> None:
         """Print the plan, its key classes and stages, and what its states hold; in a migration, of both.
 
-        ``explain("adaptive")`` prints what is known of the streams, which plans were compared last at what
-        cost, and why the plan was changed or kept.
+        ``explain("adaptive")`` prints the statistics of the streams, the plans that were compared last and
+        their costs, and why the plan was changed or kept.
         """
         print(self.explanation(mode))
 
@@ -126,17 +126,17 @@ class JoinStreamingQuery(ReportingQuery):
         return None if error is None else self._ending(error)
 
     def _ending(self, error: StreamingQueryException) -> Exception:
-        """Our own error if there was one; else Spark's, put plainly."""
+        """The driver's own error if there was one; else a readable form of Spark's."""
         if self._driver.error is not None:
             return self._driver.error
         try:
-            # Spark ends a driver that was given up as well, when it finds notes of the one that took over.
+            # Spark also ends a driver that was given up, when it finds offsets of the one that took over.
             self._driver.lease.check()
         except FencedError as fenced:
             fenced.__cause__ = error
             return fenced
         except (OSError, MidstreamError):
-            pass  # what ended the query may have taken the checkpoint with it
+            pass  # the cause may have made the checkpoint unreachable, too
         return readable_error(error)
 
     def __repr__(self) -> str:

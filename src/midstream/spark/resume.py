@@ -1,4 +1,4 @@
-"""Beginning a query, or resuming it from its checkpoint; what shapes its state must be what it was."""
+"""Beginning a query, or resuming it from its checkpoint, with settings that fit its state."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def begin_or_resume(
         return _begin(query, settings, plan or default_plan(query))
     coordinator = Coordinator.resume(query, settings, committed.manifest)
     if plan is not None:
-        _must_be_known(plan, committed.manifest)
+        _must_be_plan_of_checkpoint(plan, committed.manifest)
     if batch_done > committed.manifest.epoch:
-        # The manifest of that epoch was damaged, so it runs again; Spark must not take it for done.
+        # The manifest of that epoch was damaged, so it runs again: Spark must repeat the batch.
         run_batch_again(store, batch_done)
     return coordinator, committed
 
 
 def make_settings(options: QueryOptions, persisted: PersistedOptions | None, parallelism: int) -> Settings:
-    """How the query runs: as its options say, or else its checkpoint, or else the defaults."""
+    """The settings: from the options, or else from the checkpoint, or else the defaults."""
     default_partitions = persisted.partitions if persisted else min(parallelism, MAX_PARTITIONS)
     partitions = options.partitions or default_partitions
     default_groups = persisted.groups if persisted else max(256, 4 * partitions)
@@ -65,10 +65,10 @@ def _begin(query: Query, settings: Settings, plan: Plan) -> tuple[Coordinator, C
     return coordinator, begin_manifest(coordinator.first_manifest(uuid.uuid4().hex, plan))
 
 
-def _must_be_known(plan: Plan, stored: Manifest) -> None:
+def _must_be_plan_of_checkpoint(plan: Plan, stored: Manifest) -> None:
     """Refuse to resume with a plan that the checkpoint does not have."""
-    known = {stored.plan, stored.initial_plan, stored.migration.new_plan if stored.migration else stored.plan}
-    if str(plan) not in known:
+    new_plan = stored.migration.new_plan if stored.migration else stored.plan
+    if str(plan) not in {stored.plan, stored.initial_plan, new_plan}:
         raise OptionError(
             f"the plan of a checkpoint must be the one it began with, or has now: {stored.plan}",
             got=str(plan),

@@ -1,7 +1,7 @@
 """Row groups of Parquet files that tasks read, and how they are distributed among tasks.
 
-What a file holds must be just what Spark would have made of it: columns of exactly the types of the stream,
-no calendar to convert, no address but a path of a mounted file system.
+Arrow must read the same from a file as Spark would: its columns have exactly the types of the stream, its
+dates are in the current calendar, and it is on a mounted file system.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+_LEGACY_CALENDAR_KEYS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class RowGroup:
     bytes: int
 
 
-def row_groups(stream: str, wanted: pa.Schema, url: str) -> list[RowGroup] | None:
-    """The row groups of a file; None if Spark would make something else of it than Arrow."""
+def row_groups(stream: str, columns: pa.Schema, url: str) -> list[RowGroup] | None:
+    """The row groups of a file; None if Spark would read something else from it than Arrow."""
     address = urlsplit(url)
     path = unquote(address.path)
     if address.scheme != "file":
@@ -37,12 +37,12 @@ def row_groups(stream: str, wanted: pa.Schema, url: str) -> list[RowGroup] | Non
     try:
         metadata = pq.read_metadata(path)
     except (OSError, pa.ArrowException):
-        return None  # Spark may pass over it, or says best what is wrong with it
-    if not _is_of_our_calendar(metadata.metadata or {}):
+        return None  # Spark may skip it, or has the better error message
+    if not _has_current_calendar(metadata.metadata or {}):
         return None
     schema = metadata.schema.to_arrow_schema()
     names = Counter(name.lower() for name in schema.names)
-    for field in wanted:
+    for field in columns:
         if field.name not in schema.names or names[field.name.lower()] != 1:
             return None
         if schema.field(field.name).type != field.type:
@@ -53,14 +53,15 @@ def row_groups(stream: str, wanted: pa.Schema, url: str) -> list[RowGroup] | Non
     ]
 
 
-def _is_of_our_calendar(notes: Mapping[bytes, bytes]) -> bool:
-    """Whether dates need no converting: before its version 3, Spark wrote those of another calendar."""
-    version = notes.get(b"org.apache.spark.version", b"3").partition(b".")[0]
-    return not any(key in notes for key in _LEGACY) and version.isdigit() and int(version) >= 3
+def _has_current_calendar(metadata: Mapping[bytes, bytes]) -> bool:
+    """Whether dates need no conversion: before version 3, Spark wrote them in another calendar."""
+    version = metadata.get(b"org.apache.spark.version", b"3").partition(b".")[0]
+    is_legacy = any(key in metadata for key in _LEGACY_CALENDAR_KEYS)
+    return not is_legacy and version.isdigit() and int(version) >= 3
 
 
 def distribute(groups: Sequence[RowGroup], tasks: int) -> list[list[RowGroup]]:
-    """Give each task about the same number of bytes; the same row groups are always distributed alike."""
+    """Give each task about the same number of bytes, the same way each time."""
     shares: list[list[RowGroup]] = [[] for _ in range(tasks)]
     loads = [(0, task) for task in range(tasks)]
     for group in sorted(groups, key=lambda g: (-g.bytes, g.stream, g.path, g.number)):

@@ -33,8 +33,8 @@ from midstream.spark.messages import (
 Batches = Iterator[pa.RecordBatch]
 Encoders = Mapping[str, Encoder]
 
-_COLUMNS = "partition int, origin int, kind string, input string, null_keys long, blob binary"
-_ARROW = pa.schema(
+_MESSAGE_COLUMNS = "partition int, origin int, kind string, input string, null_keys long, blob binary"
+_MESSAGE_SCHEMA = pa.schema(
     [
         ("partition", pa.int32()),
         ("origin", pa.int32()),
@@ -46,15 +46,15 @@ _ARROW = pa.schema(
 )
 
 
-_LAST_DAY = 2**63 // 86_400_000_000 - 1
-"""Since 1970, or before it: a timestamp in microseconds holds all of this day, in any time zone."""
+_MAX_DAYS = 2**63 // 86_400_000_000 - 1
+"""Days before and after 1970 that fit into a timestamp in microseconds, in any time zone."""
 
 
 class Sources(Protocol):
-    """The streams of a query, as Spark's streaming query and as messages of a micro-batch."""
+    """The streams of a query, as a streaming DataFrame and as messages of a micro-batch."""
 
     def stream(self) -> DataFrame:
-        """What Spark is to run as a streaming query."""
+        """The DataFrame that Spark runs as a streaming query."""
 
     def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[Addressed]:
         """The messages of a micro-batch of :meth:`stream`, for the plan that the encoders belong to."""
@@ -67,10 +67,10 @@ class RowSources:
     query: Query
     frames: Mapping[str, DataFrame]
     encoders: Encoders
-    """How tasks encode rows; Spark runs the same function for as long as the query runs."""
+    """How tasks encode rows. Spark keeps them as long as the query runs, whatever its plan is by then."""
 
     def stream(self) -> DataFrame:
-        """All frames as one of messages."""
+        """The union of all frames, encoded as messages."""
         return reduce(DataFrame.union, (self._encode(name, frame) for name, frame in self.frames.items()))
 
     def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[Addressed]:
@@ -82,19 +82,19 @@ class RowSources:
 
     def _encode(self, name: str, frame: DataFrame) -> DataFrame:
         encoder = self.encoders[name]
-        # Our names have dots, which mapInArrow would take for fields: the task gives them back by position.
+        # Our names have dots, which mapInArrow would take for nested fields: the task restores them.
         kinds = [self.query.by_name[name].type_of(column.ref) for column in encoder.source]
         columns = [
             _column(frame, column, kind, name).alias(f"c{i}")
             for i, (column, kind) in enumerate(zip(encoder.source, kinds, strict=True))
         ]
         task = _encode_task(encoder, _source_schema(self.query, encoder))
-        return frame.select(*columns).mapInArrow(task, _COLUMNS)
+        return frame.select(*columns).mapInArrow(task, _MESSAGE_COLUMNS)
 
 
 def _encode_again(before: Encoders, after: Encoders) -> Callable[[Addressed], Iterable[Addressed]]:
     """The function that turns a message for one plan into messages for another."""
-    # A stream's rows may have been sent to two entrances; they are read from one of them.
+    # A stream's rows may have been sent to several inputs; they are taken from the first.
     streams = {encoder.destinations[0][0]: stream for stream, encoder in before.items()}
 
     def run(message: Addressed) -> Iterable[Addressed]:
@@ -150,10 +150,10 @@ def _batch(partition: int, message: Message) -> pa.RecordBatch:
     """A message as a row; the blob is not copied."""
     rows = (message.input, message.null_keys) if isinstance(message, RowsMessage) else (None, None)
     values = (partition, message.origin, message.kind, *rows)
-    columns = [pa.array([value], field.type) for value, field in zip(values, _ARROW, strict=False)]
+    columns = [pa.array([value], field.type) for value, field in zip(values, _MESSAGE_SCHEMA, strict=False)]
     offsets = pa.array([0, message.blob.size], pa.int32()).buffers()[1]
     columns.append(pa.Array.from_buffers(pa.binary(), 1, [None, offsets, message.blob]))
-    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+    return pa.RecordBatch.from_arrays(columns, schema=_MESSAGE_SCHEMA)
 
 
 def _addressed(row: Row) -> Addressed:
@@ -173,13 +173,13 @@ def _column(frame: DataFrame, column: SourceColumn, kind: pa.DataType, stream: s
     return value if column.type is None else _cast(value, kind, column.type)
 
 
-def _cast(value: Column, kind: pa.DataType, wanted: pa.DataType) -> Column:
-    """A cast that no value makes an error of; only dates and times have values that do not fit."""
-    cast = value.cast(show_type(wanted))
-    if kind == wanted or not pa.types.is_timestamp(wanted):
+def _cast(value: Column, kind: pa.DataType, target: pa.DataType) -> Column:
+    """A cast that raises no error; dates and times that do not fit become null."""
+    cast = value.cast(show_type(target))
+    if kind == target or not pa.types.is_timestamp(target):
         return cast
-    # Not try_cast: it lets this overflow through.
-    return F.when(F.unix_date(value.cast("date")).between(-_LAST_DAY, _LAST_DAY), cast)
+    # Not try_cast: it raises an error for this overflow, too.
+    return F.when(F.unix_date(value.cast("date")).between(-_MAX_DAYS, _MAX_DAYS), cast)
 
 
 def _source_schema(query: Query, encoder: Encoder) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""The query that a micro-batch belongs to, as Spark knows it."""
+"""The ids of the query that a micro-batch belongs to, from Spark."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from midstream.protocol.progress import QueryIdentity
 
 
 def query_id(batch: DataFrame) -> str:
-    """The id under which Spark counts its batches; Spark's half of the checkpoint has it too."""
+    """The id of Spark's streaming query; Spark's half of the checkpoint has it, too."""
     return str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
 
 
 def identity_of(session: SparkSession, batch: DataFrame) -> QueryIdentity:
-    """What tells apart the query and this run of it, by Spark's names; ``session`` is what it runs in.
+    """The ids of the query and of this run; ``session`` is the one that it runs in.
 
-    Spark chooses the ids when it starts the query, and may run the first batch before anybody has been told.
+    They are read in each batch: Spark may run the first one before ``start`` has returned them.
     """
     running = session.streams.get(query_id(batch))
     if running is None:

@@ -1,4 +1,4 @@
-"""Between Spark's types and Arrow's, which the core speaks."""
+"""Conversion between schemas of Spark and of Arrow, which the core uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from midstream.errors import QueryError
 
-_STORED = (
+_SUPPORTED = (
     BinaryType,
     BooleanType,
     DateType,
@@ -39,7 +39,7 @@ _STORED = (
 
 
 def arrow_schema(stream: str, df: DataFrame) -> pa.Schema:
-    """The columns of a DataFrame in Arrow's types; one that Arrow cannot carry is an error."""
+    """The columns of a DataFrame in Arrow's types; a type that Arrow does not have is an error."""
     fields: list[pa.Field] = []
     for field in df.schema.fields:
         if field.name.lower() in {seen.name.lower() for seen in fields}:
@@ -50,7 +50,7 @@ def arrow_schema(stream: str, df: DataFrame) -> pa.Schema:
 
 
 def _check(column: str, kind: DataType) -> None:
-    """Refuse what would be stored or compared as something else, however deep inside a column."""
+    """Refuse types, also nested ones, whose values would be stored or compared differently."""
     if isinstance(kind, StringType) and kind.collation != "UTF8_BINARY":
         raise QueryError(
             "text must be compared byte by byte",
@@ -65,7 +65,7 @@ def _check(column: str, kind: DataType) -> None:
     elif isinstance(kind, MapType):
         _check(f"{column}.key", kind.keyType)
         _check(f"{column}.value", kind.valueType)
-    elif not isinstance(kind, _STORED):
+    elif not isinstance(kind, _SUPPORTED):
         raise QueryError(
             "every column must have a type that Arrow and Parquet keep as it is",
             got=f"{column} of type {kind.simpleString()}",

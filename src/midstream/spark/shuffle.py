@@ -1,7 +1,7 @@
-"""The shuffle of messages: ``RDD.partitionBy``, but every message is a record of its own.
+"""The shuffle of messages: like ``RDD.partitionBy``, but every message is a record of its own.
 
-Spark's own puts some twenty messages together and sends none before it has them: records of many
-megabytes, which fill up the JVM's heap, and which wait while the next ones are made.
+PySpark batches about twenty messages into a record: records of many megabytes, which fill the JVM's heap and
+are sent only when they are complete.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def shuffle(messages: RDD[Addressed], partitions: int) -> RDD[Addressed]:
             yield serializer.dumps((partition, message))  # type: ignore[no-untyped-call]
 
     keyed = messages.mapPartitionsWithIndex(records, preservesPartitioning=True)
-    # The records are bytes already: a number, then a message, and so on.
+    # The records are serialized already: partition and message alternate.
     keyed._bypass_serializer = True  # type: ignore[attr-defined]
     pairs = context._jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
     shuffled = pairs.partitionBy(context._jvm.PythonPartitioner(partitions, 0))

@@ -1,7 +1,7 @@
 """Sinks: what happens to the results of an epoch before its commit, and after it.
 
-Tasks stage results as files in any case. ``prepare`` runs before the commit and may run again for the same
-epoch after a crash; ``publish`` runs after it, and again on restart if it was cut off.
+Tasks stage results as files for every sink. ``prepare`` runs before the commit and may run again for the same
+epoch after a crash; ``publish`` runs after it, and again on restart if it was interrupted.
 
 | sink           | prepare                | publish                         | results are delivered |
 | -------------- | ---------------------- | ------------------------------- | --------------------- |
@@ -98,7 +98,7 @@ class ForeachBatchSink:
 
     def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """Remove files that are old enough; a DataFrame that the user kept may still read newer ones."""
-        # If the query had another sink, its readers would never see the files that were staged for them.
+        # If the query had another sink before, files that were staged for it must not be lost.
         self.table.must_have(outputs)
         self.table.prune(epoch - EPOCHS_KEPT)
 

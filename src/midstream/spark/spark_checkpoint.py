@@ -1,7 +1,7 @@
 """Spark's half of a checkpoint: where it is, and which batches Spark has recorded in it as done.
 
-Our half, manifests and slices, is in :mod:`midstream.storage`. The two halves are of no use without each
-other, so manifests that are older than Spark's half are refused.
+Our half, manifests and slices, is in :mod:`midstream.storage`. The halves must belong together, so manifests
+that are older than Spark's half are refused.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from midstream.storage.store import Store
 
 
 def temporary_checkpoint() -> str:
-    """A folder for a query that was given none; it is removed when this process ends.
+    """A checkpoint for a query without a checkpointLocation; it is removed when this process ends.
 
-    As in Spark, results that are not kept need no checkpoint that is.
+    As in Spark, sinks that do not persist results need no persistent checkpoint.
     """
     folder = tempfile.mkdtemp(prefix="midstream-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -45,7 +45,7 @@ def last_batch_done(store: Store) -> int:
 
 
 def must_be_as_new_as_spark(stored: Manifest | None, last_done: int) -> None:
-    """Refuse manifests that are older than Spark's half by more than one that was damaged."""
+    """Refuse manifests older than Spark's half by more than one epoch, whose manifest may be damaged."""
     epoch = stored.epoch if stored is not None else -2
     if last_done > epoch + 1:
         raise CheckpointError(
@@ -56,6 +56,6 @@ def must_be_as_new_as_spark(stored: Manifest | None, last_done: int) -> None:
 
 
 def run_batch_again(store: Store, batch: int) -> None:
-    """Remove Spark's record that a batch is done, so that it gives the batch again."""
+    """Remove Spark's record that a batch is done, so that it repeats the batch."""
     for name in (f"{batch}", f".{batch}.crc"):
         store.delete(f"spark/commits/{name}")

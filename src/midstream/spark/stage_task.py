@@ -1,6 +1,6 @@
-"""What runs in Spark's tasks after a shuffle: a stage of the step in one engine partition.
+"""The tasks of Spark after a shuffle: each runs a stage of an epoch in one engine partition.
 
-Reports of earlier stages and rows for later ones pass through a stage unread.
+Reports of earlier stages and rows for later ones are passed on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def stage_task(
     program: Program, stage: int, store: Store, writer: OutputWriter
 ) -> Callable[[int, Iterable[Addressed]], Iterator[Addressed]]:
     """The function that runs one stage of an epoch in one engine partition."""
-    here = _inputs(program, {stage})
+    own = _inputs(program, {stage})
     earlier = _inputs(program, set(range(stage)))
     later = _inputs(program, set(range(stage + 1, program.layout.stages)))
 
@@ -41,11 +41,11 @@ def stage_task(
             if isinstance(message, ControlMessage):
                 yield target, message
                 continue
-            if message.input in here:
+            if message.input in own:
                 received.append(message)
-            if message.input in later or message.input not in here:
+            if message.input in later or message.input not in own:
                 yield target, message
-        # Shuffles deliver in any order; running an epoch again must see the same rows in the same order.
+        # Shuffles deliver in any order; every attempt of an epoch must have the rows in the same order.
         received.sort(key=lambda message: (message.input, message.kind, message.origin))
         arrivals: dict[tuple[StateId, RowsKind], list[pa.Table]] = {}
         counts: dict[str, InputCount] = {}
@@ -80,4 +80,5 @@ def move_task(program: Program, store: Store) -> Callable[[int, Iterable[int]], 
 
 def _inputs(program: Program, stages: set[int]) -> set[StateId]:
     """The inputs of the fragments of some stages."""
-    return {one.id for f in program.layout.fragments if f.stage in stages for one in f.inputs}
+    fragments = (fragment for fragment in program.layout.fragments if fragment.stage in stages)
+    return {fragment_input.id for fragment in fragments for fragment_input in fragment.inputs}

@@ -1,4 +1,4 @@
-"""Starting a query: check what was asked, open its checkpoint, finish what the last run left, start Spark."""
+"""Starting a query: check its options, open its checkpoint, finish the last run's publishing, start Spark."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def start_query(
             lease=lease,
             interval_ms=trigger.interval_ms(),
         )
-        # A driver that has taken over has a Spark which expects nobody else in its half of the checkpoint.
+        # If another driver has taken over, two Sparks must not write to the same half of the checkpoint.
         lease.check()
         running = _start_spark(stream, driver, spark_folder(checkpoint), trigger, name)
     except BaseException:
@@ -93,11 +93,11 @@ def start_query(
 
 
 def _make_sources(runner: EpochRunner, frames: Mapping[str, DataFrame], *, whole_rows: bool) -> Sources:
-    """The sources as the next epoch needs them.
+    """The sources, with encoders for the plan of the next epoch.
 
-    If that epoch turns out to change the plan, and with it which rows go where, they are encoded again.
+    If that epoch changes the plan after all, and with it where rows go, they are encoded again.
     """
-    program = runner.coordinator.program(runner.manifest, runner.intend(0, None))
+    program = runner.coordinator.program(runner.manifest, runner.new_intent(0, None))
     encoders = make_encoders(program.query, program.layout, program.routing, whole_rows=whole_rows)
     return sources_of(program.query, frames, encoders)
 

@@ -62,7 +62,7 @@ class JoinStreamWriter:
         return self
 
     def outputMode(self, outputMode: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
-        """Only ``append``: a result, once it is out, never changes."""
+        """Only ``append``: a result never changes once it is published."""
         if outputMode != "append":
             raise OptionError("the output mode must be 'append'", got=repr(outputMode))
         return self
@@ -81,7 +81,7 @@ class JoinStreamWriter:
         availableNow: bool | None = None,  # noqa: N803  # Spark's name
         once: bool | None = None,
     ) -> JoinStreamWriter:
-        """When batches run: every ``processingTime``, or over all input that is there now and then stop."""
+        """When batches run: every ``processingTime``, or over all input that is available, and then stop."""
         chosen = Trigger(processing_time=processingTime, available_now=availableNow, once=once)
         if len(chosen.arguments()) != 1:
             raise OptionError(

@@ -1,1 +1,1 @@
-"""Where bytes lie: the few operations that Midstream asks of a store, and the stores it has."""
+"""Files: the store interface, its implementations, and the files of a checkpoint and of results."""

@@ -1,4 +1,4 @@
-"""Writing a new file: it reaches the disk whole or goes away again, and a full disk is called by its name."""
+"""Writing a new file: it reaches the disk whole or is removed, and a full disk is reported as such."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from midstream.errors import StreamError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -24,18 +24,18 @@ def new_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
-        # Cut off, it would keep space that may be what is lacking.
+        # An unfinished file would take up space, which may be what is missing.
         path.unlink(missing_ok=True)
         raise
 
 
 @contextmanager
-def space_in(folder: Path) -> Iterator[None]:
-    """Tell whoever runs the query what to do if the disk of a folder is full."""
+def explain_full_disk(folder: Path) -> Iterator[None]:
+    """If the disk of a folder is full, raise an error that says what to do."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in _DISK_FULL:
             raise
         raise StreamError(
             "the disk must have space for what a query writes",

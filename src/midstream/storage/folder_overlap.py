@@ -1,8 +1,8 @@
-"""Keeping apart the folders that a query writes to, by what they are rather than by what they are called.
+"""Refusing folders of a query that overlap, whatever paths they are given by.
 
-Results and late rows have files of the same names: in one folder, one replaces the other. Files of a
-checkpoint come and go, and nobody else's may be among them. A folder has many names, though: links lead to
-it, it is mounted in two places, or its file system takes no notice of case.
+Results and late rows have files of the same names: in one folder, they would replace each other. Files of a
+checkpoint are created and deleted all the time, and no others may be among them. A folder can have several
+paths: by links, by a second mount, or because its file system ignores case.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from midstream.storage.output_table import STAGED
 
 @dataclass(frozen=True)
 class _FolderIdentity:
-    """Where a folder is: the nearest that exists, itself or one above it, and the way on from there."""
+    """Where a folder is: its nearest ancestor that exists, or itself, and the path from there."""
 
     device: int
     inode: int
-    way: tuple[str, ...]
+    path: tuple[str, ...]
 
 
 def refuse_overlapping_folders(path: str | None, late: str | None, checkpoint: str | None) -> None:
-    """Refuse folders that would get into each other's way; None is one that is not used, or no folder.
+    """Refuse folders whose files would mix; None is one that is not used, or no folder.
 
-    A checkpoint inside of ``path`` is usual with Spark, whose readers pass over it if its name begins with
-    an underscore, and does no harm.
+    A checkpoint inside of ``path`` is allowed: it is usual with Spark, whose readers skip it if its name
+    begins with an underscore.
     """
     given = {"path": path, "lateRows": late}
     for name, folder in given.items():
@@ -52,37 +52,37 @@ def refuse_overlapping_folders(path: str | None, late: str | None, checkpoint: s
 
 def _is_in(inner: str, outer: str) -> bool:
     """Whether a folder is another one, or anywhere below it."""
-    place = _identity(_real(outer))
-    return any(_identity(folder) == place for folder in _with_parents(_real(inner)))
+    outer_identity = _identity(_real(outer))
+    return any(_identity(folder) == outer_identity for folder in _with_parents(_real(inner)))
 
 
 def _real(path: str) -> Path:
-    """A path without links, also those that lead to what does not exist yet."""
+    """A path without links, also if their targets do not exist yet."""
     return Path(os.path.realpath(path))  # Path.resolve raises if links lead in a circle
 
 
 def _identity(folder: Path) -> _FolderIdentity:
-    for here in _with_parents(folder):
+    for ancestor in _with_parents(folder):
         try:
-            status = here.stat()
+            status = ancestor.stat()
         except OSError:
-            continue  # not there, or not for us to see
-        way = folder.relative_to(here).parts
+            continue  # it does not exist, or we may not see it
+        path = folder.relative_to(ancestor).parts
         return _FolderIdentity(
-            status.st_dev, status.st_ino, tuple(map(_fold, way)) if _ignores_case(here) else way
+            status.st_dev, status.st_ino, tuple(map(_fold, path)) if _ignores_case(ancestor) else path
         )
     return _FolderIdentity(0, 0, folder.parts)
 
 
 def _ignores_case(folder: Path) -> bool:
-    """Whether a file system takes no notice of case: then folders that exist answer to other names, too."""
+    """Whether a file system ignores case: then an existing folder is also found by its name in other case."""
     device = folder.stat().st_dev
-    for here in _with_parents(folder):
-        other = here.name.swapcase()
-        if other == here.name:
+    for ancestor in _with_parents(folder):
+        swapped = ancestor.name.swapcase()
+        if swapped == ancestor.name:
             continue  # no letters in it
         try:
-            return here.parent.stat().st_dev == device and here.samefile(here.with_name(other))
+            return ancestor.parent.stat().st_dev == device and ancestor.samefile(ancestor.with_name(swapped))
         except OSError:
             return False
     return False

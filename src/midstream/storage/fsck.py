@@ -1,4 +1,4 @@
-"""Checking a checkpoint: every manifest, slice, digest, reference and place, and what nobody names."""
+"""Checking a checkpoint: every manifest, slice, digest, reference and routing, and unused files."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Findings:
     bytes: int
     problems: tuple[Problem, ...]
     orphans: tuple[str, ...]
-    """Files that no manifest names: left behind by attempts that were given up, and harmless."""
+    """Files that no manifest names: left behind by abandoned attempts, and harmless."""
 
 
 def check(store: Store) -> Findings:
-    """Check all that is in a checkpoint; nothing is changed."""
+    """Check all files of a checkpoint; nothing is changed."""
     problems: list[Problem] = []
     manifests = _manifests(store, problems)
     newest = manifests[-1] if manifests else None
@@ -74,8 +74,8 @@ def check(store: Store) -> Findings:
 
 
 def collect_garbage(store: Store, lease: LeaseHandle, *, delete: bool) -> list[str]:
-    """The files that nobody names, for the holder of the lease; they are deleted if that is asked for."""
-    # Keeping the lease makes temporary files, too: those that are there already are nobody's.
+    """The files that no manifest names; with ``delete`` they are deleted. Needs the lease."""
+    # Keeping the lease makes temporary files, too: only those that exist already are garbage.
     unfinished = store.list(TEMPORARY)
     findings = check(store)
     if findings.problems and delete:
@@ -87,7 +87,7 @@ def collect_garbage(store: Store, lease: LeaseHandle, *, delete: bool) -> list[s
     names = findings.orphans
     orphans = [name for name in names if name in unfinished or not name.startswith(f"{TEMPORARY}/")]
     for name in orphans if delete else ():
-        # It is kept all the while, unless this process was stopped for a time.
+        # The lease is kept meanwhile, unless this process was paused.
         lease.check()
         store.delete(name)
     return orphans
@@ -95,7 +95,7 @@ def collect_garbage(store: Store, lease: LeaseHandle, *, delete: bool) -> list[s
 
 def _manifests(store: Store, problems: list[Problem]) -> list[Manifest]:
     """The valid manifests, oldest first; they must be of one query, and follow from each other."""
-    found: list[Committed] = []
+    valid: list[Committed] = []
     for name in reversed(list(manifests_newest_first(store))):
         try:
             committed = read_manifest(store, name)
@@ -104,21 +104,21 @@ def _manifests(store: Store, problems: list[Problem]) -> list[Manifest]:
             remedy = "restore it from a copy; a start goes on from the manifest before it, if that is valid"
             problems.append(Problem(name.file, str(error), remedy))
             continue
-        manifest, before = committed.manifest, found[-1] if found else None
+        manifest, before = committed.manifest, valid[-1] if valid else None
         mixed = "files of two checkpoints were mixed: restore one of them"
         if before is not None and before.manifest.id != manifest.id:
             problems.append(Problem(name.file, "is of another query than the manifest before it", mixed))
         elif before is not None and not _follows(before, manifest):
             what = f"does not follow from the manifest of epoch {before.manifest.epoch}"
             problems.append(Problem(name.file, what, mixed))
-        found.append(committed)
-    return [committed.manifest for committed in found]
+        valid.append(committed)
+    return [committed.manifest for committed in valid]
 
 
 def _follows(before: Committed, manifest: Manifest) -> bool:
-    """Whether the digests fit; between manifests that are not neighbours nothing can be told."""
-    neighbours = manifest.epoch - before.manifest.epoch in (0, 1)
-    return not neighbours or manifest.previous == before.digest
+    """Whether the digests agree, as far as can be known: one between the two manifests may be missing."""
+    adjacent = manifest.epoch - before.manifest.epoch in (0, 1)
+    return not adjacent or manifest.previous == before.digest
 
 
 def _check_intent(store: Store, newest: Manifest | None) -> list[Problem]:
@@ -162,33 +162,33 @@ def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[P
         options = read_description(manifest.definition)
         targets = even_routing(options.partitions, options.groups).targets(rows.hashes)
         spread = any(s.owner.partition for s in manifest.slices if s.owner.state == slice_.owner.state)
-        # A state that is all in the first partition may be one without a common key, which belongs there.
+        # A state that is only in the first partition may belong to a node without a key, which runs there.
         if spread and np.any(targets != slice_.owner.partition):
             return [Problem(name, f"has rows of other partitions than {slice_.owner.partition}", remedy)]
     return []
 
 
 def _check_references(files: SliceFiles, manifest: Manifest) -> list[Problem]:
-    """Every live reference must lead into a segment of payload, where an input has payload at all."""
+    """Every live reference must be to a segment of payload, if its stream has payload at all."""
     marks = {name: mark.watermark for name, mark in manifest.streams.items()}
     purge = Purge(described_windows(manifest.definition), marks)
     segments: dict[tuple[str, int], set[int]] = {}
     stored: set[str] = set()
     for slice_ in manifest.slices:
         if slice_.owner.kind == "payload":
-            here = segments.setdefault((slice_.owner.state, slice_.owner.partition), set())
-            here.update(segments_of(files.open(slice_))[:, 0].tolist())
+            epochs = segments.setdefault((slice_.owner.state, slice_.owner.partition), set())
+            epochs.update(segments_of(files.open(slice_))[:, 0].tolist())
             stored.add(slice_.owner.state)
     problems = []
     for slice_ in manifest.slices:
         if not slice_.owner.has_index_rows:
             continue
         rows = IndexRows.from_table(files.open(slice_), slice_.owner.key)
-        # Rows that have expired may have lost their payload before they merge.
+        # Expired rows may lose their payload before compaction drops them.
         rows = rows.take(purge.alive(rows.times))
         for name, references in rows.references.items():
-            wanted = set(np.unique(split_references(references)[0]).tolist())
-            if name in stored and not wanted <= segments.get((name, slice_.owner.partition), set()):
+            referenced = set(np.unique(split_references(references)[0]).tolist())
+            if name in stored and not referenced <= segments.get((name, slice_.owner.partition), set()):
                 what = f"refers to rows of {name} that are in no slice"
                 problems.append(
                     Problem(f"{SLICES}/{slice_.name}", what, "restore the checkpoint from a copy")

@@ -3,7 +3,7 @@
     intents/<epoch>.json
 
 The first attempt of an epoch writes it; every other one reads it back. It is kept until the manifest of its
-epoch is no longer the newest: until then the epoch may have to run once more. An intent that cannot be
+epoch is no longer the newest: until then the epoch may have to run again. An intent that cannot be
 carried out is not deleted, since another driver may go by it already: a second one, ``<epoch>-2.json``, takes
 its place.
 """
@@ -22,16 +22,16 @@ _NAME = re.compile(rf"{FOLDER}/(\d{{12}})(?:-2)?\.json\Z")
 
 
 def settle_intent(store: Store, intent: Intent) -> Intent:
-    """The intent that an epoch goes by: this one, or that of an earlier attempt."""
+    """The intent of an epoch: this one, or that of an earlier attempt if there was one."""
     name = intent_name(intent.epoch)
     if store.put_if_absent(name, encode_intent(intent)):
         return intent
-    # If only the answer was lost, it is our own: the same as one of an attempt that died right here.
+    # If only the response was lost, it is our own: as if an earlier attempt had died right here.
     return _read(store, intent.epoch)
 
 
 def replace_intent(store: Store, intent: Intent) -> None:
-    """Let an epoch go by another intent from now on; nobody has seen anything of it yet."""
+    """Replace the intent of an epoch that has had no effects yet."""
     store.put_if_absent(_second_name(intent.epoch), encode_intent(intent))
 
 
@@ -43,7 +43,7 @@ def kept_intent(store: Store, epoch: int) -> Intent | None:
 def _read(store: Store, epoch: int) -> Intent:
     second = _second_name(epoch)
     name = second if second in store.list(FOLDER) else intent_name(epoch)
-    # Writing it may have failed when it was there but would not outlast the machine: now it will.
+    # Whoever wrote it may have failed before it was durable.
     store.sync(FOLDER)
     intent = decode_intent(store.read(name).to_pybytes(), name)
     if intent.epoch != epoch:
@@ -59,9 +59,9 @@ def forget_intent(store: Store, epoch: int) -> None:
 
 
 def stale_intents(store: Store, epoch: int) -> list[str]:
-    """The intents that nobody needs once ``epoch`` is committed."""
-    found = (_NAME.match(name) for name in store.list(FOLDER))
-    return [match[0] for match in found if match and int(match[1]) < epoch]
+    """The intents that are no longer needed once ``epoch`` is committed."""
+    matches = (_NAME.match(name) for name in store.list(FOLDER))
+    return [match[0] for match in matches if match and int(match[1]) < epoch]
 
 
 def intent_name(epoch: int) -> str:

@@ -1,8 +1,8 @@
 """Dates and times of any year as text, in the form of ISO 8601.
 
-Polars and Python have calendars with an end, and a column may hold what lies beyond: Spark's dates reach to
-the year 5,881,580. So days are counted off here, by integers, in the Gregorian calendar without a beginning.
-A year of more than four digits, or before the year 0, has a sign.
+The calendars of Polars and Python end earlier than that of Spark, whose dates reach to the year 5,881,580. So
+dates are computed here from numbers of days, in the proleptic Gregorian calendar. A year of more than four
+digits, or before the year 0, has a sign.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import polars as pl
 
 Integers = npt.NDArray[np.int64]
 
-_SECONDS_OF_A_DAY = 86_400
-_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-# The rules repeat every 400 years. Counted from a first of March, the day that may be missing comes last.
-_DAYS_OF_400_YEARS = 146_097
-_FIRST_OF_MARCH = 719_468
-"""From the first of March of the year 0 to the first of January 1970."""
+_SECONDS_PER_DAY = 86_400
+_FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+# The calendar repeats every 400 years. In years that begin on the first of March, the leap day is the last.
+_DAYS_PER_400_YEARS = 146_097
+_DAYS_FROM_MARCH_OF_YEAR_0 = 719_468
+"""Days from the first of March of the year 0 to the first of January 1970."""
 
 
 def date_texts(days: Integers) -> pl.Series:
@@ -28,10 +28,10 @@ def date_texts(days: Integers) -> pl.Series:
 
 def time_texts(times: Integers, unit: str, *, zoned: bool) -> pl.Series:
     """Times since 1970 as ``2026-03-01 12:00:00.250``, and instants as ``2026-03-01T12:00:00.250+00:00``."""
-    digits = _DIGITS[unit]
+    digits = _FRACTION_DIGITS[unit]
     second = times // 10**digits
-    moment = second % _SECONDS_OF_A_DAY
-    parts = [*_date_parts(second // _SECONDS_OF_A_DAY), "T" if zoned else " "]
+    moment = second % _SECONDS_PER_DAY
+    parts = [*_date_parts(second // _SECONDS_PER_DAY), "T" if zoned else " "]
     parts += [_padded(moment // 3600, 2), ":", _padded(moment // 60 % 60, 2), ":", _padded(moment % 60, 2)]
     if digits:
         parts.append(_fraction(times % 10**digits, digits))
@@ -39,15 +39,15 @@ def time_texts(times: Integers, unit: str, *, zoned: bool) -> pl.Series:
 
 
 def _date_parts(days: Integers) -> list[pl.Series | str]:
-    since = days.astype(np.int64) + _FIRST_OF_MARCH
-    day = since % _DAYS_OF_400_YEARS
+    since = days.astype(np.int64) + _DAYS_FROM_MARCH_OF_YEAR_0
+    day = since % _DAYS_PER_400_YEARS
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
     day = day - (365 * year + year // 4 - year // 100)
     # March to July and August to December have 31, 30, 31, 30 and 31 days, 153 in all.
     month = (5 * day + 2) // 153
     day = day - (153 * month + 2) // 5 + 1
     next_year = month >= 10
-    year = year + since // _DAYS_OF_400_YEARS * 400 + next_year
+    year = year + since // _DAYS_PER_400_YEARS * 400 + next_year
     month = month + np.where(next_year, -9, 3)
     sign = np.select([year < 0, year > 9999], ["-", "+"], "")
     return [pl.Series(sign), _padded(np.abs(year), 4), "-", _padded(month, 2), "-", _padded(day, 2)]

@@ -1,7 +1,7 @@
-"""Values as JSON text, column by column: any column that a stream may have, whatever is in it.
+"""Values as JSON text, column by column, for all types and values that a stream may have.
 
-Polars writes JSON too, but panics at binary inside of anything, and at dates that its calendar does not have,
-and makes null of NaN. What it does write looks the same here:
+Polars writes JSON too, but panics at nested binary and at dates outside of its calendar, and turns NaN into
+null. For everything else the text is the same as that of Polars:
 
 | type | text |
 | --- | --- |
@@ -53,7 +53,7 @@ def _texts(array: pa.Array) -> pl.Series:
     if len(array) == 0:
         return pl.Series("text", [], pl.String)  # without rows there may be no offsets either
     if types.is_struct(kind):
-        # By position: names inside a struct need not differ. This also lets nulls of the struct through.
+        # By position: names inside a struct need not be unique. Nulls of the struct are nulls of its fields.
         children = zip(range(kind.num_fields), array.flatten(), strict=True)
         fields = [(kind.field(i).name, _texts(child)) for i, child in children]
         return _or_null(json_objects(fields, len(array)), array)
@@ -96,7 +96,7 @@ def _map_texts(array: pa.Array) -> pl.Series:
 
 
 def _of(array: pa.Array, values: pa.Array) -> pa.Array:
-    """Those of a list's values that a slice of it uses."""
+    """The values of a list array, without those outside of its slice."""
     offsets = as_array(array.offsets)
     return values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
 
@@ -125,12 +125,12 @@ def _or_null(texts: pl.Series, array: pa.Array) -> pl.Series:
 
 
 def _encoded(values: pl.Series) -> pl.Series:
-    """Values that Polars writes well, and nulls."""
+    """The text of values that Polars writes correctly, and of nulls."""
     objects = values.alias("v").to_frame().to_struct().struct.json_encode()
     return objects.str.strip_prefix('{"v":').str.strip_suffix("}")
 
 
 def _integers(array: pa.Array) -> Integers:
-    """Whole numbers, with some number in place of nulls."""
+    """The integers of an array, with 0 in place of nulls."""
     numbers: Integers = pl.Series(pl.from_arrow(array)).fill_null(0).to_numpy()
     return numbers

@@ -31,9 +31,9 @@ def late_rows(epoch: int, stream: str, rows: pa.Table, columns: Mapping[str, str
     """Late rows of a stream in the columns that all streams share; the row itself as JSON."""
     count = rows.num_rows
     texts: list[tuple[str, pl.Series]] = []
-    for sent, name in columns.items():
+    for engine_name, name in columns.items():
         with error_context(streams=[stream], columns=[ColumnRef(stream, (name,))]):
-            texts.append((name, json_texts(rows.column(sent))))
+            texts.append((name, json_texts(rows.column(engine_name))))
     time = rows.column(time_column(stream))
     with error_context(streams=[stream], columns=["row"]):
         shared = pl.select(
@@ -42,12 +42,12 @@ def late_rows(epoch: int, stream: str, rows: pa.Table, columns: Mapping[str, str
             batchId=pl.repeat(epoch, count, dtype=pl.Int64),
             row=pl.lit(json_objects(texts, count)),
         ).to_arrow()
-        # Not by way of Polars, whose calendar ends before Spark's does.
+        # Not through Polars, whose calendar ends before that of Spark.
         return shared.add_column(2, "time", time.cast(TIMESTAMP)).cast(LATE_SCHEMA)
 
 
 def late_columns(query: Query) -> dict[str, dict[str, str]]:
-    """For each stream: the columns of a late row as they travel, and as the user knows them."""
+    """For each stream: the names of a late row's columns, from those in the engine to those of the user."""
     return {
         s.name: {column_name(ColumnRef(s.name, (name,))): name for name in s.schema.names}
         for s in query.streams

@@ -1,7 +1,11 @@
-"""Holding a lease: files in the store, and a thread that beats from the moment it is taken.
+"""Taking and keeping a lease: its files in the store, and the thread that beats. Rules: protocol/lease.py.
 
-Whether a holder lives is seen by watching its beat change, not by comparing its clock with ours: two
-machines need not agree on the time. On the same machine a process that is gone is known to be gone.
+    leases/<number>.json        the holder
+    leases/<number>.beat        changes while the holder lives
+    leases/<number>.released    the holder has ended
+
+Whether a holder lives is seen by watching its beat change, not by comparing times: the clocks of two machines
+may differ. On the same machine it is enough that the holder's process no longer exists.
 """
 
 from __future__ import annotations
@@ -21,16 +25,23 @@ from pathlib import Path
 import msgspec
 
 from midstream.errors import CheckpointError, MidstreamError
-from midstream.protocol.lease import BEAT_EVERY, PATIENCE, Holder, must_hold, refuse, released
+from midstream.protocol.lease import (
+    BEAT_SECONDS,
+    GIVE_UP_SECONDS,
+    Holder,
+    locked_error,
+    must_hold,
+    released_error,
+)
 from midstream.state.sealed import UNREADABLE
 from midstream.storage.manifest_log import close_log, manifest_files
 from midstream.storage.store import Store
 
 FOLDER = "leases"
 _NAME = re.compile(rf"{FOLDER}/(\d{{12}})\.(json|beat|released)\Z")
-_LOOK_EVERY = 0.1
+_POLL_SECONDS = 0.1
 _SETTLED, _UNSETTLED = b"", b"unsettled"
-"""What a note says with which a lease was given back: whether all that its holder did is done."""
+"""The content of a ``released`` file: whether it is certain that no commit of the holder is under way."""
 _log = logging.getLogger("midstream")
 
 
@@ -45,16 +56,16 @@ class Lease:
         self._alive: Callable[[], bool] = lambda: True
         self._done = threading.Event()
         self._lock = threading.Lock()
-        self._given_back = False
+        self._released = False
         self._settled = True
 
-    def keep(self) -> None:
+    def start_beating(self) -> None:
         """Beat in the background from now on."""
-        atexit.register(self._done.set)  # the checkpoint may be removed before this thread is
-        threading.Thread(target=self._keep, name="midstream lease", daemon=True).start()
+        atexit.register(self._done.set)  # the checkpoint may be removed before this thread ends
+        threading.Thread(target=self._beat_until_done, name="midstream lease", daemon=True).start()
 
     def keep_while(self, alive: Callable[[], bool]) -> None:
-        """Go on beating until ``alive`` says no; then give the lease back."""
+        """Keep the lease as long as ``alive`` returns True; then release it."""
         self._alive = alive
 
     def check(self) -> None:
@@ -63,42 +74,42 @@ class Lease:
 
     @contextmanager
     def holding(self) -> Iterator[None]:
-        """Do something that must not happen once the lease was given back.
+        """For an operation that must not happen once the lease was released.
 
-        Stopping a query does not stop the thread that runs its batch. What that thread commits after others
-        were told that they may begin would be no better than the commit of a driver that was given up.
+        Stopping a query does not stop the thread that runs its batch. A commit of that thread after the
+        release would be as wrong as one of a driver that was given up.
         """
         with self._lock:
-            if self._given_back:
-                raise released(self.holder)
-            # If this fails, nobody knows whether it was done, or will be yet when a slow request arrives.
+            if self._released:
+                raise released_error(self.holder)
+            # If this fails, a slow request may still arrive at the store later.
             self._settled = False
             yield
             self._settled = True
 
     def release(self) -> None:
-        """Give the lease back, so that the next driver need not wait."""
+        """Release the lease, so that the next driver need not wait."""
         if self._done.is_set():
             return
         with self._lock:
-            self._given_back = True
+            self._released = True
         try:
             self._store.put(_name(self.number, "released"), _SETTLED if self._settled else _UNSETTLED)
             self._done.set()
             atexit.unregister(self._done.set)
         except (OSError, MidstreamError) as error:
-            # What ended the query is what its user must hear of, not this. The thread tries again.
+            # Only logged: the user must see the error that ended the query. The thread tries again.
             _log.warning("the lease of the checkpoint could not be given back: %s", error)
 
     def beat(self) -> None:
-        """Say that the holder lives."""
+        """Show that the holder lives."""
         self._beats += 1
         self._store.put(_name(self.number, "beat"), str(self._beats).encode())
 
-    def _keep(self) -> None:
-        while not self._done.wait(BEAT_EVERY):
+    def _beat_until_done(self) -> None:
+        while not self._done.wait(BEAT_SECONDS):
             try:
-                if self._given_back or not _is_alive(self._alive):
+                if self._released or not _is_alive(self._alive):
                     self.release()
                 else:
                     self.beat()
@@ -109,19 +120,16 @@ class Lease:
 
 
 def take_lease(store: Store, run: str) -> Lease:
-    """Take the lease of a checkpoint; an error that names both drivers if another one holds it.
-
-    It is kept from then on, however long it takes until the query runs.
-    """
+    """Take the lease of a checkpoint, and beat from now on; an error if another driver holds it."""
     lease = claim_lease(store, run, wait=True)
-    lease.keep()
+    lease.start_beating()
     return lease
 
 
 def claim_lease(store: Store, run: str, *, wait: bool = False) -> Lease:
-    """Take the lease without waiting for its holder to end, for whoever knows that there is no other.
+    """Take the lease, without beating. Without ``wait`` it is taken from a living holder, too.
 
-    It is not kept by beating: for drivers that share this process.
+    This is for drivers that share a process, and replace each other on purpose.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     me = Holder(socket.gethostname(), _machine(), os.getpid(), run, now)
@@ -129,45 +137,45 @@ def claim_lease(store: Store, run: str, *, wait: bool = False) -> Lease:
         number = _newest_number(store)
         if number and wait:
             _wait_for_end(store, number, me)
-        # Somebody may have removed the leases. Numbers must grow all the same: manifests have them.
+        # If the folder of leases was removed, numbers must still grow: names of manifests have them.
         number = max(number, *(name.lease for name in manifest_files(store)), 0)
         lease = Lease(store, number + 1, me)
         # The beat comes first: a lease without one would look abandoned.
         lease.beat()
         name = _name(lease.number, "json")
-        # If only the answer was lost, it is ours all the same.
+        # If only the response was lost, the lease is ours.
         if store.put_if_absent(name, msgspec.json.encode(me)) or _read_holder(store, lease.number) == me:
             break
-    _succeed(store, lease.number)
+    _close_earlier_leases(store, lease.number)
     return lease
 
 
-def _succeed(store: Store, mine: int) -> None:
-    """Close the logs of holders before us that have not ended in order, and clear away what they leave."""
-    names = [name for name in store.list(FOLDER) if 0 < _number(name) < mine]
+def _close_earlier_leases(store: Store, own_number: int) -> None:
+    """Close the logs of earlier holders that may still commit, and delete files of old leases."""
+    names = [name for name in store.list(FOLDER) if 0 < _number(name) < own_number]
     for number in sorted({_number(name) for name in names if name.endswith(".json")}):
-        ended = _name(number, "released")
-        if ended not in names or store.read(ended).to_pybytes() != _SETTLED:
-            close_log(store, number, mine)
-            store.put(ended, _SETTLED)
+        released = _name(number, "released")
+        if released not in names or store.read(released).to_pybytes() != _SETTLED:
+            close_log(store, number, own_number)
+            store.put(released, _SETTLED)
     for name in names:
-        if _number(name) < mine - 1:
+        if _number(name) < own_number - 1:
             store.delete(name)
 
 
 def _wait_for_end(store: Store, number: int, me: Holder) -> None:
-    """Return once the holder has ended or is given up; raise as soon as it shows that it lives."""
+    """Return once the holder has ended or is given up; raise as soon as it beats."""
     holder = _read_holder(store, number)
-    if holder.machine == me.machine and not _runs(holder.pid):
+    if holder.machine == me.machine and not _process_exists(holder.pid):
         return
-    first = _last_beat(store, number)
-    give_up = time.monotonic() + PATIENCE
-    while time.monotonic() < give_up:
+    first_beat = _last_beat(store, number)
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while time.monotonic() < deadline:
         if _name(number, "released") in store.list(FOLDER):
             return
-        if _last_beat(store, number) != first:
-            raise refuse(me, holder)
-        time.sleep(_LOOK_EVERY)
+        if _last_beat(store, number) != first_beat:
+            raise locked_error(me, holder)
+        time.sleep(_POLL_SECONDS)
 
 
 def _read_holder(store: Store, number: int) -> Holder:
@@ -189,8 +197,8 @@ def _newest_number(store: Store) -> int:
 
 
 def _number(name: str) -> int:
-    known = _NAME.match(name)
-    return int(known.group(1)) if known else 0
+    match = _NAME.match(name)
+    return int(match[1]) if match else 0
 
 
 def _name(number: int, kind: str) -> str:
@@ -204,7 +212,7 @@ def _is_alive(alive: Callable[[], bool]) -> bool:
         return False
 
 
-def _runs(pid: int) -> bool:
+def _process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -215,8 +223,8 @@ def _runs(pid: int) -> bool:
 
 
 def _machine() -> str:
-    """The boot of this machine and the space of its process numbers; the host's name elsewhere."""
-    boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
-    if boot.exists() and space.exists():
-        return f"{boot.read_text().strip()}/{space.stat().st_ino}"
+    """The boot id of this machine and its namespace of process ids; without these, the name of the host."""
+    boot_id, namespace = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    if boot_id.exists() and namespace.exists():
+        return f"{boot_id.read_text().strip()}/{namespace.stat().st_ino}"
     return socket.gethostname()

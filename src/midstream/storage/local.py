@@ -1,7 +1,7 @@
 """A store on a local or mounted file system.
 
-Bytes go to a temporary file first, reach the disk, and then get their name in one operation. Only the
-owner can read what is written: state holds the user's data.
+Bytes are written to a temporary file and synced; then the file gets its name in one operation. Only the owner
+can read files: state holds the user's data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from midstream.errors import CheckpointError
-from midstream.storage.atomic_file import new_file, space_in
+from midstream.storage.atomic_file import explain_full_disk, new_file
 from midstream.storage.store import TEMPORARY, parts_of
 
 _FOLDER_MODE = 0o700
@@ -34,7 +34,7 @@ class LocalStore:
         temporary.replace(path)
 
     def sync(self, folder: str) -> None:
-        """The bytes of a file reach the disk when it is written; this is for the names."""
+        """Make the names durable; the bytes of a file are synced when it is written."""
         sync_folder(self._path(folder))
 
     def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
@@ -54,7 +54,7 @@ class LocalStore:
         path = self._path(name)
         try:
             if not stat.S_ISREG(path.lstat().st_mode):
-                raise _leads_out(name)
+                raise _not_plain(name)
             with pa.memory_map(str(path)) as mapped:
                 return mapped.read_buffer()
         except FileNotFoundError:
@@ -74,19 +74,19 @@ class LocalStore:
         self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
-        """Where a name is. Folders below the root are ours: one that is a link would lead out of it."""
+        """The path of a name. A folder below the root must not be a link, which could lead out of it."""
         path = Path(self.root)
         *folders, last = parts_of(name)
         for folder in folders:
             path /= folder
             if path.is_symlink():
-                raise _leads_out(name)
+                raise _not_plain(name)
         return path / last
 
     def _write(self, name: str, data: pa.Buffer | bytes) -> tuple[Path, Path]:
         path = self._path(name)
         temporary = self._path(f"{TEMPORARY}/{uuid.uuid4().hex}")
-        with space_in(Path(self.root)):
+        with explain_full_disk(Path(self.root)):
             make_folder(path.parent, _FOLDER_MODE)
             make_folder(temporary.parent, _FOLDER_MODE)
             with new_file(temporary, _FILE_MODE) as file:
@@ -94,7 +94,7 @@ class LocalStore:
         return path, temporary
 
 
-def _leads_out(name: str) -> CheckpointError:
+def _not_plain(name: str) -> CheckpointError:
     return CheckpointError(
         "a checkpoint must have plain files and folders",
         got=f"{name} by a link, or as another kind of file",
@@ -103,9 +103,9 @@ def _leads_out(name: str) -> CheckpointError:
 
 
 def make_folder(folder: Path, mode: int) -> None:
-    """Make a folder and those above it; each that is made has this mode, and lasts.
+    """Make a folder and its parents, durably; each one that is made has this mode.
 
-    A folder whose own name is lost takes with it all that was synced into it.
+    If the name of a folder were lost, so would be all files that were synced into it.
     """
     if not folder.is_dir():
         make_folder(folder.parent, mode)
@@ -114,7 +114,7 @@ def make_folder(folder: Path, mode: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last."""
+    """Make the names in a folder durable."""
     if not folder.is_dir():
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,17 +1,17 @@
-"""Reading and writing manifests, a file per commit, named after the lease that it was committed under.
+"""The log of manifests: one file per commit, named after the lease under which it was committed.
 
     manifests/<lease>-<epoch>.json
 
-The newest manifest is that of the highest lease, and of its epochs the last. So what a driver that was given
-up still commits would count for nothing; and it cannot even commit: whoever gives a driver up first *closes*
-its log, by taking the name of the manifest that it would commit next. Of two that want a name one gets it.
-Either the driver's commit was first, and its successor goes on from there; or it finds the name taken.
+The newest manifest is the last one of the highest lease. So a late commit of a driver that was given up would
+not count; and it cannot even happen: a successor first *closes* the driver's log, by taking the name of the
+manifest that it would commit next. Only one of the two gets the name. Either the driver has committed, and
+its successor goes on from there; or the driver finds the name taken.
 
     lease 7    7-41   7-42   7-43 (closed by 8)
     lease 8                  8-43   8-44
 
-A closed name stays closed for good. The manifests of earlier formats have no lease in their names; they count
-as those of a lease before the first.
+A closed name is never freed. The manifests of earlier formats have no lease in their names; they count as
+those of a lease 0.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.store import Store
 
 FOLDER = "manifests"
-_NOTED = ".closed"
-"""The end of an empty file's name that notes, for whoever lists the folder, that a name closes a log."""
+_CLOSED_SUFFIX = ".closed"
+"""An empty file with this suffix marks a file that closes a log, so that it need not be read to know."""
 _log = logging.getLogger("midstream")
 _NAME = re.compile(rf"{FOLDER}/(?:(\d{{12}})-)?(\d{{12}})\.json\Z")
 
 
 class _Closed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands where a driver that was given up would have committed."""
+    """The content of a file that closes a log, in place of a manifest."""
 
     closed_by: int
 
 
 @dataclass(frozen=True, order=True)
 class ManifestName:
-    """The name of a manifest; in the order in which they came about."""
+    """The name of a manifest's file; names are ordered from old to new."""
 
     lease: int
     epoch: int
     file: str
     closed: bool = False
-    """Whether it is noted that the file only closes a log; then it need not be read to know."""
+    """Whether the file is marked as one that closes a log."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,13 @@ class Committed:
 
 
 def manifest_files(store: Store) -> list[ManifestName]:
-    """The files of manifests, oldest first; where a log was closed, there is a file as well."""
+    """The files of manifests and those that close a log, oldest first."""
     names = set(store.list(FOLDER))
-    found = (_NAME.match(name) for name in names)
+    matches = (_NAME.match(name) for name in names)
     return sorted(
-        ManifestName(int(m[1] or 0), int(m[2]), m[0], f"{m[0]}{_NOTED}" in names) for m in found if m
+        ManifestName(int(m[1] or 0), int(m[2]), m[0], f"{m[0]}{_CLOSED_SUFFIX}" in names)
+        for m in matches
+        if m
     )
 
 
@@ -86,12 +88,11 @@ def newest_manifest(store: Store) -> Manifest | None:
 def restore_manifest(store: Store, lease: int) -> Committed | None:
     """The newest valid manifest, for the driver that holds a lease.
 
-    If the newest one is damaged, the one before it is as good: its epoch is run again, with the same rows
-    and the same results. The damaged file is set aside, so that the epoch can be committed again. More
-    than one is not a damaged file but a damaged checkpoint, and refused.
+    If the newest one is damaged, the query goes on from the one before it, and runs the epoch again with the
+    same rows and the same results. The damaged file is set aside, so that the epoch can be committed again.
+    If more than one is damaged, this is refused.
     """
-    # A commit may have failed when its manifest was there but would not outlast the machine. Whoever goes
-    # on from it, and says so to others, must be sure that it will.
+    # The commit may have failed before the manifest was durable. It must be before we go on from it.
     store.sync(FOLDER)
     names = list(islice(manifests_newest_first(store), 2))
     if not names:
@@ -99,18 +100,18 @@ def restore_manifest(store: Store, lease: int) -> Committed | None:
     try:
         newest = read_manifest(store, names[0])
     except FormatError:
-        raise  # it is not damaged: another version of this program has written it
+        raise  # it is not damaged: another version of Midstream has written it
     except CheckpointError as damage:
-        # Where a watermark was set back, the one before is of the same epoch, and not as good.
+        # If a watermark was set back, the one before it is of the same epoch, without that change.
         if len(names) < 2 or names[1].epoch != names[0].epoch - 1:
             raise
         before = read_manifest(store, names[1])
         store.put(f"{names[0].file}.damaged", store.read(names[0].file))
         # Not deleted: its name must not become free for a driver that was given up.
         store.put(names[0].file, msgspec.json.encode(_Closed(lease)))
-        store.put(f"{names[0].file}{_NOTED}", b"")
-        # If a power cut brought it back after the epoch was committed again, and somebody mended it, there
-        # would be two manifests of the epoch.
+        store.put(f"{names[0].file}{_CLOSED_SUFFIX}", b"")
+        # If a power cut undid this after the epoch was committed again, and the damaged file were repaired,
+        # there would be two manifests of the epoch.
         store.sync(FOLDER)
         _log.warning("%s; going on from the manifest of epoch %d before it", damage, before.manifest.epoch)
         return before
@@ -124,7 +125,7 @@ def _must_follow(store: Store, name: ManifestName, newest: Manifest) -> None:
     try:
         before = read_manifest(store, name)
     except CheckpointError:
-        return  # it is damaged, and was only to be compared with
+        return  # it is damaged, and needed only for this comparison
     adjacent = newest.epoch - before.manifest.epoch in (0, 1)
     of_another = newest.id != before.manifest.id
     if of_another or (adjacent and newest.previous != before.digest):
@@ -148,12 +149,12 @@ def read_manifest(store: Store, name: ManifestName) -> Committed:
 
 
 def commit_manifest(store: Store, manifest: Manifest) -> str:
-    """Make a manifest the truth. This is the commit: before it nothing happened, after it everything did."""
+    """Write a manifest. This is the commit: before it nothing happened, after it everything did."""
     name = manifest_name(manifest.lease, manifest.epoch)
-    # One call for the slices of all tasks: each of them doing so would cost most of a small epoch.
+    # One call for the slices of all tasks: a call in each task would take most of a small epoch's time.
     store.sync(SLICES)
     data = encode_manifest(manifest)
-    # If only the answer was lost, what is there is ours, to the byte.
+    # If only the response was lost, the file is ours, to the byte.
     if not store.put_if_absent(name, data) and store.read(name).to_pybytes() != data:
         raise FencedError(
             "an epoch must be committed by one driver only",
@@ -165,32 +166,32 @@ def commit_manifest(store: Store, manifest: Manifest) -> str:
 
 
 def close_log(store: Store, lease: int, by: int) -> None:
-    """Take the names under which the holder of a lease would commit next: it commits nothing any more.
+    """Take the names under which the holder of a lease would commit next, so that it no longer can.
 
-    A query commits the next epoch; whoever sets a watermark back, the newest one once more.
+    A query commits the next epoch; a reset of a watermark commits the newest epoch again.
     """
     closed = msgspec.json.encode(_Closed(by))
     while True:
         newest = next(manifests_newest_first(store), None)
         if newest is not None:
-            again = manifest_name(lease, newest.epoch)
-            if store.put_if_absent(again, closed):
-                store.put(f"{again}{_NOTED}", b"")
+            same_epoch = manifest_name(lease, newest.epoch)
+            if store.put_if_absent(same_epoch, closed):
+                store.put(f"{same_epoch}{_CLOSED_SUFFIX}", b"")
         name = manifest_name(lease, newest.epoch + 1 if newest else 0)
         if store.put_if_absent(name, closed) or _is_closed_name(store, name):
-            store.put(f"{name}{_NOTED}", b"")
+            store.put(f"{name}{_CLOSED_SUFFIX}", b"")
             return
         if newest is not None and newest.lease > lease:
-            return  # a later driver has committed: whatever has the name, it counts for nothing
-        # It has committed in the meantime, and may be about to commit once more.
+            return  # a later driver has committed: the file with this name does not count
+        # The holder has committed meanwhile, and may be about to commit again.
 
 
 def sweep_manifests(store: Store, epoch: int) -> None:
-    """Delete old manifests that drivers which died did not come to delete."""
-    oldest = epoch - EPOCHS_KEPT
+    """Delete old manifests that earlier drivers died before deleting."""
+    newest_unneeded = epoch - EPOCHS_KEPT
     for name in manifest_files(store):
-        # Every run does this once: what is much older closes a log, and need not be read each time.
-        if oldest - EPOCHS_KEPT < name.epoch <= oldest and not _is_closed(store, name):
+        # Every run does this once: any file that is much older closes a log, and is not read each time.
+        if newest_unneeded - EPOCHS_KEPT < name.epoch <= newest_unneeded and not _is_closed(store, name):
             store.delete(name.file)
 
 
@@ -200,12 +201,12 @@ def manifest_name(lease: int, epoch: int) -> str:
 
 
 def _is_closed_name(store: Store, name: str) -> bool:
-    """Whether a name that is taken closes a log; noted is enough, the file itself may be damaged."""
-    return any(_is_closed(store, found) for found in manifest_files(store) if found.file == name)
+    """Whether a name that is taken closes a log; its mark is enough, the file itself may be damaged."""
+    return any(_is_closed(store, file) for file in manifest_files(store) if file.file == name)
 
 
 def _is_closed(store: Store, name: ManifestName) -> bool:
-    """Whether a file closes a log; one that has gone since it was listed is no manifest either."""
+    """Whether a file closes a log, or has been deleted since it was listed."""
     if name.closed:
         return True
     try:

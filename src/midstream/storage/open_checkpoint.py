@@ -1,4 +1,4 @@
-"""Opening a checkpoint under a lease: what a query goes on from, or begins with."""
+"""Opening a checkpoint under a lease: the manifest that a query resumes from, or begins with."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from midstream.storage.store import Store
 
 
 def open_manifest(store: Store, lease: int) -> Committed | None:
-    """What the query goes on from: its newest manifest; None if it was never begun.
+    """The manifest that the query resumes from: its newest one; None if it was never begun.
 
-    If the first epoch was begun but never committed, its intent says what the query began with. It must
-    begin with the same again: somebody may have seen results of it.
+    If the first epoch was begun but never committed, its intent has the manifest that the query began with.
+    It must begin with the same again: a sink may have had results of that epoch.
     """
-    # Before the manifests: a driver that is paused here and succeeded must not take news for damage.
+    # Read before the manifests: otherwise what a successor publishes meanwhile would look like damage.
     published = last_noted(store)
     stored = restore_manifest(store, lease)
     must_be_newest(stored.manifest if stored is not None else None, published)
@@ -35,5 +35,5 @@ def open_manifest(store: Store, lease: int) -> Committed | None:
 
 
 def begin_manifest(first: Manifest) -> Committed:
-    """What holds before the first epoch, as if it had been committed."""
+    """The manifest before the first epoch, as if it had been committed."""
     return Committed(first, digest_of(first))

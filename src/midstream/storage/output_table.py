@@ -1,8 +1,8 @@
-"""Files for readers: staged by tasks where no reader looks, published whole after the commit.
+"""Output tables: Parquet files that tasks stage where no reader looks, published after the commit.
 
-A staged file lies in a folder that Spark and others pass over, under a name without ``.parquet``, so that
-no glob finds it either. Publishing is one rename, which may be repeated: a reader sees the file whole
-or not at all, and only rows of committed epochs.
+A staged file is in a folder that Spark and others skip, under a name without ``.parquet``, so that no glob
+finds it either. Publishing is one rename, which may be repeated: a reader sees the file whole or not at all,
+and only rows of committed epochs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import pyarrow.parquet as pq
 
 from midstream.errors import CheckpointError
 from midstream.state.manifest import OutputFile
-from midstream.storage.atomic_file import new_file, space_in
+from midstream.storage.atomic_file import explain_full_disk, new_file
 from midstream.storage.late_rows import late_rows
 from midstream.storage.local import make_folder, sync_folder
 
 STAGED = "_staged"
 _FOLDER_ID = "folder-id"
 _NAME = re.compile(r"\w[\w.-]*\Z", re.ASCII)
-_STAGED_BY = re.compile(r"(?:(\d{12})-)?(\d{10})-")
+_LEASE_AND_EPOCH = re.compile(r"(?:(\d{12})-)?(\d{10})-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +53,14 @@ class OutputTable:
     query: str
     """A short id of the query, so that several may write into one folder."""
     private: bool = False
-    """Whether only the owner may read it: a table inside the checkpoint is nobody else's."""
+    """Whether only the owner may read it, as for a table inside the checkpoint."""
     lease: int = 0
-    """The lease under which files are staged: their names have it, and none of a later one is swept."""
+    """The lease under which files are staged. It is in their names; files of later leases are not swept."""
     folder: str = ""
     """The id of the folder, see :meth:`identified`."""
 
     def __post_init__(self) -> None:
-        # It comes from a manifest, and files are found, and deleted, by patterns that it is part of.
+        # It comes from a manifest, and is part of the patterns by which files are found and deleted.
         _plain(self.query)
         for folder in (Path(self.path), Path(self.path, STAGED)) if self.private else ():
             if folder.is_symlink():
@@ -68,13 +68,13 @@ class OutputTable:
                 raise CheckpointError("a checkpoint must have plain files and folders", got=got)
 
     def identified(self) -> OutputTable:
-        """The table with the id of its folder, which it is given when it is first used.
+        """The table with the id of its folder, which is made when the folder is first used.
 
-        A staged file leaves its folder in the moment in which it is published. So if it is gone, it was
-        published, even if a reader has moved it on since; but only if this is the folder it was staged in,
-        which paths and links do not tell.
+        Publishing moves a staged file out of its folder. So a file that is gone was published, even if a
+        reader has moved it away since; but only if this is the folder it was staged in. That cannot be known
+        from its path, which may be a link.
         """
-        with space_in(Path(self.path)):
+        with explain_full_disk(Path(self.path)):
             self._make_folders()
             name = Path(self.path, STAGED, _FOLDER_ID)
             if not name.exists():
@@ -96,12 +96,12 @@ class OutputTable:
         published = f"part-{task}-{self.query}.parquet"
         staged = f"{self.query}-{self.lease:012d}-{task}-{uuid.uuid4().hex}"
         folder = Path(self.path, STAGED)
-        with space_in(Path(self.path)):
+        with explain_full_disk(Path(self.path)):
             self._make_folders()
             with new_file(folder / staged, 0o600 if self.private else 0o666) as file:
-                # Dictionaries take as long as everything else, and save little of results that differ.
+                # Dictionaries take as long as everything else, and save little as results rarely repeat.
                 pq.write_table(rows, file, use_dictionary=False)
-            # The manifest will name the file: if it were lost after the commit, nothing could bring it back.
+            # The manifest will name the file: if it were lost after the commit, it could not be restored.
             sync_folder(folder)
         return OutputFile(self.table, staged, published, rows.num_rows, self.folder)
 
@@ -119,7 +119,7 @@ class OutputTable:
         for output in outputs:
             with suppress(FileNotFoundError):  # published already, perhaps just now by another driver
                 Path(self.staged_path(output)).replace(self._target(output))
-        # In this order: a file that is staged no more was published, also after a power cut in between.
+        # In this order: a file that is no longer staged was published, even after a power cut in between.
         sync_folder(Path(self.path))
         if outputs:
             sync_folder(Path(self.path, STAGED))
@@ -128,8 +128,8 @@ class OutputTable:
         """Refuse to go on if files of a committed epoch were neither staged nor published here."""
         for output in outputs:
             staged, target = Path(self.staged_path(output)), self._target(output)
-            here = self.folder != "" and output.folder == self.folder
-            if not (here or staged.exists() or target.exists()):
+            staged_here = self.folder != "" and output.folder == self.folder
+            if not (staged_here or staged.exists() or target.exists()):
                 raise CheckpointError(
                     "results of a committed epoch must be there to publish",
                     got=f"neither {staged} nor {target}",
@@ -145,27 +145,27 @@ class OutputTable:
         return sorted(f"file://{path}" for path in files)
 
     def sweep(self) -> None:
-        """Remove what attempts that were given up have left behind; what a later driver stages stays."""
+        """Remove what abandoned attempts have staged, but not what a later driver stages."""
         folder = Path(self.path, STAGED)
         for path in folder.glob(f"{self.query}-*") if folder.is_dir() else ():
-            if _staged_by(path.name, self.query)[0] <= self.lease:
+            if _lease_and_epoch(path.name, self.query)[0] <= self.lease:
                 path.unlink(missing_ok=True)
 
     def prune(self, before: int) -> None:
-        """Remove staged files of epochs before ``before``; what is published is for readers to remove."""
+        """Remove staged files of epochs before ``before``; published files belong to readers."""
         for path in Path(self.path, STAGED).glob(f"{self.query}-*"):
-            if _staged_by(path.name, self.query)[1] < before:
+            if _lease_and_epoch(path.name, self.query)[1] < before:
                 path.unlink(missing_ok=True)
 
 
-def _staged_by(name: str, query: str) -> tuple[int, float]:
-    """The lease and the epoch that a file was staged in; names of earlier formats have no lease."""
-    found = _STAGED_BY.match(name.removeprefix(f"{query}-"))
-    return (int(found[1] or 0), int(found[2])) if found else (0, math.inf)
+def _lease_and_epoch(name: str, query: str) -> tuple[int, float]:
+    """The lease and the epoch in the name of a staged file; names of earlier formats have no lease."""
+    match = _LEASE_AND_EPOCH.match(name.removeprefix(f"{query}-"))
+    return (int(match[1] or 0), int(match[2])) if match else (0, math.inf)
 
 
 def _plain(name: str) -> str:
-    """A name from a manifest, if it is one that this program gives."""
+    """A name from a manifest; an error unless it is of the form that Midstream gives."""
     if not _NAME.match(name):
         raise CheckpointError("the name of an output file must be a word", got=repr(name))
     return name
@@ -179,7 +179,7 @@ class ParquetWriter:
     late_table: OutputTable | None
     schema: pa.Schema
     late_columns: Mapping[str, Mapping[str, str]]
-    """For each stream: the columns of a late row as they travel, and as the user knows them."""
+    """For each stream: the names of a late row's columns, from those in the engine to those of the user."""
 
     @property
     def keeps_late_rows(self) -> bool:

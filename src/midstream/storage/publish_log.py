@@ -59,13 +59,13 @@ class Publication:
 
 def noted_epochs(store: Store) -> dict[int, str]:
     """The epochs whose publishing was begun, at least the last of them, and the files that note them."""
-    found = (_NAME.match(name) for name in store.list(FOLDER))
-    return {int(match[1]): match[0] for match in found if match}
+    matches = (_NAME.match(name) for name in store.list(FOLDER))
+    return {int(match[1]): match[0] for match in matches if match}
 
 
 def last_noted(store: Store) -> int:
     """The last epoch whose publishing was begun; -1 if there is none."""
-    # Writing a note may have failed when it was there but would not outlast the machine: now it will.
+    # The driver that wrote a note may have failed before it was durable.
     store.sync(FOLDER)
     return max(noted_epochs(store), default=-1)
 
@@ -127,7 +127,7 @@ def must_be_newest(manifest: Manifest | None, last: int) -> None:
 
 
 def _put_for_good(store: Store, name: str, data: bytes) -> bool:
-    """Write a note unless there is one; either way it outlasts the machine."""
+    """Write a note unless there is one; either way it is durable."""
     if store.put_if_absent(name, data):
         return True
     store.sync(FOLDER)

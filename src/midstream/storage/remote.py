@@ -1,7 +1,7 @@
 """A store in an object store, through fsspec, with a cache of slices on the machine that reads them.
 
-An object is there whole once it is put, and lasts. What the commit rests on is the conditional put, which
-fsspec offers for any file system but only some carry out as one operation; the known ones are listed.
+An object is complete and durable once it is put. Commits depend on the conditional put, which fsspec offers
+for any file system but which is atomic only in some; those that are known to be are listed.
 Credentials and endpoints come from the environment, as for every other program that uses the object
 store: they are never part of a query or a checkpoint.
 """
@@ -29,20 +29,20 @@ from midstream.storage.slice_files import digest_in
 from midstream.storage.store import parts_of
 
 PROTOCOLS = {"s3": "s3", "s3a": "s3"}
-"""Schemes of addresses whose conditional put is one operation, and what fsspec calls them."""
+"""Schemes of addresses whose conditional put is atomic, and the names that fsspec has for them."""
 
 _CACHE_BYTES = 8 << 30
-"""What the cache of one checkpoint may hold on a machine; the oldest slices leave first."""
+"""What the cache of one checkpoint may hold on a machine; the oldest slices are evicted first."""
 
-_TAKEN = ("PreconditionFailed", "412")
-"""How a server says that a conditional put found an object; s3fs looks for more, which only some say."""
+_EXISTS_CODES = ("PreconditionFailed", "412")
+"""The codes by which servers refuse a conditional put; s3fs knows only some of their answers."""
 
 _HINT = (
     "look whether it can be reached and what it allows, then start the query again: it goes on after its "
     "last committed epoch"
 )
 
-_sound: set[str] = set()
+_verified: set[str] = set()
 """Cached slices that this process has written, or compared with their digest."""
 
 
@@ -55,32 +55,32 @@ class RemoteStore:
 
     def put(self, name: str, data: pa.Buffer | bytes) -> None:
         """Put the object, and keep a copy of a slice: the next epoch will read it."""
-        with _asking(self.url) as objects:
+        with _object_store(self.url) as objects:
             objects.pipe_file(self._path(name), _bytes(data))
-        self._keep(name, data)
+        self._add_to_cache(name, data)
 
     def sync(self, folder: str) -> None:
-        """What is put lasts."""
+        """Nothing: an object is durable once it is put."""
 
     def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
         """Put the object on the condition that there is none.
 
-        If the answer to a put was lost and the put repeated, this says False for one's own object. Whoever
-        puts something that matters then looks whether it is.
+        If the response to a put was lost and the put repeated, this returns False for the caller's own
+        object. Callers to whom that matters compare the content.
         """
         try:
-            with _asking(self.url) as objects:
+            with _object_store(self.url) as objects:
                 objects.pipe_file(self._path(name), _bytes(data), mode="create")
         except FileExistsError:
             return False
         return True
 
     def read(self, name: str) -> pa.Buffer:
-        """A slice from the cache if it is there; else the object."""
-        if self._caches(name) and (kept := self._kept(name)) is not None:
-            return kept
+        """A slice from the cache if it has it; else the object."""
+        if self._caches(name) and (cached := self._cached(name)) is not None:
+            return cached
         try:
-            with _asking(self.url) as objects:
+            with _object_store(self.url) as objects:
                 data = pa.py_buffer(objects.cat_file(self._path(name)))
         except FileNotFoundError:
             raise CheckpointError(
@@ -88,22 +88,22 @@ class RemoteStore:
                 got=f"no {name} in {self.url}",
                 hint="restore it, or start a new query with another checkpointLocation",
             ) from None
-        self._keep(name, data)
+        self._add_to_cache(name, data)
         return data
 
     def list(self, folder: str) -> list[str]:
         """The objects right below a folder."""
         path = self._path(folder)
         try:
-            with _asking(self.url) as objects:
-                found = objects.ls(path, detail=False)
+            with _object_store(self.url) as objects:
+                names = objects.ls(path, detail=False)
         except FileNotFoundError:
             return []
-        return sorted(f"{folder}/{name.rpartition('/')[2]}" for name in found if name != path)
+        return sorted(f"{folder}/{name.rpartition('/')[2]}" for name in names if name != path)
 
     def delete(self, name: str) -> None:
         """Remove the object, and the copy on this machine."""
-        with contextlib.suppress(FileNotFoundError), _asking(self.url) as objects:
+        with contextlib.suppress(FileNotFoundError), _object_store(self.url) as objects:
             objects.rm_file(self._path(name))
         if self._caches(name):
             self._cache().delete(name)
@@ -117,30 +117,30 @@ class RemoteStore:
     def _cache(self) -> LocalStore:
         return LocalStore(str(_cache_folder(self.url)))
 
-    def _kept(self, name: str) -> pa.Buffer | None:
-        """The copy of a slice on this machine; if it is not what it was, it is given up."""
+    def _cached(self, name: str) -> pa.Buffer | None:
+        """The copy of a slice on this machine; a damaged one is deleted."""
         try:
             data = self._cache().read(name)
         except CheckpointError:
-            return None  # it was never read here, or has left
-        if name not in _sound and digest_in(name) != hashlib.sha256(data).hexdigest():
+            return None  # it was never read here, or was evicted
+        if name not in _verified and digest_in(name) != hashlib.sha256(data).hexdigest():
             self._cache().delete(name)
             return None
-        _sound.add(name)
+        _verified.add(name)
         return data
 
-    def _keep(self, name: str, data: pa.Buffer | bytes) -> None:
+    def _add_to_cache(self, name: str, data: pa.Buffer | bytes) -> None:
         """Copy a slice into the cache. A full disk is no reason to fail: the object is safe."""
         if not self._caches(name):
             return
         try:
             self._cache().put(name, data)
-            _sound.add(name)
-            self._shrink()
+            _verified.add(name)
+            self._evict()
         except (OSError, StreamError):
             self._cache().delete(name)
 
-    def _shrink(self) -> None:
+    def _evict(self) -> None:
         files = [(p, p.stat()) for p in Path(self._cache().root, SLICES).iterdir()]
         excess = sum(stat.st_size for _, stat in files) - self.cache_bytes
         for path, stat in sorted(files, key=lambda file: file[1].st_mtime_ns):
@@ -156,7 +156,7 @@ def is_remote(location: str) -> bool:
 
 
 def store_at(location: str, *, cached: bool = True) -> LocalStore | RemoteStore:
-    """The store at a location; without the cache, what is read is what the object store has."""
+    """The store at a location; unless ``cached``, everything is read from the object store itself."""
     if not is_remote(location):
         return LocalStore(location)
     store = RemoteStore(location.rstrip("/"), _CACHE_BYTES if cached else 0)
@@ -165,7 +165,7 @@ def store_at(location: str, *, cached: bool = True) -> LocalStore | RemoteStore:
 
 
 def _connect(url: str) -> Any:
-    """The file system of an address; fsspec keeps one per process."""
+    """The file system of an address; fsspec has one per process."""
     try:
         import fsspec  # noqa: PLC0415  # an extra: only those who use it need to have it
 
@@ -180,12 +180,12 @@ def _connect(url: str) -> Any:
 
 
 @contextlib.contextmanager
-def _asking(url: str) -> Iterator[Any]:
-    """The file system of an address, to ask for something; whatever goes wrong then is an OSError.
+def _object_store(url: str) -> Iterator[Any]:
+    """The file system of an address; any error of a request to it is raised as an OSError.
 
-    s3fs translates what a server says, but lets errors of the libraries below it through if none answers.
-    Nobody above could tell them from defects: the thread that keeps the lease would end by one. They are not
-    errors of our own, which tasks report as final: Spark is to try such a task again.
+    s3fs translates the errors of servers, but not those of the libraries below it when no server answers.
+    Callers could not tell these from bugs, and the thread that keeps the lease would end. They are not raised
+    as errors of Midstream, which end the query: Spark should try such a task again.
     """
     objects = _connect(url)
     try:
@@ -193,7 +193,7 @@ def _asking(url: str) -> Iterator[Any]:
     except (FileNotFoundError, FileExistsError, MidstreamError):
         raise
     except Exception as error:
-        if _code_of(error) in _TAKEN:
+        if _code_of(error) in _EXISTS_CODES:
             raise FileExistsError(errno.EEXIST, "the object exists") from error
         kind = PermissionError if isinstance(error, PermissionError) else OSError
         number = getattr(error, "errno", None) or errno.EIO
@@ -202,15 +202,15 @@ def _asking(url: str) -> Iterator[Any]:
 
 
 def _code_of(error: BaseException) -> str | None:
-    """The code of what a server answered, if it did."""
-    answer = getattr(error.__cause__, "response", None) or {}
-    code = answer.get("Error", {}).get("Code")
+    """The error code in a server's response, if there is one."""
+    response = getattr(error.__cause__, "response", None) or {}
+    code = response.get("Error", {}).get("Code")
     return None if code is None else str(code)
 
 
 @cache
 def _cache_folder(url: str) -> Path:
-    """The cache of a store on this machine: a folder of this user's that nobody else can write to."""
+    """The cache of a store on this machine: a folder that only this user can write to."""
     user = os.getuid()
     folder = Path(tempfile.gettempdir(), f"midstream-cache-{user}")
     folder.mkdir(mode=0o700, exist_ok=True)

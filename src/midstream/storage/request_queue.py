@@ -1,8 +1,8 @@
 """Requests for another plan, kept in the checkpoint until they are applied.
 
-Each is a file of its own, numbered, and never changed. An epoch says in its intent which request it applies,
-so an epoch that is run again applies the same one, whatever has been asked for in between. The manifest says
-up to which number requests have been applied; of several that wait, the newest counts.
+Each is a numbered file of its own that never changes. The intent of an epoch has the request that the epoch
+applies, so an epoch that runs again applies the same one, whatever was requested in between. The manifest has
+the number of the last request that was applied; of several that wait, the newest counts.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _NAME = re.compile(rf"{REQUESTS}/(\d{{6,}})\Z")
 
 
 class Requests:
-    """The requests of a query. One thread asks while another runs epochs."""
+    """The requests of a query. One thread adds them while another runs epochs."""
 
     def __init__(self, store: Store, query: Query) -> None:
         self.lock = threading.RLock()
-        """Held while files come and go."""
+        """Held while files are added and deleted."""
         self._store = store
         self._query = query
         self._waiting: dict[int, Request] = {}
         self._last = 0
 
-    def find(self, manifest: Manifest, begun: Intent | None) -> None:
-        """On start: the requests that were left, when the next epoch was ``begun`` or not.
+    def load(self, manifest: Manifest, begun: Intent | None) -> None:
+        """On start: read the waiting requests; ``begun`` is the intent of the next epoch, if it has one.
 
-        If the manifest of that epoch was damaged, the request that it applies is gone already. One that comes
-        now must not get its number: the epoch would count it as applied when it has run again.
+        If the manifest of that epoch was damaged, the request that it applies is deleted already. A new one
+        must not get its number: the epoch would count it as applied when it has run again.
         """
         for name in filter(_NAME.match, self._store.list(REQUESTS)):
             data = self._store.read(name).to_pybytes()
@@ -49,12 +49,12 @@ class Requests:
         )
         self._last = max((*self._waiting, applied))
 
-    def ask(self, request: Request) -> None:
+    def add(self, request: Request) -> None:
         """Keep a request; the next epoch to begin may apply it."""
         with self.lock:
             data = msgspec.json.encode(write_request(request))
             self._last += 1
-            # A number may be taken: by another driver, or by this one if an answer was lost.
+            # A number may be taken: by another driver, or by this one if a response was lost.
             while not self._store.put_if_absent(_name(self._last), data):
                 self._last += 1
             self._waiting[self._last] = request
@@ -67,10 +67,10 @@ class Requests:
                 return manifest.applied_requests, None
             return max(ready), write_request(self._waiting[max(ready)])
 
-    def forget(self, upto: int) -> None:
-        """Remove the requests up to a number."""
+    def delete_applied(self, last: int) -> None:
+        """Delete the requests up to the last one that was applied."""
         with self.lock:
-            for number in [n for n in self._waiting if n <= upto]:
+            for number in [n for n in self._waiting if n <= last]:
                 self._store.delete(_name(number))
                 del self._waiting[number]
 

@@ -1,14 +1,14 @@
-"""Reading and writing slices: Arrow files, named by the lease they were written under and their digest.
+"""Reading and writing slices: Arrow files, named after the lease they were written under and their digest.
 
     slices/<lease>-<digest>.arrow
 
 Without the lease, two drivers that run the same epoch would write the same names, and one that was given up
-could delete what the other has just written and named in its manifest.
+could delete a file that the other has just written and named in its manifest.
 
-The IPC *file* format is used because a cut *stream* reads as a shorter valid table. Arrow checks no
-integrity itself, so a file that this run of the query did not write is checked against its digest before
-anything in it is decoded, and against its form before anything in it is used. Which files the run wrote is
-known from the reports of its own tasks, never from a manifest.
+The IPC *file* format is used because a truncated *stream* reads as a shorter valid table. Arrow does not
+check integrity itself, so a file that this run of the query did not write is checked against its digest
+before it is decoded, and validated before it is used. Which files the run wrote is known from the reports of
+its own tasks, never from a manifest.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from midstream.storage.store import Store
 FOLDER = "slices"
 _NAME = re.compile(rf"(?:{FOLDER}/)?(?:(\d{{12}})-)?([0-9a-f]{{64}})\.arrow\Z")
 _QUERY = b"midstream.query"
-"""Where a file says whose slice it is: the id of the query."""
+"""The metadata key under which a file has the id of its query."""
 
 _UNREADABLE = (
     *(pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, pa.ArrowTypeError, pa.ArrowIndexError),
     *(OSError, UnicodeDecodeError),
 )
-"""What comes out of Arrow for bytes that it did not write; not for a lack of memory."""
+"""The errors that Arrow raises for damaged bytes; not those for a lack of memory."""
 
 
 class SliceFiles:
-    """The slices of one run of a query, as one process knows them.
+    """Reads and writes the slices of one run of a query in one process.
 
-    What this process has written or checked is not checked again.
+    Slices that this process has written or checked are not checked again.
     """
 
     def __init__(self, store: Store, query: str = "", lease: int = 0) -> None:
-        """Without the id of a ``query``, slices of any are opened."""
+        """Without the id of a ``query``, slices of any query are opened."""
         self._store = store
         self._query = query
         self._lease = lease
@@ -68,25 +68,25 @@ class SliceFiles:
         data = self._store.read(f"{FOLDER}/{slice_.name}")
         if data.size != slice_.bytes:
             raise _damaged(slice_, f"{data.size} bytes instead of {slice_.bytes}")
-        known = ours or slice_.name in self._verified
-        if not known and hashlib.sha256(data).hexdigest() != slice_.sha256:
+        trusted = ours or slice_.name in self._verified
+        if not trusted and hashlib.sha256(data).hexdigest() != slice_.sha256:
             raise _damaged(slice_, "another digest")
         try:
             table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
-            fault = None if known else validation_error(slice_, table) or self._foreign(slice_, table)
+            problem = None if trusted else validation_error(slice_, table) or self._foreign(slice_, table)
         except _UNREADABLE as error:
             raise _damaged(slice_, str(error)) from None
-        if fault is not None:
-            raise _damaged(slice_, fault)
+        if problem is not None:
+            raise _damaged(slice_, problem)
         self._verified.add(slice_.name)
         return table
 
     def forget_all_but(self, slices: Iterable[Slice]) -> None:
-        """Forget slices that are no longer in use, so that a long run does not remember them all."""
+        """Forget slices that are no longer in use, so that memory does not grow with the run."""
         self._verified &= {slice_.name for slice_ in slices}
 
     def _foreign(self, slice_: Slice, table: pa.Table) -> str | None:
-        """Whether a slice is that of another query; those of earlier formats do not say whose they are."""
+        """An error text if a slice is of another query; slices of earlier formats have no query id."""
         signed = (table.schema.metadata or {}).get(_QUERY)
         if not self._query or (signed is None and lease_of(slice_.name) == 0):
             return None
@@ -94,13 +94,13 @@ class SliceFiles:
 
 
 def digest_in(name: str) -> str | None:
-    """The digest that the name of a slice has; None if it is no name of a slice."""
+    """The digest in the name of a slice; None if it is no name of a slice."""
     match = _NAME.match(name)
     return match[2] if match else None
 
 
 def lease_of(name: str) -> int:
-    """The lease that a slice was written under; 0 for one of an earlier format, or what is no slice."""
+    """The lease in the name of a slice; 0 for an earlier format, or if it is no name of a slice."""
     match = _NAME.match(name)
     return int(match[1] or 0) if match else 0
 
@@ -112,7 +112,7 @@ def _signed(table: pa.Table, query: str) -> pa.Table:
 
 
 def _arrow_file(table: pa.Table) -> pa.Buffer:
-    """The bytes of a file, in a buffer of just their size: one that grows copies them again and again."""
+    """The bytes of a file, in a buffer of their size: one that grows would copy them repeatedly."""
     measure = pa.MockOutputStream()
     with pa.ipc.new_file(measure, table.schema) as writer:
         writer.write_table(table)
@@ -130,13 +130,13 @@ def _damaged(slice_: Slice, what: str) -> CheckpointError:
     )
 
 
-# One per run in each process. Spark's workers outlive queries, and a new run trusts nothing of an old one.
+# One per run in each process: Spark's workers outlive queries, and a new run checks all slices again.
 _runs: OrderedDict[str, SliceFiles] = OrderedDict()
 _RUNS_KEPT = 32
 
 
 def slice_files(store: Store, writer: Writer) -> SliceFiles:
-    """The slices of a run, as this process knows them; a run without a name is always a new one."""
+    """The slice files of a run in this process; a run without a name is always a new one."""
     files = _runs.pop(writer.run, None) or SliceFiles(store, writer.query, writer.lease)
     if writer.run:
         _runs[writer.run] = files

@@ -1,8 +1,8 @@
-"""The form of slices: what a file must be, once it has the bytes that its manifest names.
+"""Validating slices: whether a table has the form of a slice, after its digest was checked.
 
-A digest tells damage. It does not tell who made the file: whoever can write into a checkpoint can make a
-slice and a manifest that fit each other. So what is in a slice is believed only if it has the form that
-this program writes, and no value in it can lead the code that reads it out of its memory.
+A digest reveals damage, but not a forged file: an attacker who can write to a checkpoint can make a slice and
+a manifest that match. So a slice is used only if it has the form that Midstream writes, and no value in it
+can make the code that reads it access memory out of bounds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def validation_error(slice_: Slice, table: pa.Table) -> str | None:
 
 
 def _is_plain(field: pa.Field) -> bool:
-    """Whether a type, however deep inside, is Arrow's own: others bring code of their own to read them."""
+    """Whether a type and all types in it are Arrow's own: extension types run code of their own."""
     kind = field.type
     if isinstance(kind, pa.BaseExtensionType) or _EXTENSION in (field.metadata or {}):
         return False
@@ -42,16 +42,16 @@ def _is_plain(field: pa.Field) -> bool:
 
 
 def _index_error(slice_: Slice, table: pa.Table) -> str | None:
-    wanted = {"hash": pa.uint64()}
-    wanted |= {f"time {stream}": pa.int64() for stream in slice_.owner.state.streams}
-    wanted |= {name: pa.int64() for name in table.column_names if name.startswith("ref ")}
+    expected = {"hash": pa.uint64()}
+    expected |= {f"time {stream}": pa.int64() for stream in slice_.owner.state.streams}
+    expected |= {name: pa.int64() for name in table.column_names if name.startswith("ref ")}
     types = dict(zip(table.column_names, table.schema.types, strict=True))
     try:
         for name in (name for name in types if name.startswith("ref ")):
             StateId.parse(name.removeprefix("ref "))
     except ValueError:
         return f"columns {', '.join(table.column_names)}"
-    if types != wanted or len(types) != table.num_columns:
+    if types != expected or len(types) != table.num_columns:
         return f"columns {', '.join(table.column_names)}"
     return "nulls" if any(column.null_count for column in table.columns) else None
 
@@ -71,6 +71,6 @@ _CHECKS: dict[SliceKind, Callable[[Slice, pa.Table], str | None]] = {
     "index": _index_error,
     "pending": _index_error,
     "payload": _payload_error,
-    # Deferred results may be any table: nothing looks into them.
+    # Deferred results may be any table: the engine only passes them on.
     "deferred": lambda _slice, _table: None,
 }

@@ -1,27 +1,27 @@
-"""The storage seam: all that Midstream ever asks of a file system.
+"""The store interface: all operations that Midstream needs of a file system.
 
-It is this small so that any store can offer it, and so that tests can put faults behind each operation.
-Names are relative, with forward slashes. What others rest on is written once: either its bytes follow from
-the name (slices), or only the first writer wins (manifests, intents, notes of what is published, leases,
-requests). Beats are written again.
+It is small so that any store can offer it, and so that tests can inject faults into each operation. Names
+are relative, with forward slashes. Files are written once: either the name follows from the bytes (slices),
+or only the first writer wins (manifests, intents, the publish log, leases, requests). Only beats are
+overwritten.
 
 What a store must guarantee, to all processes on all machines:
 
-- *Whole files.* A name has all the bytes of one write, at any time, also after a crash of the machine. What
-  a write that was cut off leaves behind lies under another name, in :data:`TEMPORARY`.
-- *Reading what was written.* Once a write has returned, whoever reads the name gets these bytes.
-- *One winner.* Of several ``put_if_absent`` of a name one writes the file, and it lasts before that is
-  answered. An error, or *False* to the one that did write it, is an answer that was lost: allowed.
-- *Listings as they are* of manifests, intents, requests, leases and notes of what was published. A driver
-  that missed the newest manifests would go on from an older one; one that saw none at all would begin
-  anew. S3 has had such listings since 2020; a file system always had them.
+- *Atomic writes.* A file has all the bytes of one write at any time, also after a crash of the machine. What
+  an interrupted write leaves behind has another name, in :data:`TEMPORARY`.
+- *Read after write.* Once a write has returned, every reader of the name gets these bytes.
+- *One winner.* Of several ``put_if_absent`` of a name one writes the file, which is durable when the call
+  returns. An error, or *False* for the one that did write it, is allowed: its response was lost.
+- *Consistent listings* of manifests, intents, requests, leases and the publish log. A driver that missed the
+  newest manifests would resume from an older one; one that saw none would begin a new query. S3 has had
+  consistent listings since 2020, file systems always.
 
 What a store need not guarantee:
 
-- *Names that last* before ``sync``. Until then a crash of the machine may undo a ``put`` or a ``delete``,
-  of each name by itself. So a manifest is committed after the folder of its slices was synced.
-- *Listings as they are* of slices, temporary and staged files. They are listed only to clean up: what a
-  listing does not show yet is found the next time, and deleting what is gone already is no error.
+- *Durability* before ``sync``. Until then a crash of the machine may undo a ``put`` or a ``delete``, of each
+  name independently. So a manifest is committed after the folder of its slices was synced.
+- *Consistent listings* of slices, temporary and staged files. They are listed only to clean up: a file that
+  is missing from a listing is found the next time, and deleting a file twice is no error.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ import pyarrow as pa
 from midstream.errors import CheckpointError
 
 TEMPORARY = "temporary"
-"""The folder for files that do not have their name yet; what stays there was given up."""
+"""The folder for files that do not have their name yet; files that stay there were abandoned."""
 
 
 class Store(Protocol):
     """A place for immutable files."""
 
     def put(self, name: str, data: pa.Buffer | bytes) -> None:
-        """Write a file whole: a reader sees all its bytes or no file. Lasting after :meth:`sync`."""
+        """Write a file: a reader sees all its bytes or no file. It is durable after :meth:`sync`."""
 
     def sync(self, folder: str) -> None:
-        """Make what was put into a folder last, even if the machine stops."""
+        """Make the files that were put into a folder durable."""
 
     def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
-        """Write a file for good unless the name is taken; False if it was. The commit rests on this."""
+        """Write a file durably unless the name is taken; False if it was. Commits depend on this."""
 
     def read(self, name: str) -> pa.Buffer:
         """The bytes of a file, mapped into memory where that is possible."""
 
     def list(self, folder: str) -> list[str]:
-        """The names in a folder, in order; none if there is no such folder. See above on how new they are."""
+        """The names in a folder, sorted; none if there is no such folder. See above on consistency."""
 
     def delete(self, name: str) -> None:
-        """Remove a file; one that is not there is no error."""
+        """Delete a file; one that does not exist is no error."""
 
 
 def parts_of(name: str) -> list[str]:

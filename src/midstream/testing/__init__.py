@@ -1,9 +1,9 @@
-"""The test kit: what Midstream is tested with, for the tests of those who use it.
+"""The test kit: what Midstream is tested with, also for the tests of its users.
 
 - :func:`batch_join` is the oracle: the same query as a batch join by DuckDB.
 - :func:`naive_join` and :func:`accept` define the results in plain Python.
 - :func:`assert_same_rows` compares results and shows what differs.
-- :func:`generate` makes streams with everything that real streams do wrong.
+- :func:`generate` makes streams with late rows, nulls, duplicates and silent epochs.
 - :mod:`midstream.testing.strategies` has Hypothesis strategies of queries, plans and epochs.
 
 It needs the extra ``midstream[testing]``.

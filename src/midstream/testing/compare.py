@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-_SHOWN = 5
-_AT_ONCE = 10_000
+_MAX_SHOWN = 5
+_ROWS_AT_ONCE = 10_000
 
 
 def assert_same_rows(got: pa.Table, want: pa.Table, what: str = "results") -> None:
@@ -43,9 +43,9 @@ def difference(got: pa.Table, want: pa.Table) -> tuple[Counter[tuple[str, ...]],
 
 
 def _rows(table: pa.Table) -> Iterator[tuple[str, ...]]:
-    """Each row as the text of its values, which compares where values would not (NaN, structs, lists)."""
-    for start in range(0, table.num_rows, _AT_ONCE):
-        part = table.slice(start, _AT_ONCE)
+    """Each row as the texts of its values: not all values compare or hash (NaN, structs, lists)."""
+    for start in range(0, table.num_rows, _ROWS_AT_ONCE):
+        part = table.slice(start, _ROWS_AT_ONCE)
         columns = [[_text(value) for value in column.to_pylist()] for column in part.columns]
         yield from zip(*columns, strict=True)
 
@@ -55,8 +55,8 @@ def _text(value: Any) -> str:
 
 
 def _show(what: str, rows: Counter[tuple[str, ...]], names: list[str]) -> Iterator[str]:
-    for row, count in rows.most_common(_SHOWN):
+    for row, count in rows.most_common(_MAX_SHOWN):
         cells = ", ".join(f"{name}={value}" for name, value in zip(names, row, strict=True))
         yield f"  {what}{f' {count} times' if count > 1 else ''}: {cells}"
-    if len(rows) > _SHOWN:
-        yield f"  ... and {len(rows) - _SHOWN} more that are {what}"
+    if len(rows) > _MAX_SHOWN:
+        yield f"  ... and {len(rows) - _MAX_SHOWN} more that are {what}"

@@ -1,4 +1,4 @@
-"""What the strategies pick from: key types with values that meet across types, value columns, residuals."""
+"""What the strategies draw from: key types with values equal across types, value columns, residuals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMES = (pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.timestamp("ms", tz
 
 @dataclass(frozen=True)
 class Domain:
-    """Types that compare with each other, each with values; those that mean the same come at one place."""
+    """Types that compare with each other, each with values; equal values have the same position."""
 
     name: str
     columns: tuple[tuple[pa.DataType, tuple[Any, ...]], ...]

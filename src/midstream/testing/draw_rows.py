@@ -32,7 +32,7 @@ class KeyColumn:
 def draw_epochs(
     draw: st.DrawFn, stream: Stream, keys: Sequence[KeyColumn], epochs: int, rows: int
 ) -> list[pa.Table | None]:
-    """The stream's tables, at most ``rows`` in all; None for an epoch in which it does not even turn up."""
+    """The stream's tables, at most ``rows`` in all; None for an epoch in which it has no table at all."""
     width = 2 + len(keys) + len(VALUES)
     count = draw(st.integers(0, rows)) if draw(st.booleans()) else rows
     data = draw(st.binary(min_size=count * width, max_size=count * width))
@@ -67,5 +67,5 @@ def _row(number: int, line: bytes, epoch: int, keys: Sequence[KeyColumn]) -> dic
 
 
 def _pick(values: Sequence[Any], byte: int) -> Any:
-    """The first values more often than the others, so that rows of many streams meet."""
+    """The first values more often than the others, so that rows of many streams join."""
     return values[(0, 0, 1, byte // 4 % len(values))[byte % 4]]

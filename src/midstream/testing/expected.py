@@ -1,8 +1,7 @@
-"""What a run must come to, epoch by epoch, by definitions that share no code with the engine.
+"""The expected results of a run, epoch by epoch, by definitions that share no code with the engine.
 
-The results are those of a batch join by DuckDB. Which rows take part in it, and what becomes of the others,
-is said by :mod:`midstream.testing.reference`. Both depend on the options with which each epoch was begun, so
-what is expected of an epoch is known once it was.
+The results are those of a batch join by DuckDB. :mod:`midstream.testing.reference` defines which rows are
+joined and which are late. Both depend on the options of each epoch, so they are known when it has begun.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from midstream.query.query import Query
 from midstream.testing.oracle import matching_rows, outputs
-from midstream.testing.reference import Accepted, Fate, Terms, accept_epoch, times_of
+from midstream.testing.reference import Accepted, AcceptRules, ExpectedProgress, accept_epoch, times_of
 
 _LATE = pa.schema(
     [
@@ -28,60 +27,64 @@ _LATE = pa.schema(
 
 
 class Expected:
-    """All that a run must come to, as far as it has gone."""
+    """What a run must have published and counted, up to its last epoch."""
 
     def __init__(self, query: Query) -> None:
         self.query = query
-        self.accepted = Accepted(fates={name: Fate() for name in query.names})
+        self.accepted = Accepted(progress={name: ExpectedProgress() for name in query.names})
         self.tables: dict[str, list[pa.Table]] = {"results": [], "late": []}
         """What is published in each epoch."""
 
-    def begin(self, epoch: int, rows: Mapping[str, pa.Table], terms: Terms) -> None:
-        """An epoch is begun, on these terms; if it was begun before, on others, those did not count."""
+    def begin(self, epoch: int, rows: Mapping[str, pa.Table], rules: AcceptRules) -> None:
+        """Add an epoch; if it was begun before, with other options, that is forgotten."""
         accepted = self.accepted
-        pasts = (accepted.epochs, accepted.late, accepted.reasons, accepted.history, *self.tables.values())
-        for past in pasts:
-            del past[epoch:]
+        by_epoch = (accepted.epochs, accepted.late, accepted.reasons, accepted.history, *self.tables.values())
+        for entries in by_epoch:
+            del entries[epoch:]
         before = accepted.history[-1] if accepted.history else {}
-        accepted.fates = {name: replace(before.get(name, Fate())) for name in self.query.names}
-        accept_epoch(self.query, accepted, rows, terms)
+        accepted.progress = {n: replace(before.get(n, ExpectedProgress())) for n in self.query.names}
+        accept_epoch(self.query, accepted, rows, rules)
         self.tables["results"].append(_results_of(self.query, accepted, epoch))
         self.tables["late"].append(_late_of(self.query, epoch, accepted))
 
-    def fates(self, epoch: int) -> Mapping[str, Fate]:
-        """What has become of the rows of each stream up to an epoch."""
-        return self.accepted.history[epoch] if epoch >= 0 else {name: Fate() for name in self.query.names}
+    def progress(self, epoch: int) -> Mapping[str, ExpectedProgress]:
+        """The progress of each stream after an epoch."""
+        if epoch < 0:
+            return {name: ExpectedProgress() for name in self.query.names}
+        return self.accepted.history[epoch]
 
     def times(self, name: str, epoch: int, since: int = 0) -> Counter[int]:
-        """The times of the rows of a stream that were accepted from one epoch on up to another."""
+        """The times of the rows of a stream that were accepted from epoch ``since`` to ``epoch``."""
         tables = [tables[name] for tables in self.accepted.epochs[since : epoch + 1] if name in tables]
         return Counter(
             time for table in tables for time in times_of(self.query, name, table) if time is not None
         )
 
     def has_expired(self, name: str, time: int, epoch: int) -> bool:
-        """Whether no row yet to come, from ``epoch`` on, can meet a row of a stream with this time."""
-        for other, fate in self.fates(epoch - 1).items():
-            bound = self.query.windows.bound(name, other) if other != name else None
-            if other != name and (bound is None or fate.watermark is None or time >= fate.watermark - bound):
+        """Whether no row that arrives from ``epoch`` on can join with a row of a stream with this time."""
+        for other, progress in self.progress(epoch - 1).items():
+            if other == name:
+                continue
+            bound, watermark = self.query.windows.bound(name, other), progress.watermark
+            if bound is None or watermark is None or time >= watermark - bound:
                 return False
         return True
 
 
 def late_rows_of(published: pa.Table) -> pa.Table:
-    """Published late rows, in the form in which they are expected."""
-    at = published.column_names.index("time")
-    published = published.set_column(at, "time", published.column("time").cast(pa.int64()))
+    """Published late rows, in the form of the expected ones."""
+    position = published.column_names.index("time")
+    published = published.set_column(position, "time", published.column("time").cast(pa.int64()))
     rows = [{**json.loads(row["row"]), **row} for row in published.to_pylist()]
     return pa.Table.from_pylist(rows, schema=_LATE)
 
 
 def _results_of(query: Query, accepted: Accepted, epoch: int) -> pa.Table:
-    """The results of an epoch are those whose newest row it brought."""
+    """The results of an epoch: those with a row that arrived in it."""
     tables = accepted.tables(query)
-    found = matching_rows(query, tables)
-    new = [found.column(n).to_numpy() >= _rows_before(accepted, n, epoch) for n in query.names]
-    return outputs(query, tables, found.filter(pa.array(np.any(new, axis=0))))
+    matches = matching_rows(query, tables)
+    is_new = [matches.column(n).to_numpy() >= _rows_before(accepted, n, epoch) for n in query.names]
+    return outputs(query, tables, matches.filter(pa.array(np.any(is_new, axis=0))))
 
 
 def _rows_before(accepted: Accepted, name: str, epoch: int) -> int:
@@ -89,7 +92,7 @@ def _rows_before(accepted: Accepted, name: str, epoch: int) -> int:
 
 
 def _late_of(query: Query, epoch: int, accepted: Accepted) -> pa.Table:
-    found = []
+    tables = []
     for name, table in accepted.late[epoch].items():
         count = table.num_rows
         columns = [
@@ -99,5 +102,5 @@ def _late_of(query: Query, epoch: int, accepted: Accepted) -> pa.Table:
             pa.array(times_of(query, name, table), pa.int64()),
             *(table.column(c).cast(_LATE.field(c).type) for c in ("id", "k", "k2", "v")),
         ]
-        found.append(pa.table(columns, schema=_LATE))
-    return pa.concat_tables([_LATE.empty_table(), *found])
+        tables.append(pa.table(columns, schema=_LATE))
+    return pa.concat_tables([_LATE.empty_table(), *tables])

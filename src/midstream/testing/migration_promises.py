@@ -1,6 +1,4 @@
-"""The changes of plan in a run of the simulator: what its manifests tell of them, and what they must tell.
-
-Migrations have promises of their own:
+"""The promises of the simulator about migrations.
 
 | promise    | what must hold                                                                               |
 | ---------- | -------------------------------------------------------------------------------------------- |
@@ -8,8 +6,8 @@ Migrations have promises of their own:
 |            | is begun after it when no migration is under way; without one no migration begins            |
 | *ending*   | a migration that waits for old rows to expire is over when the last of them has              |
 
-A migration by parallel track keeps results back until it ends. So the results of all its epochs count as
-those of one: :meth:`Changes.together`.
+A migration by parallel track defers results until it ends. So the results of all its epochs are compared as
+those of one: :meth:`MigrationPromises.group_epochs`.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from midstream.testing.expected import Expected
 
 
 class MigrationPromises:
-    """The migrations of one run."""
+    """The requests and migrations of one run, and checks of their promises."""
 
     def __init__(self, query: Query, first: Plan, expected: Expected) -> None:
         self._query = query
@@ -38,20 +36,20 @@ class MigrationPromises:
         self._intents: dict[int, Intent] = {}
         self._taken: list[WrittenRequest] = []
         self._doubtful: list[WrittenRequest] = []
-        """Requests of which nobody can say whether they were taken."""
+        """Requests that failed, and may or may not have been taken."""
         self._applied = 0
         """How many of those that were taken have been applied."""
 
-    def note(self, manifest: Manifest) -> None:
-        """Take note of what an epoch has committed."""
+    def add_manifest(self, manifest: Manifest) -> None:
+        """An epoch was committed."""
         self._manifests[manifest.epoch] = manifest
 
-    def ask(self, request: WrittenRequest, *, taken: bool) -> None:
-        """A request was made; if it failed, it may have been taken all the same."""
+    def add_request(self, request: WrittenRequest, *, taken: bool) -> None:
+        """A request was made; one that failed may have been taken nevertheless."""
         (self._taken if taken else self._doubtful).append(request)
 
     def begin(self, intent: Intent) -> str | None:
-        """An epoch is begun: what is wrong with the request that it applies, if anything is."""
+        """An epoch is begun; returns what is wrong with the request that it applies, or None."""
         self._intents[intent.epoch] = intent
         waiting = self._taken[self._applied :]
         if self._under_way(intent.epoch - 1) is not None:
@@ -60,41 +58,41 @@ class MigrationPromises:
         if not waiting:
             allowed = [None, *self._doubtful]
         if intent.request not in allowed:
-            wanted = waiting[-1] if waiting else None
-            return f"epoch {intent.epoch} is to apply {wanted}, but applies {intent.request}"
+            expected = waiting[-1] if waiting else None
+            return f"epoch {intent.epoch} should apply {expected}, but applies {intent.request}"
         self._applied = len(self._taken)
         return None
 
     def undo(self, intent: Intent) -> None:
-        """An epoch was not begun after all: what it would have applied still waits."""
+        """An intent was replaced before its epoch ran: the request in it still waits."""
         if intent.request in self._taken[: self._applied]:
             self._applied -= 1 + self._taken[: self._applied][::-1].index(intent.request)
 
     def stale(self, requests: list[str], manifest: Manifest) -> list[str]:
-        """Those of the requests in a store that nobody needs any more."""
+        """The requests in a store that have been applied, and should have been deleted."""
         return [name for name in requests if int(name.rpartition("/")[2]) <= manifest.applied_requests]
 
-    def unheeded(self, manifest: Manifest) -> str | None:
-        """What is wrong with *requests*, if anything is; the manifest before must be known."""
+    def check_requests(self, manifest: Manifest) -> str | None:
+        """How *requests* is broken, or None; the manifest before must have been added."""
         epoch = manifest.epoch
         begun, plan = 0, self._first
         if epoch:
             begun, plan = self._manifests[epoch - 1].migrations, self._manifests[epoch - 1].plan
         request = self._intents[epoch].request
-        found = _of(manifest) if manifest.migrations > begun else None
-        asked = None if request is None or request.plan == plan else request
-        wanted = None if asked is None else (asked.plan, asked.strategy, epoch)
+        started = _migration_in(manifest) if manifest.migrations > begun else None
+        changes_plan = request is not None and request.plan != plan
+        expected = (request.plan, request.strategy, epoch) if request is not None and changes_plan else None
         if request is None and epoch and self._under_way(epoch - 1) is None:
-            # What was decided with the epoch before is as good as a request.
-            decided = self._manifests[epoch - 1].adaptation.decision_for(epoch)
-            wanted = None if decided is None else (decided.best_plan, decided.strategy, epoch)
-        got = None if found is None else (found.new_plan, found.strategy, found.start_epoch)
-        if wanted == got and manifest.migrations - begun == (wanted is not None):
+            # Without a request, a decision of the epoch before begins a migration.
+            decision = self._manifests[epoch - 1].adaptation.decision_for(epoch)
+            expected = None if decision is None else (decision.best_plan, decision.strategy, epoch)
+        got = None if started is None else (started.new_plan, started.strategy, started.start_epoch)
+        if expected == got and manifest.migrations - begun == (expected is not None):
             return None
-        return f"in epoch {epoch} {wanted} was to begin, but {got} did"
+        return f"in epoch {epoch} {expected} should begin, but {got} did"
 
-    def overdue(self, manifest: Manifest) -> str | None:
-        """What is wrong with *ending*, if anything is."""
+    def check_ending(self, manifest: Manifest) -> str | None:
+        """How *ending* is broken, or None."""
         migration = manifest.migration
         if migration is None or migration.background:
             return None
@@ -104,54 +102,54 @@ class MigrationPromises:
                 return None
         return f"migration {migration.number} waits in epoch {manifest.epoch} for rows that have expired"
 
-    def together(self, epochs: Iterable[int]) -> Iterator[tuple[list[int], bool]]:
-        """Epochs whose results count as one, and whether some of these may still be kept back."""
-        for start, group in groupby(sorted(epochs), key=self._began):
-            found = list(group)
-            migration = self._under_way(found[-1])
-            yield found, migration is not None and migration.start_epoch == start and _tracks(migration)
+    def group_epochs(self, epochs: Iterable[int]) -> Iterator[tuple[list[int], bool]]:
+        """Groups of epochs whose results count as one, and whether some may still be deferred."""
+        for start, members in groupby(sorted(epochs), key=self._first_of_group):
+            group = list(members)
+            migration = self._under_way(group[-1])
+            yield group, migration is not None and migration.start_epoch == start and _defers(migration)
 
     def features(self) -> set[str]:
-        """What has come up."""
-        found: set[str] = set()
+        """Which kinds of migrations, decisions and requests the run had."""
+        features: set[str] = set()
         for epoch, manifest in self._manifests.items():
             if manifest.migration is not None and epoch == manifest.migration.start_epoch:
-                found.add(f"{_strategy_name(manifest.migration)} under way")
+                features.add(f"{_strategy_name(manifest.migration)} under way")
             if (
                 manifest.adaptation.last_decision is not None
                 and manifest.adaptation.last_decision.epoch == epoch
             ):
-                found.add(f"a decision to {manifest.adaptation.last_decision.verdict}")
+                features.add(f"a decision to {manifest.adaptation.last_decision.verdict}")
             if manifest.ended_migration is not None and manifest.ended_migration.start_epoch < epoch:
-                found.add(f"{_strategy_name(manifest.ended_migration)} to the end")
+                features.add(f"{_strategy_name(manifest.ended_migration)} to the end")
             if manifest.ended_migration is not None and manifest.ended_migration.strategy == "moving_state":
-                found.add("moving state")
+                features.add("moving state")
             waited = epoch - 1 in self._manifests and self._under_way(epoch - 1) is not None
             if waited and epoch + 1 in self._intents and self._intents[epoch + 1].request is not None:
-                found.add("a request that waits")
-        return found
+                features.add("a request that waits")
+        return features
 
-    def _began(self, epoch: int) -> int:
-        """The first of the epochs with which an epoch counts as one."""
+    def _first_of_group(self, epoch: int) -> int:
+        """The first epoch of the group that an epoch is in."""
         manifest = self._manifests.get(epoch)
-        migration = None if manifest is None else _of(manifest)
-        return migration.start_epoch if migration is not None and _tracks(migration) else epoch
+        migration = None if manifest is None else _migration_in(manifest)
+        return migration.start_epoch if migration is not None and _defers(migration) else epoch
 
     def _under_way(self, epoch: int) -> Migration | None:
         """The migration that is under way after an epoch."""
         return self._manifests[epoch].migration if epoch in self._manifests else None
 
 
-def _of(manifest: Manifest) -> Migration | None:
+def _migration_in(manifest: Manifest) -> Migration | None:
     return manifest.migration or manifest.ended_migration
 
 
-def _tracks(migration: Migration) -> bool:
+def _defers(migration: Migration) -> bool:
     return STRATEGIES[migration.strategy].defers_results
 
 
 def _strategy_name(migration: Migration) -> str:
-    if _tracks(migration):
+    if _defers(migration):
         return "parallel track"
     if migration.background:
         return "hybrid with background work"

@@ -1,7 +1,7 @@
-"""DuckDB as the oracle: the query as one batch join in SQL, written by other people and run by their engine.
+"""DuckDB as the oracle: the query as one batch join in SQL, run by an independent engine.
 
-The SQL answers only *which rows meet*, as row numbers; the columns are then taken from the tables that were
-given, so that no value changes its type or its bits on the way through another system.
+The SQL computes only *which rows join*, as row numbers; the columns are then taken from the given tables, so
+that no value changes its type or its bits in another system.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def matching_rows(query: Query, tables: Mapping[str, pa.Table], *, zone: str = "
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    """One empty database for all: opening it costs more than a small join."""
+    """One empty database for all joins: opening one takes longer than a small join."""
     return duckdb.connect(":memory:", config={"threads": 1})
 
 
 def outputs(query: Query, tables: Mapping[str, pa.Table], rows: pa.Table) -> pa.Table:
-    """The query's output columns for rows that :func:`matching_rows` found."""
+    """The query's output columns for the rows of :func:`matching_rows`."""
     columns = [
         _follow(tables[output.ref.stream], output.ref).take(rows.column(output.ref.stream))
         for output in query.outputs
@@ -56,7 +56,7 @@ def outputs(query: Query, tables: Mapping[str, pa.Table], rows: pa.Table) -> pa.
 
 
 def batch_sql(query: Query) -> str:
-    """The join as DuckDB reads it, over tables that :func:`matching_rows` registers."""
+    """The join in DuckDB's SQL, over tables that :func:`matching_rows` registers."""
     conditions = [
         *(_equality(query, e.left, e.right) for e in query.equalities),
         *(_window(a, b, bound) for a, b, bound in query.windows.bounds),
@@ -112,7 +112,7 @@ def _sql_type(kind: pa.DataType) -> str:
 
 
 def _residual(text: str) -> str:
-    """The text in DuckDB's words, with Spark's meaning where the same words mean something else."""
+    """The text in DuckDB's dialect, with Spark's semantics where the two differ."""
     tree = sqlglot.parse_one(text, read="spark").transform(_as_spark_means)
     return tree.sql(dialect="duckdb", identify=True)
 

@@ -1,4 +1,4 @@
-"""What happened under a seed of the simulator, for people to read and for tests to add up."""
+"""The outcome of one seed of the simulator: counts, for people and for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from midstream.runtime.crash_points import POINTS
 
 @dataclass
 class Outcome:
-    """What happened under a seed."""
+    """What happened in a run of the simulator."""
 
     seed: int
     workload: str
@@ -25,9 +25,9 @@ class Outcome:
     """How often a driver that was given up was stopped from going on."""
     faults: Counter[str] = field(default_factory=Counter)
     points: set[str] = field(default_factory=set)
-    """The crash points that it came to."""
+    """The crash points that it reached."""
     features: set[str] = field(default_factory=set)
-    """What its workload has."""
+    """The features of its workload."""
 
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items())) or "no faults"
@@ -39,5 +39,5 @@ class Outcome:
 
 
 def never_reached(outcomes: Sequence[Outcome]) -> set[str]:
-    """Crash points that no simulation came to."""
+    """Crash points that no simulation reached."""
     return set(POINTS) - {point for outcome in outcomes for point in outcome.points}

@@ -1,6 +1,6 @@
-"""Generated streams: epochs of Arrow tables with everything that real streams do wrong, the same for a seed.
+"""Generated streams: epochs of Arrow tables with late rows, nulls and duplicates, the same for a seed.
 
-For inputs of thousands of rows; where a failing example should shrink to a few rows, use
+These are for inputs of thousands of rows; if a failing example should shrink to a few rows, use
 :mod:`midstream.testing.strategies`.
 """
 
@@ -29,7 +29,7 @@ SCHEMA = pa.schema(
         ("v", pa.int32()),
     ]
 )
-"""Every generated stream has these columns; ``id`` is unique but for duplicates."""
+"""Every generated stream has these columns; ``id`` is unique except for duplicates."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Shape:
     keys: int = 8
     """Distinct values of ``k``; ``k2`` has half as many."""
     hot: float = 0.0
-    """Share of rows with the same ``k``, on top of its own."""
+    """Share of rows that all have the same ``k``, besides those that have it by chance."""
     lateness: Micros = _LATENESS
     """Rows are out of order by up to this much."""
     late: float = 0.0
@@ -55,7 +55,7 @@ class Shape:
 
 
 def stream(name: str, shape: Shape | None = None) -> Stream:
-    """The stream as a query knows it."""
+    """The declaration of a generated stream in a query."""
     return Stream(name, SCHEMA, ColumnRef(name, ("t",)), shape.lateness if shape else _LATENESS)
 
 
@@ -78,23 +78,23 @@ def generate(
 def _table(shape: Shape, epoch: int, every: int, random: np.random.Generator) -> pa.Table:
     rows = 0 if epoch in shape.silent else shape.rows
 
-    def chosen(share: float) -> npt.NDArray[np.bool_]:
+    def flags(share: float) -> npt.NDArray[np.bool_]:
         return random.random(rows) < share
 
-    keys = np.where(chosen(shape.hot), 0, random.integers(0, shape.keys, rows))
+    keys = np.where(flags(shape.hot), 0, random.integers(0, shape.keys, rows))
     words = random.integers(0, max(1, shape.keys // 2), rows).astype("U")
     times = START + epoch * every + random.integers(0, every, rows)
     times -= random.integers(0, shape.lateness + 1, rows)
-    times -= np.where(chosen(shape.late), 3 * (shape.lateness + every), 0)
+    times -= np.where(flags(shape.late), 3 * (shape.lateness + every), 0)
     table = pa.table(
         [
             pa.array(epoch * 1_000_000 + np.arange(rows)),
-            pa.array(times, mask=chosen(shape.null_times)).cast(SCHEMA.field("t").type),
-            pa.array(keys, mask=chosen(shape.null_keys)),
+            pa.array(times, mask=flags(shape.null_times)).cast(SCHEMA.field("t").type),
+            pa.array(keys, mask=flags(shape.null_keys)),
             pa.array(words.tolist(), pa.string()),
             pa.array(random.integers(-5, 20, rows), pa.int32()),
         ],
         schema=SCHEMA,
     )
-    source = np.arange(rows) - np.where(chosen(shape.duplicates), 1, 0)
+    source = np.arange(rows) - np.where(flags(shape.duplicates), 1, 0)
     return table.take(pa.array(np.maximum(source, 0)))

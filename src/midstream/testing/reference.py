@@ -1,7 +1,7 @@
-"""The definition of the results, as a program: nested loops over rows, and nothing clever.
+"""The reference implementation: which rows are accepted and what a join means, by nested loops over rows.
 
-It says what a join means and which rows take part in it, in as few lines as that can be said, and shares no
-code with the engine but the query value itself. Never optimise it.
+It is as short and simple as possible, and shares no code with the engine but the query value itself. Never
+optimise it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from midstream.query.stream import ColumnRef
 
 Row = dict[str, Any]
 Condition = Callable[[Mapping[str, Row]], bool | None]
-_ZERO = datetime(1970, 1, 1, tzinfo=UTC)
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass
-class Fate:
-    """What became of a stream's rows, and how far the stream has come."""
+class ExpectedProgress:
+    """How many rows of a stream were accepted, late and so on, and how far it has come."""
 
     accepted: int = 0
     late: int = 0
@@ -35,34 +35,35 @@ class Fate:
     future: int = 0
     latest: int | None = None
     watermark: int | None = None
-    seen: int | None = None
+    last_active: int | None = None
     idle: bool = False
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What decides, besides the rows, which rows of an epoch take part; durations in microseconds."""
+@dataclass(frozen=True, kw_only=True)
+class AcceptRules:
+    """The options that decide which rows of an epoch are accepted; durations in microseconds."""
 
     idle_timeout: int | None = None
-    ahead: int | None = None
+    max_ahead: int | None = None
     """How far ahead of the clock a time may be."""
-    by_stream: bool = False
+    clock_is_stream: bool = False
     """Whether the clock is the stream's own progress, rather than ``now``."""
     now: int = 0
 
 
 @dataclass
 class Accepted:
-    """The rows that take part, epoch by epoch, and the fate of all others."""
+    """The rows that are joined, epoch by epoch, and the late ones."""
 
     epochs: list[dict[str, pa.Table]] = field(default_factory=list)
     late: list[dict[str, pa.Table]] = field(default_factory=list)
-    """Epoch by epoch, the rows that came late, from the future, or without a time."""
+    """Epoch by epoch, the rows that were late, from the future, or without a time."""
     reasons: list[dict[str, list[str]]] = field(default_factory=list)
     """Which of these they were."""
-    fates: dict[str, Fate] = field(default_factory=dict)
-    history: list[dict[str, Fate]] = field(default_factory=list)
-    """The fates as they were after each epoch."""
+    progress: dict[str, ExpectedProgress] = field(default_factory=dict)
+    """The progress of each stream after the last epoch."""
+    history: list[dict[str, ExpectedProgress]] = field(default_factory=list)
+    """The progress of each stream after each epoch."""
 
     def tables(self, query: Query) -> dict[str, pa.Table]:
         """All accepted rows of every stream."""
@@ -77,45 +78,45 @@ class Accepted:
 def accept(
     query: Query, epochs: Sequence[Mapping[str, pa.Table]], idle_timeout: int | None = None
 ) -> Accepted:
-    """Decide row by row which rows take part: those with a time, with keys, and in time."""
-    found = Accepted(fates={name: Fate() for name in query.names})
+    """Decide row by row which rows are joined: those with a time and keys that are not late."""
+    accepted = Accepted(progress={name: ExpectedProgress() for name in query.names})
     for epoch in epochs:
-        accept_epoch(query, found, epoch, Terms(idle_timeout))
-    return found
+        accept_epoch(query, accepted, epoch, AcceptRules(idle_timeout=idle_timeout))
+    return accepted
 
 
-def accept_epoch(query: Query, found: Accepted, epoch: Mapping[str, pa.Table], terms: Terms) -> None:
-    """Add an epoch to those that have been decided."""
-    taken: dict[str, list[int]] = {name: [] for name in epoch}
+def accept_epoch(query: Query, accepted: Accepted, epoch: Mapping[str, pa.Table], rules: AcceptRules) -> None:
+    """Add the rows of an epoch to those of earlier ones."""
+    on_time: dict[str, list[int]] = {name: [] for name in epoch}
     late: dict[str, dict[int, str]] = {name: {} for name in epoch}
     times: dict[str, list[int]] = {name: [] for name in epoch}
     for name, table in epoch.items():
-        fate = found.fates[name]
-        clock = fate.latest if terms.by_stream else terms.now
-        last = None if terms.ahead is None or clock is None else clock + terms.ahead
+        progress = accepted.progress[name]
+        clock = progress.latest if rules.clock_is_stream else rules.now
+        last = None if rules.max_ahead is None or clock is None else clock + rules.max_ahead
         for position, (row, time) in enumerate(
             zip(_keys_of(query, name, table), times_of(query, name, table), strict=True)
         ):
             if time is None:
-                fate.null_time += 1
+                progress.null_time += 1
                 late[name][position] = "null time"
             elif not _has_keys(query, name, row):
-                fate.null_key += 1
+                progress.null_key += 1
             elif last is not None and time > last:
-                fate.future += 1
+                progress.future += 1
                 late[name][position] = "future"
-            elif fate.watermark is not None and time < fate.watermark:
-                fate.late += 1
+            elif progress.watermark is not None and time < progress.watermark:
+                progress.late += 1
                 late[name][position] = "late"
             else:
-                fate.accepted += 1
-                taken[name].append(position)
+                progress.accepted += 1
+                on_time[name].append(position)
                 times[name].append(time)
-    found.epochs.append({n: t.take(pa.array(taken[n], pa.int64())) for n, t in epoch.items()})
-    found.late.append({n: t.take(pa.array(list(late[n]), pa.int64())) for n, t in epoch.items()})
-    found.reasons.append({name: list(reasons.values()) for name, reasons in late.items()})
-    _advance(query, found.fates, times, terms.idle_timeout)
-    found.history.append({name: replace(fate) for name, fate in found.fates.items()})
+    accepted.epochs.append({n: t.take(pa.array(on_time[n], pa.int64())) for n, t in epoch.items()})
+    accepted.late.append({n: t.take(pa.array(list(late[n]), pa.int64())) for n, t in epoch.items()})
+    accepted.reasons.append({name: list(reasons.values()) for name, reasons in late.items()})
+    _advance(query, accepted.progress, times, rules.idle_timeout)
+    accepted.history.append({name: replace(progress) for name, progress in accepted.progress.items()})
 
 
 def times_of(query: Query, name: str, table: pa.Table) -> list[int | None]:
@@ -129,14 +130,14 @@ def times_of(query: Query, name: str, table: pa.Table) -> list[int | None]:
 
 
 def _keys_of(query: Query, name: str, table: pa.Table) -> list[Row]:
-    """The rows, with no other columns than those that keys are in."""
-    wanted = {ref.path[0] for key_class in query.classes for ref in key_class.of(name)}
-    # A row without columns would be no row.
-    return table.select(sorted(wanted)).to_pylist() if wanted else [{} for _ in range(table.num_rows)]
+    """The rows, with only the columns that have keys."""
+    columns = {ref.path[0] for key_class in query.classes for ref in key_class.of(name)}
+    # A table without columns would have no rows.
+    return table.select(sorted(columns)).to_pylist() if columns else [{} for _ in range(table.num_rows)]
 
 
 def naive_join(query: Query, tables: Mapping[str, pa.Table], where: Condition | None = None) -> pa.Table:
-    """All results over the tables; ``where`` stands for the residuals, which only SQL can say otherwise."""
+    """All results over the tables; ``where`` is the residuals as a function, as this does not parse SQL."""
     streams = [[(s.name, row) for row in tables[s.name].to_pylist()] for s in query.streams]
     results = [
         {o.name: value_of(rows[o.ref.stream], o.ref) for o in query.outputs}
@@ -159,11 +160,11 @@ def micros(time: datetime | None) -> int | None:
     if time is None:
         return None
     aware = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return (aware - _ZERO) // timedelta(microseconds=1)
+    return (aware - _UNIX_EPOCH) // timedelta(microseconds=1)
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Equality as Spark has it for keys: null equals nothing, NaN equals NaN, a date is its midnight."""
+    """Spark's equality of keys: null equals nothing, NaN equals NaN, a date equals its midnight."""
     if left is None or right is None:
         return False
     if isinstance(left, float) or isinstance(right, float):
@@ -189,13 +190,13 @@ def _combinations(
         yield chosen
         return
     for name, row in streams[0]:
-        more = {**chosen, name: row}
-        if _fits(query, name, more):
-            yield from _combinations(query, streams[1:], more)
+        extended = {**chosen, name: row}
+        if _joins(query, name, extended):
+            yield from _combinations(query, streams[1:], extended)
 
 
-def _fits(query: Query, new: str, rows: Mapping[str, Row]) -> bool:
-    """Whether the rows, the last of which is ``new``, may be in one result."""
+def _joins(query: Query, new: str, rows: Mapping[str, Row]) -> bool:
+    """Whether the row of stream ``new`` joins with the others."""
     for equality in query.equalities:
         ends = (equality.left, equality.right)
         if all(e.stream in rows for e in ends) and new in (e.stream for e in ends):
@@ -205,18 +206,18 @@ def _fits(query: Query, new: str, rows: Mapping[str, Row]) -> bool:
     times = {n: micros(value_of(row, query.by_name[n].time)) for n, row in rows.items()}
     for name, time in times.items():
         bound = query.windows.bound(name, new) if name != new else None
-        here = times[new]
-        if time is None or here is None or (bound is not None and abs(time - here) > bound):
+        new_time = times[new]
+        if time is None or new_time is None or (bound is not None and abs(time - new_time) > bound):
             return False
     return True
 
 
 def _has_keys(query: Query, stream: str, row: Row) -> bool:
-    """Whether no key is null, and columns of one class equal each other."""
+    """Whether no key is null, and columns of one key class are equal."""
     for key_class in query.classes:
         values = [value_of(row, ref) for ref in key_class.of(stream)]
         if pa.types.is_floating(key_class.type):
-            # Never compared with each other but through a double.
+            # They are only compared as doubles.
             values = [None if value is None else float(value) for value in values]
         if any(not equal(values[0], value) for value in values):
             return False
@@ -224,27 +225,31 @@ def _has_keys(query: Query, stream: str, row: Row) -> bool:
 
 
 def _advance(
-    query: Query, fates: Mapping[str, Fate], times: Mapping[str, list[int]], idle: int | None
+    query: Query,
+    streams: Mapping[str, ExpectedProgress],
+    times: Mapping[str, list[int]],
+    idle_timeout: int | None,
 ) -> None:
-    """Move the watermarks after an epoch: own time less lateness; if idle, the slowest active one's."""
-    for name, fate in fates.items():
-        fate.latest = max([*times.get(name, []), *_known(fate.latest)], default=None)
-        own = [] if fate.latest is None else [fate.latest - query.by_name[name].lateness]
-        fate.watermark = max([*own, *_known(fate.watermark)], default=None)
-    now = max((f.latest for f in fates.values() if f.latest is not None), default=None)
+    """Move the watermarks after an epoch: own time less lateness; if idle, that of the slowest active one."""
+    for name, stream in streams.items():
+        stream.latest = max([*times.get(name, []), *_present(stream.latest)], default=None)
+        own = [] if stream.latest is None else [stream.latest - query.by_name[name].lateness]
+        stream.watermark = max([*own, *_present(stream.watermark)], default=None)
+    now = max((s.latest for s in streams.values() if s.latest is not None), default=None)
     if now is None:
         return
-    for name, fate in fates.items():
-        if times.get(name) or fate.seen is None:
-            fate.seen = now
-        fate.idle = idle is not None and not times.get(name) and now - fate.seen > idle
-    active = [fate.watermark for fate in fates.values() if not fate.idle]
-    reached = [w for w in active if w is not None]
-    if active and len(reached) == len(active):
-        for fate in fates.values():
-            if fate.idle:
-                fate.watermark = max([min(reached), *_known(fate.watermark)])
+    for name, stream in streams.items():
+        if times.get(name) or stream.last_active is None:
+            stream.last_active = now
+        silent = now - stream.last_active
+        stream.idle = idle_timeout is not None and not times.get(name) and silent > idle_timeout
+    active = [stream.watermark for stream in streams.values() if not stream.idle]
+    watermarks = [watermark for watermark in active if watermark is not None]
+    if active and len(watermarks) == len(active):
+        for stream in streams.values():
+            if stream.idle:
+                stream.watermark = max([min(watermarks), *_present(stream.watermark)])
 
 
-def _known(value: int | None) -> list[int]:
+def _present(value: int | None) -> list[int]:
     return [] if value is None else [value]

@@ -1,7 +1,7 @@
-"""The simulator: the production core in one process, over a store that fails, under a seed.
+"""The simulator: the production code in one process, over a store with faults, all drawn from a seed.
 
 A seed draws a workload (:mod:`midstream.testing.workload`) and faults (:mod:`midstream.testing.faults`). The
-query is started again and again, each time until it is stopped or dies, until all epochs are through. What
+query is started again and again, each time until it is stopped or dies, until all epochs are committed. What
 must hold meanwhile and in the end is in :mod:`midstream.testing.promises`.
 
     life 1   epoch 0, epoch 1, dies while it publishes -- power cut -- check everything
@@ -10,9 +10,9 @@ must hold meanwhile and in the end is in :mod:`midstream.testing.promises`.
     life 3   refuses the damaged slice ------------------------------- repair it, check everything
     life 4   epoch 3, is paused ... life 5 takes over, epochs 3 and 4 ... life 4 wakes, and must do no harm
 
-A process may be paused at every crash point and before every call of the store. Another driver, or the
-collector of garbage, then has its life in between: there is one thread, so a seed always does the same.
-Between lives options change, requests come, and clocks go wrong; readers move files away when they like.
+A process may be paused at every crash point and before every call of the store. Another driver, or a garbage
+collection, then runs in between, in the same thread, so that a seed always does the same. Between lives
+options change, requests arrive, and clocks are wrong; readers move files away at any time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from midstream.storage.manifest_log import newest_manifest
 from midstream.storage.memory import MemoryStore
 from midstream.storage.publish_log import is_published, noted_epochs
 from midstream.testing.compare import assert_same_rows
-from midstream.testing.faults import MOST_REFUSED, STAGED, Damage, FaultStore, SimulatedCrash
+from midstream.testing.faults import MAX_REFUSED_CALLS, STAGED, Damage, FaultStore, SimulatedCrash
 from midstream.testing.outcome import Outcome
 from midstream.testing.promises import BrokenPromiseError, Promises, hold, step_files
 from midstream.testing.random_streams import SECOND, START
@@ -47,12 +47,12 @@ from midstream.testing.store_sink import Reader, StoreSink
 from midstream.testing.workload import draw_workload, features_of, vary
 from midstream.values import Micros
 
-_DEEPEST = 2
+_MAX_PAUSED = 2
 """How many processes may be paused at a time."""
-_MOST_CALLS = 100_000
-"""A seed makes some hundred calls of the store; whoever makes so many more never comes to an end."""
-_SHARE_IN_CALLS = 0.1
-"""How much more seldom things happen before a call of the store than at a crash point."""
+_MAX_CALLS = 100_000
+"""A seed makes a few hundred calls of the store; one that makes many more would never end."""
+_RATE_IN_CALLS = 0.1
+"""How likely events are before a call of the store, compared with a crash point."""
 
 
 def simulate(seed: int) -> Outcome:
@@ -62,19 +62,19 @@ def simulate(seed: int) -> Outcome:
 
 @dataclass
 class _Life:
-    """One process: a driver of the query, or somebody who collects garbage."""
+    """One process: a driver of the query, or a garbage collection."""
 
     lease: int = 0
-    number: int = 0
+    epoch: int = 0
     in_step: bool = False
-    """The epoch that it runs, and whether it is in its step."""
+    """Whether it is in the step of its epoch."""
     results: StoreSink | None = None
     pausable: bool = True
 
 
 class _Simulation:
     def __init__(self, seed: int) -> None:
-        chance = random.Random(seed)  # noqa: S311  # chance that repeats is the point
+        chance = random.Random(seed)  # noqa: S311  # it must be reproducible
         self.chance = chance
         self.workload = draw_workload(chance, seed)
         self.store = FaultStore(
@@ -92,7 +92,7 @@ class _Simulation:
         self.pause_rate = chance.choice((0.0, 0.03, 0.1, 0.3))
         self.change_rate = chance.choice((0.0, 0.5))
         self.move_rate = chance.choice((0.0, 0.1, 0.5))
-        self.most_lives = (1 + MOST_REFUSED) * self.store.budget + len(self.workload.epochs) + 1
+        self.max_lives = (1 + MAX_REFUSED_CALLS) * self.store.budget + len(self.workload.epochs) + 1
         self.promises = Promises(self.workload)
         self.readers = [Reader(self.store, "results")]
         if self.workload.keeps_late:
@@ -101,16 +101,16 @@ class _Simulation:
         self.paused = 0
         """How many processes are paused now."""
         self.calls = 0
-        self.asked: set[int] = set()
+        self.requested: set[int] = set()
         """The epochs before which a request was made."""
         self.outcome = Outcome(seed, str(self.workload))
 
     def run(self) -> Outcome:
-        with _other_errors_are_broken_promises(), crash_hook(self._reach):
+        with _other_errors_are_broken_promises(), crash_hook(self._on_crash_point):
             lives = 0
             while not self._live():
                 lives += 1
-                hold("liveness", lives < self.most_lives, f"{self.most_lives} lives did not do")
+                hold("liveness", lives < self.max_lives, f"{self.max_lives} lives were not enough")
             self._check_end()
             self._check_variation()
         self.outcome.results = sum(table.num_rows for table in self.promises.expected.tables["results"])
@@ -118,24 +118,24 @@ class _Simulation:
         self.outcome.replays = self.promises.replays
         self.outcome.faults = self.store.faults
         self.outcome.features = features_of(self.workload)
-        history = [fate for fates in self.promises.expected.accepted.history for fate in fates.values()]
-        self.outcome.features |= {"an idle stream"} if any(fate.idle for fate in history) else set()
-        self.outcome.features |= {"a row from the future"} if any(fate.future for fate in history) else set()
+        history = [stream for epoch in self.promises.expected.accepted.history for stream in epoch.values()]
+        self.outcome.features |= {"an idle stream"} if any(s.idle for s in history) else set()
+        self.outcome.features |= {"a row from the future"} if any(s.future for s in history) else set()
         self.outcome.features |= self.promises.migrations_seen.features()
         return self.outcome
 
     def _live(self) -> bool:
-        """One life of a process, and a look at what it leaves behind; True if all epochs are through."""
+        """Run one process until it ends, and check what it leaves; True if all epochs are committed."""
         self.outcome.lives += 1
         damage = self.store.rot() if not self.paused and self.store.strikes(self.rot_rate) else None
-        # What is damaged is repaired when the life is over, before anybody else looks at it.
+        # Damage is repaired when the life is over, before another process sees it.
         paused, self.life = (self.life, self.store.written), _Life(pausable=damage is None)
         self.store.written = []
         done = False
         try:
             done = self._run_epochs()
         except SimulatedCrash:
-            # While another process is only paused, so is its machine.
+            # A machine with a paused process does not lose power.
             if self.chance.random() < 0.5 and not self.paused:
                 self.store.lose_power()
         except OSError as error:
@@ -143,7 +143,7 @@ class _Simulation:
                 raise
         except CheckpointError as error:
             if self._is_given_up():
-                # What it needs may be gone by now; it is told that it was given up, or finds out by that.
+                # Either the error says that it was given up, or a file that it needs was deleted.
                 self.outcome.fenced += 1
             elif damage is not None and not isinstance(error, FencedError):
                 self.outcome.refused += 1
@@ -159,16 +159,18 @@ class _Simulation:
         lease = self._take_lease("driver")
         query = self._open(lease)
         self.promises.confirm(query.manifest.epoch)
-        background = self.chance.choice((self.workload.pace, self.workload.pace, 0, 1, None))
+        background = self.chance.choice(
+            (self.workload.background_epochs, self.workload.background_epochs, 0, 1, None)
+        )
         while query.manifest.epoch + 1 < len(self.workload.epochs):
-            self.life.number = query.manifest.epoch + 1
-            self._ask(query)
+            self.life.epoch = query.manifest.epoch + 1
+            self._request_migration(query)
             now = self._clock()
-            query.run_epoch(self.workload.epochs[self.life.number], pace=background, now=now)
+            query.run_epoch(self.workload.epochs[self.life.epoch], background_epochs=background, now=now)
             self.promises.confirm(query.manifest.epoch)
             if self._is_given_up():
                 continue
-            self.promises.migrations_seen.note(query.manifest)
+            self.promises.migrations_seen.add_manifest(query.manifest)
             self._check_published(query.manifest.epoch)
             self.promises.check_manifest(query.manifest)
             if self.chance.random() < self.stop_rate:
@@ -178,7 +180,7 @@ class _Simulation:
         return True
 
     def _take_lease(self, run: str) -> Lease:
-        """As if the holder before had been given up, unless it has ended."""
+        """Take the lease; if its holder has not ended, it is given up."""
         lease = claim_lease(self.store, run)
         self.life.lease = lease.number
         return lease
@@ -217,21 +219,21 @@ class _Simulation:
         )
 
     def _clock(self) -> int:
-        """The time by the wall clock, which may be wrong."""
-        wrong = self.chance.choice((0, 0, 0, -3600, 3600, -86_400, 400 * 86_400))
-        return START + (10 * self.life.number + 15 + wrong) * SECOND
+        """The wall-clock time, which may be wrong."""
+        error_seconds = self.chance.choice((0, 0, 0, -3600, 3600, -86_400, 400 * 86_400))
+        return START + (10 * self.life.epoch + 15 + error_seconds) * SECOND
 
-    def _ask(self, query: InlineJoin) -> None:
-        """Ask for another plan if it is time to; sometimes ask again for what was asked for before."""
-        requests, number = self.workload.requests, self.life.number
-        again = requests and self.chance.random() < 0.1 * self.change_rate
-        if number in requests and number not in self.asked:
-            request = requests[number]
-        elif again:
+    def _request_migration(self, query: InlineJoin) -> None:
+        """Make the request of the workload before this epoch, if it has one; sometimes repeat one."""
+        requests, epoch = self.workload.requests, self.life.epoch
+        repeats = requests and self.chance.random() < 0.1 * self.change_rate
+        if epoch in requests and epoch not in self.requested:
+            request = requests[epoch]
+        elif repeats:
             request = self.chance.choice(list(requests.values()))
         else:
             return
-        self.asked.add(number)
+        self.requested.add(epoch)
         written = write_request(request)
         taken = False
         try:
@@ -243,47 +245,47 @@ class _Simulation:
             )
             taken = not self._is_given_up()
         finally:
-            self.promises.migrations_seen.ask(written, taken=taken)
+            self.promises.migrations_seen.add_request(written, taken=taken)
 
-    def _reach(self, point: str) -> None:
+    def _on_crash_point(self, point: str) -> None:
         self.outcome.points.add(point)
         match point:
             case "after the intent is written":
-                self._learn()
+                self._expect_epoch()
             case "before the step":
                 self.store.written.clear()
                 if self.life.results is not None:
                     self.life.results.staged.clear()
                 self.life.in_step = True
                 if not self._is_given_up():
-                    self.promises.run(self.life.number)
+                    self.promises.run(self.life.epoch)
             case "after the step":
                 self._end_step(whole=True)
             case "after the sink prepared" if self.life.results is not None:
                 empty = self.workload.query.output_schema.empty_table()
                 rows = pa.concat_tables([empty, *self.life.results.staged])
-                self.promises.check_batch(self.life.number, rows)
+                self.promises.check_batch(self.life.epoch, rows)
             case "after the commit":
-                self._note()
-        self._may_be_read(1.0)
-        self._may_be_paused(1.0)
+                self._add_manifest()
+        self._maybe_read(1.0)
+        self._maybe_pause(1.0)
         if self.store.strikes(self.crash_rate):
             self.store.faults["crashes"] += 1
             raise SimulatedCrash(point)
 
-    def _learn(self) -> None:
-        """An epoch is begun by some intent: from now on it is known what must come of it."""
+    def _expect_epoch(self) -> None:
+        """The intent of an epoch is written: from now on its expected results are known."""
         if not self._is_given_up():
-            name = intent_name(self.life.number)
+            name = intent_name(self.life.epoch)
             data = self.store.inner.files.get(name)
             if data is not None:
                 self.promises.begin(decode_intent(data.to_pybytes(), name))
 
-    def _note(self) -> None:
-        """Something was committed: whoever runs while this process is paused goes on from there."""
+    def _add_manifest(self) -> None:
+        """An epoch was committed: other processes, while this one is paused, go on from there."""
         manifest = newest_manifest(self.store.inner)
         if manifest is not None:
-            self.promises.migrations_seen.note(manifest)
+            self.promises.migrations_seen.add_manifest(manifest)
 
     def _is_given_up(self) -> bool:
         """Whether another process has taken over from the one that runs now."""
@@ -292,18 +294,18 @@ class _Simulation:
     def _before_call(self) -> None:
         """A process is about to call the store."""
         self.calls += 1
-        hold("liveness", self.calls < _MOST_CALLS, f"{self.calls} calls of the store did not do")
-        self._may_be_read(_SHARE_IN_CALLS)
-        self._may_be_paused(_SHARE_IN_CALLS)
+        hold("liveness", self.calls < _MAX_CALLS, f"{self.calls} calls of the store were not enough")
+        self._maybe_read(_RATE_IN_CALLS)
+        self._maybe_pause(_RATE_IN_CALLS)
 
-    def _may_be_read(self, share: float) -> None:
-        if self.chance.random() < share * self.move_rate:
+    def _maybe_read(self, factor: float) -> None:
+        if self.chance.random() < factor * self.move_rate:
             self.chance.choice(self.readers).move_away()
 
-    def _may_be_paused(self, share: float) -> None:
-        if not self.life.pausable or self.paused >= _DEEPEST:
+    def _maybe_pause(self, factor: float) -> None:
+        if not self.life.pausable or self.paused >= _MAX_PAUSED:
             return
-        if not self.store.strikes(share * self.pause_rate):
+        if not self.store.strikes(factor * self.pause_rate):
             return
         self.store.faults["pauses"] += 1
         self.paused += 1
@@ -314,7 +316,7 @@ class _Simulation:
         self.paused -= 1
 
     def _collect_garbage(self) -> None:
-        """Somebody runs ``midstream gc --delete``."""
+        """Run ``midstream gc --delete``."""
         paused, self.life = (self.life, self.store.written), _Life()
         self.store.written = []
         self.store.faults["garbage collections"] += 1
@@ -337,7 +339,7 @@ class _Simulation:
         self.life.in_step = False
         if not self._is_given_up():
             written = step_files(self.store.written)
-            self.promises.check_replay(self.life.number, written, whole=whole)
+            self.promises.check_replay(self.life.epoch, written, whole=whole)
 
     def _check_life(self, damage: Damage | None) -> None:
         if damage is not None:
@@ -345,31 +347,31 @@ class _Simulation:
             self.promises.forgive(damage.name)
         last = self.promises.check_store(self.store)
         manifest = newest_manifest(self.store.inner)
-        waiting = None
+        deferred = None
         if manifest is not None:
-            self.promises.migrations_seen.note(manifest)
+            self.promises.migrations_seen.add_manifest(manifest)
             self.promises.check_manifest(manifest)
             self.promises.check_state(self.store.inner, manifest)
-            waiting = self.promises.waiting(self.store.inner, manifest)
-        noted = last < 0 or is_published(noted_epochs(self.store.inner), last)
-        self._check_published(last if noted else last - 1, waiting if noted else None)
+            deferred = self.promises.deferred(self.store.inner, manifest)
+        published = last < 0 or is_published(noted_epochs(self.store.inner), last)
+        self._check_published(last if published else last - 1, deferred if published else None)
 
-    def _check_published(self, last: int, waiting: pa.Table | None = None) -> None:
+    def _check_published(self, last: int, deferred: pa.Table | None = None) -> None:
         for reader in self.readers:
-            self.promises.check_published(reader, last, waiting)
+            self.promises.check_published(reader, last, deferred)
 
     def _check_end(self) -> None:
-        """Once more without faults, for an epoch without rows: it must clear away all that is left."""
-        self.store.calm()
+        """Run an epoch without rows and without faults: it must delete everything that is not used."""
+        self.store.stop_faults()
         self.life = _Life(pausable=False)
         query = self._open(self._take_lease("the last"))
-        self.life.number = query.manifest.epoch + 1
-        query.run_epoch({}, pace=self.workload.pace, now=self._clock())
+        self.life.epoch = query.manifest.epoch + 1
+        query.run_epoch({}, background_epochs=self.workload.background_epochs, now=self._clock())
         manifest = query.manifest
-        self.promises.migrations_seen.note(manifest)
+        self.promises.migrations_seen.add_manifest(manifest)
         self.promises.check_manifest(manifest)
         self.promises.check_litter(self.store.inner, manifest, self.store.inner.list(STAGED))
-        self._check_published(manifest.epoch, self.promises.waiting(self.store.inner, manifest))
+        self._check_published(manifest.epoch, self.promises.deferred(self.store.inner, manifest))
 
     def _check_variation(self) -> None:
         """The same rows under another plan, in other partitions and epochs."""

@@ -1,4 +1,4 @@
-"""A sink that lives in a store, so that what readers see fails and lasts as the checkpoint does."""
+"""A sink in a store, so that published files are subject to the same faults as the checkpoint."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _FOLDER = "the folder of the simulator"
 
 @dataclass(frozen=True)
 class StoreSink:
-    """A table as files of a store: staged, then published under a name that says which epoch they are of."""
+    """A table as files of a store: staged, then published under a name with their epoch."""
 
     store: FaultStore
     table: Table = "results"
     lease: int = 0
-    """The lease under which files are staged; none of a later one is swept."""
+    """The lease under which files are staged; files of later leases are not swept."""
     staged: list[pa.Table] = field(default_factory=list)
-    """What was staged since somebody last cleared this."""
+    """The tables that were staged; callers may clear it."""
 
     def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
         """Keep rows where no reader looks. Staged files are synced one by one, as on a disk."""
@@ -41,14 +41,14 @@ class StoreSink:
         return OutputFile(self.table, staged, published, rows.num_rows, _FOLDER)
 
     def publish(self, outputs: Sequence[OutputFile]) -> None:
-        """Give staged files their names; a file that is staged no more was published."""
+        """Rename staged files; a file that is no longer staged was published."""
         for output in outputs:
             self.store.rename(f"{STAGED}/{output.staged}", f"{self.table}/{output.published}")
             if output.folder != _FOLDER:
                 raise CheckpointError("results must be published where they were staged", got=output.folder)
 
     def sweep(self) -> None:
-        """Remove what attempts that were given up have staged."""
+        """Remove what abandoned attempts have staged."""
         for name in self.store.list(STAGED):
             table, lease, *_ = name.removeprefix(f"{STAGED}/").split("-")
             if table == self.table and int(lease) <= self.lease:
@@ -57,33 +57,33 @@ class StoreSink:
     def published(self, schema: pa.Schema, last: int) -> pa.Table:
         """What a reader sees of the epochs up to ``last``."""
         files = Reader(self.store, self.table).files()
-        found = [file for epoch, named in files.items() if epoch <= last for file in named.values()]
-        return pa.concat_tables([schema.empty_table(), *map(read_rows, found)])
+        visible = [file for epoch, named in files.items() if epoch <= last for file in named.values()]
+        return pa.concat_tables([schema.empty_table(), *map(read_rows, visible)])
 
 
 @dataclass
 class Reader:
-    """Somebody who reads a table, and may move its files away once they are read."""
+    """A reader of a table, which may move its files away."""
 
     store: FaultStore
     table: Table
     moved: dict[str, pa.Buffer] = field(default_factory=dict)
-    """What was moved away, in whichever attempt it was published."""
+    """The files that were moved away."""
 
     def move_away(self) -> None:
-        """Take all files that are there."""
+        """Move all published files away."""
         for name in self.store.inner.list(self.table):
-            # A file that is published once more is there twice for this reader.
+            # If a file is published again, this reader has it twice.
             self.moved[f"{name} {len(self.moved)}"] = self.store.inner.read(name)
             self.store.inner.delete(name)
 
     def files(self) -> dict[int, dict[str, pa.Buffer]]:
-        """All that was ever there to read, by epoch and name."""
-        there = {name: self.store.inner.read(name) for name in self.store.inner.list(self.table)}
-        found: dict[int, dict[str, pa.Buffer]] = {}
-        for name, data in {**self.moved, **there}.items():
-            found.setdefault(int(name.rpartition("/")[2][:10]), {})[name] = data
-        return found
+        """All files that were ever published, by epoch and name."""
+        present = {name: self.store.inner.read(name) for name in self.store.inner.list(self.table)}
+        files: dict[int, dict[str, pa.Buffer]] = {}
+        for name, data in {**self.moved, **present}.items():
+            files.setdefault(int(name.rpartition("/")[2][:10]), {})[name] = data
+        return files
 
 
 def read_rows(file: pa.Buffer) -> pa.Table:

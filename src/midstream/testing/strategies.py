@@ -1,8 +1,8 @@
 """Hypothesis strategies: any query, any plan of it, and any epochs of rows, small enough for an oracle.
 
-Rows are drawn as bytes that pick from short lists of values, so that drawing is fast, values meet often,
+Rows are drawn as bytes that pick from short lists of values, so that drawing is fast, values are often equal,
 and a failing example shrinks towards few rows of first values. The number of rows is bounded such that even
-if all of them met, there would be no more than about :data:`MAX_RESULTS` results.
+if all of them joined, there would be no more than about :data:`MAX_RESULTS` results.
 """
 
 from __future__ import annotations
@@ -130,10 +130,10 @@ def key_columns(
     equalities: list[str] = []
 
     def column(name: str, domain: Domain) -> int:
-        """A column of the domain: one that is there, or a new one."""
-        there = [i for (n, i), d in domain_of.items() if n == name and d is domain]
-        if there and draw(st.integers(0, 3)) > 0:
-            return draw(st.sampled_from(there))
+        """A column of the domain: an existing one, or a new one."""
+        existing = [i for (n, i), d in domain_of.items() if n == name and d is domain]
+        if existing and draw(st.integers(0, 3)) > 0:
+            return draw(st.sampled_from(existing))
         kind, values = draw(st.sampled_from(domain.columns))
         number = len(columns[name])
         nested = draw(st.integers(0, 4)) == 4
@@ -172,19 +172,19 @@ def _stream(draw: st.DrawFn, name: str, keys: Sequence[KeyColumn]) -> Stream:
 
 
 def _residuals(draw: st.DrawFn, names: Sequence[str]) -> list[str]:
-    """Some residuals over two or three of the streams."""
-    found = []
+    """Up to two residuals over two or three of the streams."""
+    residuals = []
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 2]))):
         x, y, z = (draw(st.permutations(list(names))) * 2)[:3]
-        found.append(draw(st.sampled_from(RESIDUALS)).format(x=x, y=y, z=z))
-    return found
+        residuals.append(draw(st.sampled_from(RESIDUALS)).format(x=x, y=y, z=z))
+    return residuals
 
 
 @st.composite
 def _windows(draw: st.DrawFn, names: Sequence[str]) -> dict[tuple[str, str], Micros]:
-    found: dict[tuple[str, str], Micros] = {}
+    windows: dict[tuple[str, str], Micros] = {}
     for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
         a, b = draw(st.permutations(list(names)))[:2]
-        if (b, a) not in found:
-            found[a, b] = draw(_durations)
-    return found
+        if (b, a) not in windows:
+            windows[a, b] = draw(_durations)
+    return windows

@@ -1,7 +1,7 @@
-"""What a seed of the simulator runs: a query, its streams, plans and options, all drawn by chance.
+"""The workload of a seed of the simulator: a query, its streams, plans and options, all random.
 
-Sizes are held down so that hundreds of seeds run in a minute: the more streams, and the wider the window, the
-more keys there are for rows to have, so that the number of results stays in the thousands.
+Sizes are limited so that hundreds of seeds run in a minute: the more streams, and the wider the window, the
+more distinct keys there are, so that the number of results stays in the thousands.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from midstream.values import Micros
 Epoch = Mapping[str, pa.Table]
 
 _EPOCH_SECONDS = 10
-_WRONG_RATE = 0.04
-"""How often a stream brings a row with a wrong time in an epoch."""
-_ROWS = 6
-"""Rows that a stream brings in an epoch, on average."""
-_RESULTS = 2_000
+_WRONG_TIME_RATE = 0.04
+"""How often a stream has a row with a wrong time in an epoch."""
+_ROWS_PER_EPOCH = 6
+"""Rows of a stream in an epoch, on average."""
+_MAX_RESULTS = 2_000
 """About how many results there are at most."""
 _STRATEGIES = (
     ("moving_state", True, None),
@@ -44,7 +44,7 @@ _STRATEGIES = (
     ("hybrid", True, None),
     ("hybrid", True, None),
 )
-"""Strategies, whether they compute in the background, and whether they keep plans apart."""
+"""Strategies, whether they compute in the background, and whether they isolate the new plan."""
 _EXTRAS: dict[str, tuple[pa.DataType, Sequence[object]]] = {
     "day": (pa.int32(), (0, 19_800, -719_528, 2_000_000_000, -2_000_000_000, None)),
     "local": (pa.int64(), (0, 2**62, -(2**62), 1_704_067_200_000_001, None)),
@@ -59,10 +59,11 @@ _EXTRAS: dict[str, tuple[pa.DataType, Sequence[object]]] = {
     "tags": (pa.map_(pa.string(), pa.int32()), ([], [("a", 1), ("b", None)], None)),
     "flag": (pa.bool_(), (True, False, None)),
 }
-"""Columns of all types, with what is hard about them; dates and local times as numbers."""
-_MEANT: dict[str, pa.DataType] = {"day": pa.date32(), "local": pa.timestamp("us")}
+"""Columns of all types, with difficult values; dates and local times as numbers."""
+_TYPES_OF_NUMBERS: dict[str, pa.DataType] = {"day": pa.date32(), "local": pa.timestamp("us")}
+"""The types of columns whose values are given as numbers."""
 _WRONG_TIMES = (31_556_952_000 * SECOND, 2**62, -62_135_596_800 * SECOND)
-"""A thousand years from 1970, further than any calendar, and the year 1."""
+"""A thousand years after 1970, beyond any calendar, and the year 1."""
 _RESIDUALS = (
     "{x}.v < {y}.v + 5",
     "{x}.v <> {y}.v OR {x}.k2 = '0'",
@@ -74,7 +75,7 @@ _RESIDUALS = (
 
 @dataclass(frozen=True)
 class Workload:
-    """All that a run needs but the store."""
+    """All that a run needs except for the store."""
 
     query: Query
     plan: Plan
@@ -83,8 +84,8 @@ class Workload:
     keeps_late: bool
     """Whether late rows are written for readers."""
     requests: Mapping[int, Request] = field(default_factory=dict)
-    """Other plans that are asked for, each before an epoch."""
-    pace: int | None = None
+    """Requests for other plans, by the epoch before which they are made."""
+    background_epochs: int | None = None
     """How many epochs' worth of a missing state an epoch computes."""
 
     def __str__(self) -> str:
@@ -100,10 +101,10 @@ class Workload:
 
 
 def features_of(workload: Workload) -> set[str]:
-    """What is special about a workload, for a test to see that everything comes up."""
+    """The features of a workload; a test checks that the seeds together have all of them."""
     query, settings = workload.query, workload.settings
     bounds = [bound for *_, bound in query.windows.bounds]
-    found = {
+    features = {
         "residuals": bool(query.residuals),
         "windows of pairs": len(set(bounds)) > 1,
         "a pair without a window": len(bounds) < _pairs(query),
@@ -117,7 +118,7 @@ def features_of(workload: Workload) -> set[str]:
         "columns of all types": len(query.streams[0].schema) > len(_EXTRAS),
         "a wrong time": any(_has_wrong_time(table) for epoch in workload.epochs for table in epoch.values()),
     }
-    return {name for name, there in found.items() if there}
+    return {name for name, present in features.items() if present}
 
 
 def _has_wrong_time(table: pa.Table) -> bool:
@@ -125,15 +126,15 @@ def _has_wrong_time(table: pa.Table) -> bool:
 
 
 def draw_workload(chance: random.Random, seed: int) -> Workload:
-    """Any query over two to eight streams, with everything that its streams may do wrong."""
+    """Any query over two to eight streams, with late rows, nulls, wrong times and silent streams."""
     names = "abcdefgh"[: chance.choice((2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6, 8))]
-    # Some runs are long enough for slices to merge, to retire and to be deleted.
+    # Some runs are long enough for slices to be merged, retired and deleted.
     epochs = chance.choice((3, 3, 4, 5, 6, 8, 14))
     query = _query(chance, names)
-    crash_point = _reach(query, epochs)
-    # How many partners a row finds in each of the other streams.
-    partners = min(6.0, (_RESULTS / (_ROWS * epochs)) ** (1 / (len(names) - 1)))
-    keys = max(3, round(_ROWS * crash_point / (partners * chance.uniform(0.5, 1.0))))
+    window_epochs = _window_epochs(query, epochs)
+    # How many matches a row has in each of the other streams.
+    matches = min(6.0, (_MAX_RESULTS / (_ROWS_PER_EPOCH * epochs)) ** (1 / (len(names) - 1)))
+    keys = max(3, round(_ROWS_PER_EPOCH * window_epochs / (matches * chance.uniform(0.5, 1.0))))
     hot = chance.choice((0.0, 0.15)) if len(names) < 4 else 0.0
     shapes = {name: _shape(chance, keys, hot, epochs) for name in names}
     partitions = chance.choice((1, 1, 2, 2, 3, 4))
@@ -143,18 +144,19 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
         chance.choice((None, Micros(10 * SECOND), Micros(25 * SECOND))),
     )
     tables = generate(shapes, epochs, seed)
-    # A source may have nothing to say at all, which is not the same as a table without rows.
-    given = tuple(
+    # A source may have no table at all, which is not the same as a table without rows.
+    arrivals = tuple(
         {n: _fill(chance, query, n, t) for n, t in e.items() if t.num_rows or chance.random() < 0.5}
         for e in tables
     )
     plan, keeps_late = draw_plan(chance, names), chance.random() < 0.5
-    # Drawn apart from all else, so that seeds have the same rows with and without migrations.
-    isolated = random.Random(f"migrations {seed}")  # noqa: S311  # chance that repeats is the point
-    requests, pace = _requests(isolated, query, plan, epochs), isolated.choice((1, 1, 2, 3, None))
-    # Comparing all plans of many streams takes longer than all else.
-    settings = replace(settings, adapt=isolated.random() < 0.5 and len(names) < 6)
-    return Workload(query, plan, settings, given, keeps_late, requests, pace)
+    # Drawn separately, so that seeds have the same rows with and without migrations.
+    migration_chance = random.Random(f"migrations {seed}")  # noqa: S311  # it must be reproducible
+    requests = _requests(migration_chance, query, plan, epochs)
+    background_epochs = migration_chance.choice((1, 1, 2, 3, None))
+    # Comparing all plans of many streams would take most of the time.
+    settings = replace(settings, adapt=migration_chance.random() < 0.5 and len(names) < 6)
+    return Workload(query, plan, settings, arrivals, keeps_late, requests, background_epochs)
 
 
 def draw_plan(chance: random.Random, names: Sequence[str]) -> Plan:
@@ -170,9 +172,8 @@ def draw_plan(chance: random.Random, names: Sequence[str]) -> Plan:
 def vary(workload: Workload, accepted: Mapping[str, pa.Table], chance: random.Random) -> Workload:
     """The accepted rows again, under another plan that never changes, in other partitions and epochs.
 
-    The results must be the same. Which rows are late depends on the epochs, so the rows are given in the
-    order of their times and without an idle timeout: whatever the epochs then are, no row is before the
-    watermark of its own stream, and none is late.
+    The results must be the same. Which rows are late depends on the epochs, so the rows are in the order of
+    their times and there is no idle timeout: then no row is late, however the epochs are cut.
     """
     count = chance.randint(1, 4)
     parts: list[dict[str, pa.Table]] = [{} for _ in range(count)]
@@ -193,28 +194,28 @@ def vary(workload: Workload, accepted: Mapping[str, pa.Table], chance: random.Ra
 
 
 def _requests(chance: random.Random, query: Query, plan: Plan, epochs: int) -> dict[int, Request]:
-    """Other plans by any strategy that this query may use; some are asked for while a migration goes on."""
-    found: dict[int, Request] = {}
-    # Mostly early, so that many come to their end, and seldom before there is anything to migrate.
-    wanted = {
+    """Requests by any strategy that this query allows; some are made while a migration is under way."""
+    requests: dict[int, Request] = {}
+    # Mostly early, so that many migrations end, and seldom before there is any state.
+    request_epochs = {
         min(chance.randrange(epochs), chance.randint(1, 4)) for _ in range(chance.choice((0, 1, 1, 2, 3)))
     }
-    for epoch in sorted(wanted):
-        # Of a few plans the one that has most to begin anew.
+    for epoch in sorted(request_epochs):
+        # Of a few plans the one with the most new nodes.
         drawn = [draw_plan(chance, query.names) for _ in range(3)]
-        plan = max(drawn, key=lambda other: len(_inside(other) - _inside(plan)))
+        plan = max(drawn, key=lambda other: len(_node_streams(other) - _node_streams(plan)))
         for strategy, background, isolated in chance.sample(_STRATEGIES, len(_STRATEGIES)):
             try:
-                found[epoch] = make_request(
+                requests[epoch] = make_request(
                     query, str(plan), strategy, background=background, isolated=isolated
                 )
                 break
             except OptionError:
                 continue
-    return found
+    return requests
 
 
-def _inside(plan: Plan) -> set[frozenset[str]]:
+def _node_streams(plan: Plan) -> set[frozenset[str]]:
     return {node.streams for node in plan.nodes()}
 
 
@@ -246,31 +247,32 @@ def _query(chance: random.Random, names: str) -> Query:
     if "day" in extras and chance.random() < 0.5:
         x, y = chance.sample(names, 2)
         predicates.append(f"{x}.day <= {y}.day OR {x}.v > 3")
-    streams = [replace(one, schema=_with_extras(one.schema, extras)) for one in streams]
+    streams = [replace(declared, schema=_with_extras(declared.schema, extras)) for declared in streams]
     items = [f"{name}.id" for name in names]
     return build_query(streams, predicates, everywhere=everywhere, pairs=pairs, select=items)
 
 
 def _with_extras(schema: pa.Schema, extras: Sequence[str]) -> pa.Schema:
-    return pa.schema([*schema, *((name, _MEANT.get(name, _EXTRAS[name][0])) for name in extras)])
+    return pa.schema([*schema, *((name, _TYPES_OF_NUMBERS.get(name, _EXTRAS[name][0])) for name in extras)])
 
 
 def _fill(chance: random.Random, query: Query, name: str, table: pa.Table) -> pa.Table:
-    """Rows with values of all columns, and here and there with a time that is wrong."""
+    """Rows with values of all columns, and now and then a wrong time."""
     for field_ in list(query.by_name[name].schema)[table.num_columns :]:
         kind, values = _EXTRAS[field_.name]
         drawn = pa.array([chance.choice(values) for _ in range(table.num_rows)], kind)
         table = table.append_column(field_.name, drawn.cast(field_.type) if kind != field_.type else drawn)
-    if table.num_rows and chance.random() < _WRONG_RATE:
+    if table.num_rows and chance.random() < _WRONG_TIME_RATE:
         times = table.column("t").cast(pa.int64()).to_pylist()
         times[chance.randrange(len(times))] = chance.choice(_WRONG_TIMES)
-        at = table.column_names.index("t")
-        table = table.set_column(at, "t", pa.array(times, pa.int64()).cast(table.schema.field("t").type))
+        position = table.column_names.index("t")
+        time_type = table.schema.field("t").type
+        table = table.set_column(position, "t", pa.array(times, pa.int64()).cast(time_type))
     return table
 
 
-def _reach(query: Query, epochs: int) -> int:
-    """In how many of the epochs a row may find partners."""
+def _window_epochs(query: Query, epochs: int) -> int:
+    """In how many of the epochs a row may find matches."""
     bounds = [bound for *_, bound in query.windows.bounds]
     if len(bounds) < _pairs(query):
         return epochs
@@ -284,7 +286,7 @@ def _pairs(query: Query) -> int:
 def _shape(chance: random.Random, keys: int, hot: float, epochs: int) -> Shape:
     quiet = chance.randint(0, epochs)
     return Shape(
-        rows=chance.randint(_ROWS - 3, _ROWS + 3),
+        rows=chance.randint(_ROWS_PER_EPOCH - 3, _ROWS_PER_EPOCH + 3),
         keys=keys,
         hot=hot,
         lateness=Micros(chance.choice((0, 2, 5)) * SECOND),
@@ -292,6 +294,6 @@ def _shape(chance: random.Random, keys: int, hot: float, epochs: int) -> Shape:
         null_keys=chance.choice((0.0, 0.1)),
         null_times=chance.choice((0.0, 0.05)),
         duplicates=chance.choice((0.0, 0.1)),
-        # In one go, so that a stream may become idle.
+        # Consecutive epochs, so that a stream may become idle.
         silent=frozenset(range(quiet, quiet + chance.choice((0, 0, 2, 5)))),
     )

@@ -1,4 +1,4 @@
-"""Clocks that lie: a row from the future moves nothing, and what one has moved can be set back."""
+"""Rows from the future move no watermark, and a watermark that one has moved can be set back."""
 
 import random
 
@@ -234,7 +234,7 @@ def test_a_watermark_that_was_set_back_accepts_rows_again(plan, who, idle):
     for name in runaway:
         kept = _without_lost(kept, marks, name)
         marks[name] = back
-        reset_watermark(store, claim_lease(store, "somebody"), name, back)
+        reset_watermark(store, claim_lease(store, "reset"), name, back)
         assert check(store).problems == ()
     manifest = newest_manifest(store)
     assert manifest is not None
@@ -262,7 +262,7 @@ def test_a_migration_comes_to_its_end_after_a_watermark_was_set_back(strategy, w
     tables = _accepted(join, came).tables(QUERY)
     marks = {n: mark.watermark for n, mark in join.manifest.streams.items()}
     kept = _without_lost(tables, marks, who)
-    reset_watermark(store, claim_lease(store, "somebody"), who, NOW + 45 * SECOND)
+    reset_watermark(store, claim_lease(store, "reset"), who, NOW + 45 * SECOND)
     again = InlineJoin(QUERY, settings=OPEN, store=store)
     chance = random.Random(2)
     more = [{n: _table(n, number, chance) for n in "abc"} for number in range(6, 26)]
@@ -322,9 +322,9 @@ def test_the_command_refuses_what_it_cannot_do_and_changes_nothing(tmp_path, arg
 def test_a_watermark_is_set_back_only_where_that_makes_sense():
     store = MemoryStore()
     with pytest.raises(CheckpointError, match="must have moved to be set back"):
-        reset_watermark(store, claim_lease(store, "somebody"), "a", 0)
+        reset_watermark(store, claim_lease(store, "reset"), "a", 0)
     join, *_ = _poisoned(store, "a b c", seed=1, who="a", idle=False)
-    lease = claim_lease(store, "somebody")
+    lease = claim_lease(store, "reset")
     there = join.manifest.streams["a"].watermark
     assert there is not None
     with pytest.raises(OptionError, match=r"must be one of the query's; got z\. Hint: a, b, c"):
@@ -344,13 +344,13 @@ def test_a_watermark_is_not_set_back_while_an_epoch_is_under_way():
     with pytest.raises(SimulatedCrash), _die_at("after the intent is written"):
         InlineJoin(QUERY, settings=OPEN, store=store).run_epoch({})
     with pytest.raises(CheckpointError, match="got epoch 6, which was begun and not committed"):
-        reset_watermark(store, claim_lease(store, "somebody"), "a", NOW + 45 * SECOND)
+        reset_watermark(store, claim_lease(store, "reset"), "a", NOW + 45 * SECOND)
     InlineJoin(QUERY, settings=OPEN, store=store).run_epoch({})
-    assert reset_watermark(store, claim_lease(store, "somebody"), "a", NOW + 45 * SECOND).epoch == 6
+    assert reset_watermark(store, claim_lease(store, "reset"), "a", NOW + 45 * SECOND).epoch == 6
 
 
 def test_a_watermark_is_not_set_back_while_a_query_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.05)
     store = LocalStore(str(tmp_path))
     join, *_ = _poisoned(store, "a b c", seed=1, who="a", idle=False)
     running = take_lease(store, "query")
@@ -366,7 +366,7 @@ def test_a_damaged_manifest_with_a_watermark_set_back_is_not_done_without():
     # The one before it is of the same epoch, with the watermark that ran away: nobody would notice.
     store = MemoryStore()
     _poisoned(store, "(a b) c", seed=1, who="a", idle=False)
-    reset_watermark(store, claim_lease(store, "somebody"), "a", NOW + 45 * SECOND)
+    reset_watermark(store, claim_lease(store, "reset"), "a", NOW + 45 * SECOND)
     name = next(manifests_newest_first(store)).file
     whole = store.read(name).to_pybytes()
     store.put(name, whole[:-9])
@@ -395,7 +395,7 @@ def test_whoever_was_paused_while_setting_a_watermark_back_does_so_no_more():
 def test_nothing_is_set_back_once_the_lease_was_given_back():
     store = MemoryStore()
     join, *_ = _poisoned(store, "a b c", seed=1, who="a", idle=False)
-    lease = claim_lease(store, "somebody")
+    lease = claim_lease(store, "reset")
     lease.release()
     with pytest.raises(CheckpointError, match="which has given it back"):
         reset_watermark(store, lease, "a", NOW + 45 * SECOND)
@@ -421,7 +421,7 @@ def test_a_stream_that_only_followed_others_is_set_back_to_what_it_brought():
     marks = join.manifest.streams
     assert (marks["a"].watermark, marks["c"].watermark) == (100 * SECOND, 100 * SECOND)
     for name, latest in (("a", 0), ("c", None)):
-        after = reset_watermark(store, claim_lease(store, "somebody"), name, 40 * SECOND).streams[name]
+        after = reset_watermark(store, claim_lease(store, "reset"), name, 40 * SECOND).streams[name]
         assert (after.watermark, after.latest, after.idle) == (40 * SECOND, latest, False)
     with pytest.raises(OptionError, match="where the rows of a"):
-        reset_watermark(store, claim_lease(store, "somebody"), "a", -SECOND)
+        reset_watermark(store, claim_lease(store, "reset"), "a", -SECOND)

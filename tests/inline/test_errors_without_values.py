@@ -1,4 +1,4 @@
-"""Errors of the libraries below may quote values of rows; ours say where it happened, and no value."""
+"""Errors of libraries may quote values of rows; those of Midstream say where it happened, without values."""
 
 import traceback
 

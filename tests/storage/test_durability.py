@@ -1,4 +1,4 @@
-"""What a commit rests on has reached the disk before it, and what the dead leave behind goes away."""
+"""Files that a commit depends on are durable before it, and files that dead drivers leave are deleted."""
 
 import os
 import random
@@ -27,7 +27,7 @@ from tests.golden.case import EPOCHS, QUERY, SETTINGS
 
 @pytest.fixture
 def synced(monkeypatch):
-    """Everything that was synced, by what the system knows it by, and when it was last changed then."""
+    """Everything that was synced, by device and inode, and when it was last changed then."""
     found: dict[int, int] = {}
     real = os.fsync
 
@@ -117,7 +117,7 @@ def test_a_damaged_manifest_that_was_set_aside_does_not_come_back_after_a_power_
         store.inner.put(name, cut)
         InlineJoin(QUERY, settings=SETTINGS, store=store).run_epoch(EPOCHS[1])
         store.lose_power()
-        # Somebody who finds it damaged puts it back from a copy.
+        # An operator restores the damaged file from a copy.
         if store.read(name) == cut:
             store.inner.put(name, whole)
         assert check(store).problems == ()
