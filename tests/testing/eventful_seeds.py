@@ -45,3 +45,17 @@ def pause_and_die_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
         self.pause_rate = 0.0
 
     monkeypatch.setattr(simulator._Simulation, "_on_crash_point", crash_point)
+
+
+def die_in_every_epoch(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    """The first driver that comes to this point in an epoch dies there, and none dies anywhere else."""
+    real = simulator._Simulation._on_crash_point
+    died: set[tuple[int, int]] = set()
+
+    def crash_point(self: simulator._Simulation, here: str) -> None:
+        epoch = (self.outcome.seed, self.life.number)
+        self.crash_rate = 1.0 if here == point and epoch not in died else 0.0
+        died.update({epoch} if here == point else ())
+        real(self, here)
+
+    monkeypatch.setattr(simulator._Simulation, "_on_crash_point", crash_point)

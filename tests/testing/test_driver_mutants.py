@@ -15,7 +15,12 @@ from midstream.testing import store_sink
 from midstream.testing.faults import FaultStore
 from midstream.testing.promises import BrokenPromiseError
 from midstream.testing.simulate import simulate
-from tests.testing.eventful_seeds import make_eventful, pause_and_die_at, small_and_long
+from tests.testing.eventful_seeds import (
+    die_in_every_epoch,
+    make_eventful,
+    pause_and_die_at,
+    small_and_long,
+)
 
 TRIED = 60
 
@@ -49,6 +54,7 @@ def test_a_driver_that_commits_after_it_was_given_up_is_seen(monkeypatch):
 
 
 def test_slices_that_two_drivers_give_the_same_name_are_seen(monkeypatch):
+    make_eventful(monkeypatch, pause_rate=0.3)
     real = SliceFiles.__init__
     monkeypatch.setattr(SliceFiles, "__init__", lambda self, store, query="", _=0: real(self, store, query))
     assert broken_promise() in ("fsck", "errors", "conservation", "replay")
@@ -88,6 +94,8 @@ def test_an_epoch_that_reads_back_only_a_part_of_its_intent_is_seen(monkeypatch,
         return replace(real(store, mine), **{field: getattr(mine, field)})
 
     monkeypatch.setattr(epoch_runner, "settle_intent", forgetful)
+    make_eventful(monkeypatch, pause_rate=0.0, stop_rate=0.0)
+    die_in_every_epoch(monkeypatch, "after the step")
     # What goes on with half of another intent may come to no good in any way.
     assert broken_promise() not in ("none", "litter")
 

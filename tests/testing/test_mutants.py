@@ -30,7 +30,7 @@ from midstream.testing import simulate as simulator
 from midstream.testing.faults import Damage, FaultStore, SimulatedCrash
 from midstream.testing.promises import BrokenPromiseError
 from midstream.testing.simulate import simulate
-from tests.testing.eventful_seeds import make_eventful
+from tests.testing.eventful_seeds import die_in_every_epoch, make_eventful
 
 SEEDS = 60
 
@@ -74,6 +74,8 @@ def test_results_that_are_noted_before_they_are_published_are_seen(monkeypatch):
             shell.publish(self.manifest.epoch, publication.outputs)
 
     monkeypatch.setattr(EpochRunner, "publish", hasty)
+    make_eventful(monkeypatch, pause_rate=0.0)
+    die_in_every_epoch(monkeypatch, "after noting that it was published")
     assert broken_promises() == {"prefix"}
 
 
@@ -87,7 +89,8 @@ def test_results_that_are_published_before_it_is_noted_of_which_files_are_seen(m
 
     monkeypatch.setattr(EpochRunner, "publish", hasty)
     # A reader has moved the files away, and the manifest is damaged before the driver has noted anything.
-    make_eventful(monkeypatch, crash_rate=0.1, rot_rate=0.9, move_rate=0.5, pause_rate=0.0)
+    make_eventful(monkeypatch, rot_rate=0.9, move_rate=0.5, pause_rate=0.0)
+    die_in_every_epoch(monkeypatch, "after publishing")
     assert broken_promises() == {"prefix"}
 
 
@@ -158,7 +161,7 @@ class FailingCommits(FaultStore):
     """Manifests get their name, but the disk does not confirm it."""
 
     def put_if_absent(self, name, data):
-        if name not in self.inner.files and self.strikes(0.5):
+        if name.startswith("manifests/") and name not in self.inner.files and self.strikes(0.5):
             self._put(name, data)
             raise OSError(errno.EIO, "simulated", name)
         return super().put_if_absent(name, data)
