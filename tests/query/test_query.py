@@ -131,13 +131,13 @@ def test_the_stream_that_is_nearest_to_others_leads():
     windows = close_windows(
         "abcde", None, {("a", "b"): Micros(1), ("b", "c"): Micros(5), ("c", "d"): Micros(2)}
     )
-    assert windows.leading("ab") == ("b", "a")
+    assert windows.narrowest_first("ab") == ("b", "a")
     # Bounds among themselves do not count, nor does the order in which they are named.
-    assert windows.leading("abc") == ("c", "a", "b")
-    assert windows.leading("bac") == ("c", "b", "a")
-    assert windows.leading("ae") == ("a", "e")
-    assert windows.leading("e") == ("e",)
-    assert windows.leading("badc") == ("b", "a", "d", "c")
+    assert windows.narrowest_first("abc") == ("c", "a", "b")
+    assert windows.narrowest_first("bac") == ("c", "b", "a")
+    assert windows.narrowest_first("ae") == ("a", "e")
+    assert windows.narrowest_first("e") == ("e",)
+    assert windows.narrowest_first("badc") == ("b", "a", "d", "c")
 
 
 @given(

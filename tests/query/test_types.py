@@ -3,7 +3,7 @@ from itertools import permutations
 import pyarrow as pa
 import pytest
 
-from midstream.query.types import canonical, common_type, family, fits_in_hash, show_type
+from midstream.query.types import canonical_type, common_type, fits_in_hash, show_type, type_family
 
 UTC, LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 
@@ -51,7 +51,7 @@ def test_only_simple_types_can_be_keys():
         pa.duration("us"),
         pa.null(),
     ):
-        assert canonical(kind) is None
+        assert canonical_type(kind) is None
 
 
 def test_equal_hashes_mean_equal_values_only_up_to_64_bits():
@@ -74,4 +74,4 @@ def test_equal_hashes_mean_equal_values_only_up_to_64_bits():
     ],
 )
 def test_types_are_shown_in_spark_words_and_have_a_family(kind, text, of):
-    assert (show_type(kind), family(kind)) == (text, of)
+    assert (show_type(kind), type_family(kind)) == (text, of)

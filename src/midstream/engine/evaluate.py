@@ -19,10 +19,10 @@ from pyarrow import types
 
 from midstream.engine.micros import exact_micros, fitting, fitting_micros
 from midstream.plan.layout import column_name
-from midstream.query.arithmetic import compared_type
+from midstream.query.arithmetic import comparison_type
 from midstream.query.clauses import Residual
 from midstream.query.expression import Call, Column, Constant, Expression, Operator
-from midstream.query.types import family
+from midstream.query.types import type_family
 
 _MAX_DIGITS = 38
 
@@ -76,7 +76,7 @@ def _cast(value: pl.Expr, kind: pa.DataType) -> pl.Expr:
 
 
 def _is_temporal(kind: pa.DataType) -> bool:
-    return family(kind) in ("time", "interval")
+    return type_family(kind) in ("time", "interval")
 
 
 def _checked(result: pl.Expr, kind: pa.DataType) -> pl.Expr:
@@ -95,7 +95,7 @@ def _alike(args: tuple[Expression, ...]) -> list[pl.Expr]:
     """The arguments in the one type in which they all compare."""
     kind = pa.null()
     for arg in args:
-        kind = compared_type(kind, arg.type)
+        kind = comparison_type(kind, arg.type)
     return [_as(arg, kind) for arg in args]
 
 

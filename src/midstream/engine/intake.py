@@ -119,7 +119,7 @@ def _ingest(
 ) -> Ingested:
     """Give references to rows of which so many of each epoch follow each other."""
     references = [new_references(epoch, partition, count, moved=moved) for epoch, count in runs]
-    streams = program.query.windows.leading(target.streams)
+    streams = program.query.windows.narrowest_first(target.streams)
     times = {s: as_array(table.column(time_column(s))) for s in streams}
     by_input = {target.id: np.concatenate(references)}
     rows = in_time_order(sort_rows(key, as_array(table.column(HASH)), by_input, times))

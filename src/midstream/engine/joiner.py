@@ -198,7 +198,7 @@ class Joiner:
     def _combine(self, rows: IndexRows, others: IndexRows) -> IndexRows:
         """Rows side by side."""
         times = {**rows.times, **others.times}
-        leading = {name: times[name] for name in self.query.windows.leading(times)}
+        leading = {name: times[name] for name in self.query.windows.narrowest_first(times)}
         return IndexRows(rows.key, rows.hashes, {**rows.references, **others.references}, leading)
 
     def _same(self, rows: IndexRows, others: IndexRows, key_class: int) -> npt.NDArray[np.bool_]:
