@@ -58,7 +58,7 @@ def test_a_migration_of_its_own_that_is_impossible_is_let_be(monkeypatch):
     def small(name, tables, *, moved=False):
         # As if a moved state had more than 2 GiB.
         with monkeypatch.context() as patch:
-            patch.setattr(intake, "_LARGEST_COLUMN", 100 if moved else 1 << 31)
+            patch.setattr(intake, "_MAX_COLUMN_BYTES", 100 if moved else 1 << 31)
             return whole(name, tables, moved=moved)
 
     query = query_of("abc", chain("abc"), window=20)

@@ -37,14 +37,16 @@ def drawn_windows() -> st.SearchStrategy[Windows]:
 
 
 def pairs_of(rows: IndexRows, run: IndexRows, windows: Windows) -> list[tuple[int, int]]:
-    portions = probe.matches(rows, run, windows)
+    portions = probe.candidate_pairs(rows, run, windows)
     return [pair for left, right in portions for pair in zip(left.tolist(), right.tolist(), strict=True)]
 
 
 def is_near(rows: IndexRows, i: int, run: IndexRows, j: int, windows: Windows) -> bool:
     """Whether a row is near enough, by the time that rows of the run are searched by."""
-    theirs = int(run.times[run.first][j])
-    bounds = [(int(times[i]), windows.bound(name, run.first)) for name, times in rows.times.items()]
+    theirs = int(run.times[run.time_order_stream][j])
+    bounds = [
+        (int(times[i]), windows.bound(name, run.time_order_stream)) for name, times in rows.times.items()
+    ]
     # Wider than 63 bits is no bound here; what it still rules out is left to the check of all windows.
     return all(bound is None or bound > LATEST or abs(mine - theirs) <= bound for mine, bound in bounds)
 
@@ -52,8 +54,10 @@ def is_near(rows: IndexRows, i: int, run: IndexRows, j: int, windows: Windows) -
 @given(drawn_rows("a"), drawn_rows("c"), st.sampled_from([1, 2, 3, 5, 1000]))
 def test_all_pairs_are_found_once_in_order_and_in_portions(rows, run, portion):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, "CANDIDATES_AT_ONCE", portion)
-        portions = [(left.tolist(), right.tolist()) for left, right in probe.matches(rows, run, NO_WINDOWS)]
+        patch.setattr(probe, "MAX_CANDIDATES_AT_ONCE", portion)
+        portions = [
+            (left.tolist(), right.tolist()) for left, right in probe.candidate_pairs(rows, run, NO_WINDOWS)
+        ]
     assert all(0 < len(left) == len(right) <= portion for left, right in portions)
     found = [pair for left, right in portions for pair in zip(left, right, strict=True)]
     assert found == [(i, j) for i, x in enumerate(rows.hashes) for j, y in enumerate(run.hashes) if x == y]
@@ -70,7 +74,7 @@ def test_of_many_rows_with_one_hash_only_those_are_found_that_are_near_in_time(
     rows, run, windows, large, portion
 ):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, "CANDIDATES_AT_ONCE", portion)
+        patch.setattr(probe, "MAX_CANDIDATES_AT_ONCE", portion)
         patch.setattr(hot_keys, "HOT_KEY_ROWS", large)
         run = in_time_order(run)
         found = pairs_of(rows, run, windows)

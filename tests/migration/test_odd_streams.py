@@ -124,7 +124,7 @@ def test_a_state_that_is_too_large_to_be_moved_ends_the_query_once(monkeypatch):
     for epoch in range(4):
         join.run_epoch(same("abc")(epoch))
     join.migrate("a (b c)", "moving_state")
-    monkeypatch.setattr(intake, "_LARGEST_COLUMN", 1)
+    monkeypatch.setattr(intake, "_MAX_COLUMN_BYTES", 1)
     with pytest.raises(MigrationError, match="at most 2 GiB of a column"):
         join.run_epoch({})
     monkeypatch.undo()
