@@ -18,37 +18,37 @@ from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 from tests.migration.migration_cases import CLIQUE, MigrationCase, StrategyCase, check_migration
 from tests.migration.recorded_run import (
-    APART,
-    BEGIN,
     HYBRID,
+    ISOLATED,
     PARALLEL_TRACK,
+    REORDERED,
     SHARING,
-    TURNED,
+    START,
     Run,
-    a_migration,
     entries_of,
+    run_migration,
+    run_unchanged,
     slices_of,
-    stayed,
     work_of,
 )
 
 
-@pytest.mark.parametrize("how", [SHARING, APART, HYBRID, PARALLEL_TRACK], ids=str)
+@pytest.mark.parametrize("how", [SHARING, ISOLATED, HYBRID, PARALLEL_TRACK], ids=str)
 def test_the_work_of_the_old_plan_falls_to_nothing(how: StrategyCase):
-    run, theirs = a_migration(how), stayed()
+    run, theirs = run_migration(how), run_unchanged()
     (end,) = run.ends
     old = [work.get("old", WorkCounts()).comparisons for work in run.work]
-    assert all(count > 0 for count in old[BEGIN : BEGIN + 2])
-    assert old[:BEGIN] == [0] * BEGIN
+    assert all(count > 0 for count in old[START : START + 2])
+    assert old[:START] == [0] * START
     assert old[end:] == [0] * (12 - end)
     alone = [sum(work.comparisons for work in sides.values()) for sides in theirs.work]
     assert all(mine <= whole for mine, whole in zip(old, alone, strict=True))
 
 
 def test_the_old_plan_drops_at_once_what_is_not_its_to_make():
-    (whole,) = stayed().work[BEGIN].values()
-    tracks = a_migration(PARALLEL_TRACK).work[BEGIN]["old"]
-    mine = a_migration(SHARING).work[BEGIN]["old"]
+    (whole,) = run_unchanged().work[START].values()
+    tracks = run_migration(PARALLEL_TRACK).work[START]["old"]
+    mine = run_migration(SHARING).work[START]["old"]
     # There are three rows of each stream, and one more of each comes. Parallel track does it all as ever.
     assert tracks.comparisons == whole.comparisons
     # Hybrid leaves new rows of c and d alone, as well as all that they would meet.
@@ -58,20 +58,20 @@ def test_the_old_plan_drops_at_once_what_is_not_its_to_make():
 
 def test_with_background_work_it_falls_sooner():
     old = [
-        sum(work.get("old", WorkCounts()).comparisons for work in a_migration(how).work)
+        sum(work.get("old", WorkCounts()).comparisons for work in run_migration(how).work)
         for how in (HYBRID, SHARING, PARALLEL_TRACK)
     ]
     assert old == sorted(old)
     assert len(set(old)) == 3
 
 
-@pytest.mark.parametrize("new", [TURNED, "((b c) a) d", "(a d) (b c)", "((a b) d) c", "((d b) a) c"])
-@pytest.mark.parametrize("how", [SHARING, APART, HYBRID, PARALLEL_TRACK], ids=str)
+@pytest.mark.parametrize("new", [REORDERED, "((b c) a) d", "(a d) (b c)", "((a b) d) c", "((d b) a) c"])
+@pytest.mark.parametrize("how", [SHARING, ISOLATED, HYBRID, PARALLEL_TRACK], ids=str)
 @pytest.mark.parametrize("pace", [1, 2, None])
 def test_tables_only_shrink_unless_a_state_is_complete(new: str, how: StrategyCase, pace: int | None):
-    run = a_migration(how, new, pace=pace)
+    run = run_migration(how, new, pace=pace)
     assert len(run.ends) == 1
-    for before, after in pairwise(run.manifests[BEGIN:]):
+    for before, after in pairwise(run.manifests[START:]):
         was, now = entries_of(before.migration), entries_of(after.migration)
         for entry in now:
             below = [e for e in was if set(e.state.streams) < set(entry.state.streams)]
@@ -97,20 +97,20 @@ def test_siblings_are_bound_by_when_a_state_was_completed_not_by_the_start(monke
 
 
 def test_a_part_that_both_plans_have_is_computed_once_and_its_state_stays_as_it_is():
-    run, theirs = a_migration(SHARING, "((a b) d) c"), stayed()
+    run, theirs = run_migration(SHARING, "((a b) d) c"), run_unchanged()
     assert run.running == [3, 4, 5, 6]
     for mine, other in zip(run.manifests, theirs.manifests, strict=True):
         assert slices_of(mine, "a", "b", "a,b") == slices_of(other, "a", "b", "a,b")
         assert slices_of(mine, "a,b")
     assert {s.owner.state for s in run.manifests[-1].slices} == {*"abcd", "a,b", "a,b,d@1"}
     # What is put into states is more: those of the streams above.
-    both = run.work[BEGIN]["both"]
+    both = run.work[START]["both"]
     assert replace(both, inserted=0) == replace(work_of("ab", "a b"), inserted=0)
-    assert {"old", "new"} < set(run.work[BEGIN])
+    assert {"old", "new"} < set(run.work[START])
 
 
 def test_above_the_part_that_changes_nothing_changes():
-    run, theirs = a_migration(SHARING, "((b c) a) d"), stayed()
+    run, theirs = run_migration(SHARING, "((b c) a) d"), run_unchanged()
     assert run.running == [3, 4, 5, 6]
     for mine, other in zip(run.manifests, theirs.manifests, strict=True):
         assert slices_of(mine, "d") == slices_of(other, "d")
@@ -119,13 +119,13 @@ def test_above_the_part_that_changes_nothing_changes():
     assert {s.owner.state for s in run.manifests[-1].slices} == {*"abcd", "a,b,c", "b,c@1"}
     # The node of the results goes on as before: its work belongs to both plans, and is done once.
     below = work_of("abc", "(a b) c")
-    whole = theirs.work[BEGIN]["both"]
-    assert run.work[BEGIN]["both"].comparisons == whole.comparisons - below.comparisons
-    assert run.work[BEGIN]["both"].candidates == whole.candidates - below.candidates
+    whole = theirs.work[START]["both"]
+    assert run.work[START]["both"].comparisons == whole.comparisons - below.comparisons
+    assert run.work[START]["both"].candidates == whole.candidates - below.candidates
 
 
 def test_states_of_the_old_plan_are_dropped_when_the_migration_ends():
-    run = Run().go(BEGIN)
+    run = Run().go(START)
     run.migrate("((b d) a) c", SHARING)
     run.go(6)
     (end,) = run.ends
@@ -135,28 +135,28 @@ def test_states_of_the_old_plan_are_dropped_when_the_migration_ends():
 
 
 def test_states_that_no_row_to_come_has_a_use_for_are_dropped_at_once():
-    run = a_migration(HYBRID)
-    assert slices_of(run.manifests[BEGIN - 1], "a,b")
+    run = run_migration(HYBRID)
+    assert slices_of(run.manifests[START - 1], "a,b")
     # They wait for rows of c and d, and the old plan has nothing to do with new ones of these.
-    assert not slices_of(run.manifests[BEGIN], "a,b")
-    assert not slices_of(run.manifests[BEGIN], "a,b,c")
-    assert any(work.get("old", WorkCounts()).probes for work in run.work[BEGIN:])
+    assert not slices_of(run.manifests[START], "a,b")
+    assert not slices_of(run.manifests[START], "a,b,c")
+    assert any(work.get("old", WorkCounts()).probes for work in run.work[START:])
 
 
 def test_a_state_keeps_only_rows_that_may_become_results_of_the_old_plan():
-    run, theirs = a_migration(SHARING, "((b d) a) c"), stayed()
+    run, theirs = run_migration(SHARING, "((b d) a) c"), run_unchanged()
     before, mine, whole = (
         sum(s.rows for s in slices_of(manifest, "a,b"))
-        for manifest in (run.manifests[BEGIN - 1], run.manifests[BEGIN], theirs.manifests[BEGIN])
+        for manifest in (run.manifests[START - 1], run.manifests[START], theirs.manifests[START])
     )
-    assert (before, whole) == (BEGIN**2, (BEGIN + 1) ** 2)
+    assert (before, whole) == (START**2, (START + 1) ** 2)
     # The old plan makes what has an old b; of the new rows it keeps the new a with each old b.
-    assert mine == before + BEGIN
+    assert mine == before + START
 
 
-@pytest.mark.parametrize("new", [TURNED, "((b c) a) d", "(a d) (b c)", "((a b) d) c", "a b c d"])
+@pytest.mark.parametrize("new", [REORDERED, "((b c) a) d", "(a d) (b c)", "((a b) d) c", "a b c d"])
 def test_plans_apart_never_compare_more_or_keep_more_than_parallel_track(new: str):
-    mine, theirs = a_migration(APART, new), a_migration(PARALLEL_TRACK, new)
+    mine, theirs = run_migration(ISOLATED, new), run_migration(PARALLEL_TRACK, new)
     for epoch in range(12):
         compared, tracked = (
             sum(work.comparisons for work in run.work[epoch].values()) for run in (mine, theirs)
@@ -168,10 +168,10 @@ def test_plans_apart_never_compare_more_or_keep_more_than_parallel_track(new: st
 
 
 def test_the_next_migration_finds_the_states_of_the_last_one():
-    run = a_migration(HYBRID, epochs=8)
+    run = run_migration(HYBRID, epochs=8)
     run.migrate("(c d) (a b)", SHARING)
     run.go(8)
     states = {s.owner.state for s in run.manifests[-1].slices}
     assert states == {*"abcd", "c,d@1", "a,b@2"}
     assert run.manifests[-1].migrations == 2
-    assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(stayed(16).tables))
+    assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(run_unchanged(16).tables))

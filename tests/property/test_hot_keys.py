@@ -15,14 +15,14 @@ from midstream.storage.memory import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.strategies import cases
 from tests.helpers import rows, small_query
-from tests.migration.test_any_migration import check_migrations, moves
+from tests.migration.test_any_migration import check_migrations, migration_schedules
 
 
 @given(cases(), st.integers(1, 4))
-def test_results_do_not_depend_on_which_keys_are_hot(case, large):
+def test_results_do_not_depend_on_which_keys_are_hot(case, hot_rows):
     store = MemoryStore()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hot_keys, "HOT_KEY_ROWS", large)
+        patch.setattr(hot_keys, "HOT_KEY_ROWS", hot_rows)
         join = InlineJoin(case.query, case.plan, settings=case.settings, store=store)
         got = pa.concat_tables([join.run_epoch(epoch) for epoch in case.epochs])
         assert check(store).problems == ()
@@ -31,11 +31,11 @@ def test_results_do_not_depend_on_which_keys_are_hot(case, large):
 
 
 @given(st.data(), st.integers(1, 2))
-def test_nor_do_they_during_migrations(data, large):
+def test_nor_do_they_during_migrations(data, hot_rows):
     case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1500))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hot_keys, "HOT_KEY_ROWS", large)
-        run = check_migrations(case, data.draw(moves(case)))
+        patch.setattr(hot_keys, "HOT_KEY_ROWS", hot_rows)
+        run = check_migrations(case, data.draw(migration_schedules(case)))
         assert check(run.store).problems == ()
 
 

@@ -38,7 +38,7 @@ UTC, LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
         ([pa.int8(), pa.int16(), pa.string()], None),
     ],
 )
-def test_the_common_type_is_that_of_spark_in_any_order(kinds, common):
+def test_the_common_type_is_that_of_spark_regardless_of_order(kinds, common):
     for order in permutations(kinds):
         assert common_type(order) == common
 
@@ -60,7 +60,7 @@ def test_equal_hashes_mean_equal_values_only_up_to_64_bits():
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "of"),
+    ("kind", "name", "family"),
     [
         (pa.int8(), "tinyint", "number"),
         (pa.decimal128(5, 2), "decimal(5,2)", "number"),
@@ -73,5 +73,5 @@ def test_equal_hashes_mean_equal_values_only_up_to_64_bits():
         (pa.null(), "null", "null"),
     ],
 )
-def test_types_are_shown_in_spark_words_and_have_a_family(kind, text, of):
-    assert (show_type(kind), type_family(kind)) == (text, of)
+def test_types_have_the_names_of_spark_and_a_family(kind, name, family):
+    assert (show_type(kind), type_family(kind)) == (name, family)

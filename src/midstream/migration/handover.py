@@ -3,8 +3,8 @@
 A state that both plans have is a *cut*: its rows are the same whichever plan produces them. So a migration
 consists of **replaced sub-plans**, one for each cut below which the plans differ, and one for the results. An
 **entry** of a sub-plan's table says which rows a state of the new plan lacks. The old plan produces the
-results of the sub-plan within some entry. The new plan produces all others, and needs no filter for that: from
-rows that it lacks it cannot produce any.
+results of the sub-plan within some entry. The new plan produces all others, and needs no filter for that: it
+cannot produce results from rows that it lacks.
 
 A sub-plan has been replaced when its table is empty. An entry is removed when its rows are too old to be part
 of a result, or when its state is complete: then the state's parent lacks the combinations with the rebuilt
