@@ -29,8 +29,8 @@ def test_moving_state_is_over_in_the_epoch_that_it_begins_in():
     assert run.running == []
     assert run.ends == {START: REORDERED}
     assert [m.plan for m in run.manifests] == [LEFT_DEEP] * START + [REORDERED] * (12 - START)
-    for number, (mine, theirs) in enumerate(zip(run.tables, run_unchanged().tables, strict=True)):
-        assert_same_rows(mine, theirs, f"epoch {number}")
+    for number, (actual, expected) in enumerate(zip(run.tables, run_unchanged().tables, strict=True)):
+        assert_same_rows(actual, expected, f"epoch {number}")
     assert all("old" not in work for work in run.work)
 
 
@@ -52,8 +52,8 @@ def test_parallel_track_ends_after_one_window_too_and_then_releases_deferred_res
     assert deferred[:START] == [0, 0, 0]
     assert 0 < deferred[3] < deferred[4] < deferred[5] < deferred[6]
     assert deferred[7:] == [0] * 5
-    theirs = [table.num_rows for table in run_unchanged().tables]
-    assert run.tables[7].num_rows == theirs[7] + deferred[6]
+    expected = [table.num_rows for table in run_unchanged().tables]
+    assert run.tables[7].num_rows == expected[7] + deferred[6]
     assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(run_unchanged().tables))
 
 
@@ -103,5 +103,5 @@ def test_a_migration_continues_after_every_restart(how: StrategyCase):
     uninterrupted = run_migration(how, pace=1)
     assert [m.migration for m in run.manifests] == [m.migration for m in uninterrupted.manifests]
     assert run.ends == uninterrupted.ends
-    for mine, theirs in zip(run.tables, uninterrupted.tables, strict=True):
-        assert_same_rows(mine, theirs)
+    for actual, expected in zip(run.tables, uninterrupted.tables, strict=True):
+        assert_same_rows(actual, expected)

@@ -1,4 +1,4 @@
-"""Requests for another plan: which are refused, which wait, and that none is forgotten."""
+"""Requests for another plan: which are refused, which wait, and that they survive restarts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_request_for_the_running_plan_changes_nothing():
     assert [m.slices for m in run.manifests] == [m.slices for m in run_unchanged(4).manifests]
 
 
-def test_a_request_waits_for_the_migration_that_is_under_way_and_the_last_one_counts():
+def test_requests_wait_for_the_migration_in_progress_and_the_last_one_is_applied():
     run = Run().go(START)
     run.migrate(REORDERED, SHARING)
     run.go(1)
@@ -53,8 +53,8 @@ def test_a_request_waits_for_the_migration_that_is_under_way_and_the_last_one_co
     run.migrate("(a d) (b c)", HYBRID)
     run.go(9)
     assert run.ends == {7: REORDERED, 11: "(a d) (b c)"}
-    begun = [(e.migration, e.old_plan, e.new_plan) for e in run.events if isinstance(e, MigrationStarted)]
-    assert begun == [(1, LEFT_DEEP, REORDERED), (2, REORDERED, "(a d) (b c)")]
+    started = [(e.migration, e.old_plan, e.new_plan) for e in run.events if isinstance(e, MigrationStarted)]
+    assert started == [(1, LEFT_DEEP, REORDERED), (2, REORDERED, "(a d) (b c)")]
     assert run.manifests[8].migration is not None
     assert run.manifests[8].migration.start_epoch == 8
     assert run.store.list("requests") == []
@@ -70,7 +70,7 @@ def test_a_request_back_to_the_old_plan_waits_as_well():
     assert run.ends == {7: REORDERED, 8: LEFT_DEEP}
 
 
-def test_a_request_outlives_the_query_that_it_was_made_to():
+def test_a_request_survives_a_restart():
     run = Run().go(START)
     run.migrate(REORDERED, SHARING)
     run.reopen()
@@ -95,36 +95,36 @@ def test_a_request_must_be_for_a_plan_of_these_streams(plan):
 
 
 @pytest.mark.parametrize("strategy", ["hybrid", "moving_state", "parallel_track", "auto"])
-def test_plans_are_kept_apart_only_while_nothing_is_computed(strategy: str):
+def test_plans_can_be_isolated_only_by_hybrid_without_background_work(strategy: str):
     with pytest.raises(OptionError, match="only by hybrid without background work"):
         make_request(QUERY, REORDERED, strategy, background=True, isolated=True)
 
 
-def test_without_time_between_streams_a_hybrid_that_waits_is_one():
+def test_hybrid_without_background_work_is_possible_with_a_window_of_zero():
     query = small_query(ON, "abcd", everywhere=0, select=["a.v as a"])
     run = Run(query).go(2)
     run.join.migrate(REORDERED, "hybrid", background="off")
     run.go(1)
-    found = run.manifests[-1].migration or run.manifests[-1].ended_migration
-    assert found is not None
-    assert found.strategy == "hybrid"
+    migration = run.manifests[-1].migration or run.manifests[-1].ended_migration
+    assert migration is not None
+    assert migration.strategy == "hybrid"
 
 
-def test_a_request_must_name_a_strategy_that_there_is():
+def test_a_request_must_name_an_existing_strategy():
     run = Run().go(1)
     with pytest.raises(OptionError, match=r"moving_state, parallel_track, hybrid; got 'slowly'"):
         run.join.migrate(REORDERED, "slowly")
     assert run.store.list("requests") == []
 
 
-def test_what_a_request_leaves_out_is_what_the_policy_says():
+def test_the_policy_supplies_what_a_request_leaves_out():
     policy = MigrationPolicy("parallel_track", background=False)
     left_out = policy.request(QUERY, REORDERED, None, background=None)
     assert left_out == make_request(QUERY, REORDERED, "parallel_track", background=False)
-    said = policy.request(QUERY, REORDERED, "hybrid", background="auto")
-    assert said == make_request(QUERY, REORDERED, "hybrid", background=True)
-    off = MigrationPolicy("hybrid").request(QUERY, REORDERED, None, background="off")
-    assert off == make_request(QUERY, REORDERED, "hybrid", background=False)
+    explicit = policy.request(QUERY, REORDERED, "hybrid", background="auto")
+    assert explicit == make_request(QUERY, REORDERED, "hybrid", background=True)
+    without_background = MigrationPolicy("hybrid").request(QUERY, REORDERED, None, background="off")
+    assert without_background == make_request(QUERY, REORDERED, "hybrid", background=False)
 
 
 def test_a_migration_follows_the_policy_of_the_settings():
@@ -140,11 +140,11 @@ def test_a_migration_follows_the_policy_of_the_settings():
 def test_background_work_is_auto_or_off():
     run = Run().go(1)
     with pytest.raises(OptionError, match=r"background must be one of auto, off; got True"):
-        run.join.migrate(REORDERED, background=True)  # type: ignore[arg-type]  # it is what is tested
+        run.join.migrate(REORDERED, background=True)  # type: ignore[arg-type]  # this is what the test is about
     assert run.store.list("requests") == []
 
 
-def test_both_shells_take_the_same_request():
+def test_both_shells_have_the_same_parameters():
     inline, spark = (
         inspect.signature(shell.migrate).parameters for shell in (InlineJoin, JoinStreamingQuery)
     )
@@ -153,7 +153,7 @@ def test_both_shells_take_the_same_request():
 
 
 @pytest.mark.parametrize("how", [SHARING, ISOLATED, PARALLEL_TRACK], ids=str)
-def test_what_waits_for_a_window_must_have_one_between_any_two_streams(how: StrategyCase):
+def test_a_strategy_that_waits_for_expiry_needs_a_window_between_any_two_streams(how: StrategyCase):
     run = Run(small_query(ON, "abcd", pairs={("a", "b"): 30, ("b", "c"): 30}))
     with pytest.raises(OptionError, match="no window between a and d") as caught:
         run.migrate(REORDERED, how)
