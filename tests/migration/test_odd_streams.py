@@ -130,7 +130,7 @@ def test_a_state_that_is_too_large_to_be_moved_stops_the_query_once(monkeypatch)
         join.run_epoch({})
     monkeypatch.undo()
     restarted = InlineJoin(query, settings=Settings(1, 1), store=store)
-    # The failed intent is not deleted, because another driver may follow it already: a second one replaces it.
+    # The failed intent is not deleted, since another driver may follow it already: a second one replaces it.
     restarted.migrate("a b c", "moving_state")
     restarted.run_epoch(equal_rows("abc")(4))
     assert (restarted.manifest.plan, restarted.manifest.migrations) == ("(a b) c", 0)
