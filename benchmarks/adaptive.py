@@ -1,9 +1,9 @@
-"""Whether adapting pays, counted: streams that change in phases, joined with and without it.
+"""Whether adapting pays: streams that change in phases, joined with and without it, in counted work.
 
-Four contestants run over the same input, in this process: the initial plan kept throughout; ``adapt=auto``;
-and, as what nobody can reach, the best plan of each phase with switches that cost nothing, which is put
-together from runs of fixed plans. Work is in the unit of the cost model (``adapt/cost.py``), made of what the
-tasks count, and in comparisons of a nested loop, as the papers count; neither depends on the machine.
+Three contestants have the same input, in this process: the initial plan kept throughout; ``adapt=auto``; and,
+as a bound that cannot be reached, the best plan of each phase with switches that cost nothing, which is put
+together from runs of fixed plans. Work is what the tasks count, in the unit of the cost model
+(``adapt/cost.py``), and in comparisons of a nested loop, as the papers count. Neither depends on the machine.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
-from midstream.values import Micros
+from midstream.values import MICROS_PER_SECOND, Micros
 
-SECOND = 1_000_000
 EPOCHS_IN_WINDOW = 12
 SCHEMA = pa.schema(
     [*((name, pa.int64()) for name in ("id", "k1", "k2", "k3")), ("ts", pa.timestamp("us", "UTC"))]
@@ -44,19 +43,22 @@ class Drift:
     on: tuple[str, ...]
     streams: str
     matches: float
-    """Rows of another stream in the window that a row matches."""
+    """Rows of each other stream's window that a row matches."""
     rare: tuple[str, ...]
-    """For each phase, the streams of which one row in twenty has a key that others have."""
+    """For each phase, the streams in which only one row in twenty has a key that others have."""
     window: int = 180
+    """Seconds."""
     rate: float = 1.0
+    """Rows per second of each stream."""
     windows: tuple[int, ...] = (3, 8)
-    """How long each phase lasts."""
+    """How many windows each phase lasts."""
     skewed: bool = False
+    """Whether keys have a Zipf distribution; else they are uniform."""
 
     def query(self) -> Query:
         """The query; its default plan is the initial one."""
         streams = [Stream(n, SCHEMA, ColumnRef(n, ("ts",)), Micros(0)) for n in self.streams]
-        everywhere = Micros(self.window * SECOND)
+        everywhere = Micros(self.window * MICROS_PER_SECOND)
         return build_query(streams, list(self.on), everywhere=everywhere, select=[f"{self.streams[0]}.id"])
 
     def epochs(self) -> list[list[dict[str, pa.Table]]]:
@@ -74,7 +76,7 @@ class Drift:
 
     def _rows(self, random: np.random.Generator, begin: float, seconds: float, *, rare: bool) -> pa.Table:
         count = int(random.poisson(self.rate * seconds))
-        times = np.sort(random.uniform(begin, begin + seconds, count) * SECOND).astype(np.int64)
+        times = np.sort(random.uniform(begin, begin + seconds, count) * MICROS_PER_SECOND).astype(np.int64)
         keys = [self._keys(random, count, rare=rare) for _ in range(3)]
         ids = np.arange(count) + (int(begin) << 20)
         return pa.table([ids, *keys, times.view("datetime64[us]")], schema=SCHEMA)
@@ -108,9 +110,9 @@ DRIFTS = (
 )
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a run did, phase by phase."""
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """The work of a run, phase by phase."""
 
     units: list[float]
     comparisons: list[int]
@@ -119,7 +121,7 @@ class Done:
     """The plans that ran, in their order."""
 
 
-def run_plan(drift: Drift, plan: str | None, *, adapt: bool) -> Done:
+def run_plan(drift: Drift, plan: str | None, *, adapt: bool) -> RunRecord:
     """Run a query from a plan, the default one if none is given."""
     query = InlineJoin(drift.query(), plan, settings=Settings(1, 1, adapt=adapt))
     units, comparisons, results = [], [], 0
@@ -133,19 +135,19 @@ def run_plan(drift: Drift, plan: str | None, *, adapt: bool) -> Done:
             comparisons[-1] += query.report.work.comparisons
             if query.manifest.plan != plans[-1]:
                 plans.append(query.manifest.plan)
-    return Done(units, comparisons, results, plans)
+    return RunRecord(units=units, comparisons=comparisons, results=results, plans=plans)
 
 
 def best_of_phases(drift: Drift) -> list[str]:
     """The best plan at the end of each phase, by its statistics."""
     query = InlineJoin(drift.query(), settings=Settings(1, 1))
-    found = []
+    plans = []
     for phase in drift.epochs():
         for epoch in phase:
             query.run_epoch(epoch)
-        decision_context = query.coordinator.decision_context(query.manifest)
-        found.append(str(best_plan(drift.query(), decision_context.estimator, 1).plan))
-    return found
+        context = query.coordinator.decision_context(query.manifest)
+        plans.append(str(best_plan(context.estimator, 1).plan))
+    return plans
 
 
 def measure(drift: Drift) -> dict[str, Any]:
@@ -154,17 +156,18 @@ def measure(drift: Drift) -> dict[str, Any]:
     adapted = run_plan(drift, None, adapt=True)
     candidates = dict.fromkeys([*best_of_phases(drift), *adapted.plans, str(default_plan(drift.query()))])
     fixed = {plan: run_plan(drift, plan, adapt=False) for plan in candidates}
-    free = sum(min(done.units[i] for done in fixed.values()) for i in range(len(drift.windows)))
-    least = sum(min(done.comparisons[i] for done in fixed.values()) for i in range(len(drift.windows)))
-    if {done.results for done in (kept, adapted, *fixed.values())} != {kept.results}:
+    phases = range(len(drift.windows))
+    free_units = sum(min(record.units[i] for record in fixed.values()) for i in phases)
+    free_comparisons = sum(min(record.comparisons[i] for record in fixed.values()) for i in phases)
+    if {record.results for record in (kept, adapted, *fixed.values())} != {kept.results}:
         raise SystemExit(f"{drift.name}: the contestants differ in their results")
     return {
         "kept": sum(kept.units),
         "auto": sum(adapted.units),
-        "free": free,
+        "free": free_units,
         "kept comparisons": sum(kept.comparisons),
         "auto comparisons": sum(adapted.comparisons),
-        "free comparisons": least,
+        "free comparisons": free_comparisons,
         "plans": adapted.plans,
     }
 
@@ -185,21 +188,21 @@ def run(console: Console) -> dict[str, Any]:
         table.add_column(column, justify="right" if column else "left")
     figures: dict[str, Any] = {}
     for drift in DRIFTS:
-        found = figures[drift.name] = measure(drift)
-        shown = [_both(found, name) for name in ("kept", "auto", "free")]
-        shown += [_ratio(found, "kept", "auto"), _ratio(found, "auto", "free")]
-        table.add_row(drift.name, *shown, str(len(found["plans"]) - 1))
+        measured = figures[drift.name] = measure(drift)
+        cells = [_amount(measured, name) for name in ("kept", "auto", "free")]
+        cells += [_ratio(measured, "kept", "auto"), _ratio(measured, "auto", "free")]
+        table.add_row(drift.name, *cells, str(len(measured["plans"]) - 1))
     console.print(table)
     return figures
 
 
-def _both(found: Mapping[str, float], name: str) -> str:
-    return f"{found[name] / 1e6:,.1f} ({found[f'{name} comparisons'] / 1e6:,.0f})"
+def _amount(measured: Mapping[str, float], name: str) -> str:
+    return f"{measured[name] / 1e6:,.1f} ({measured[f'{name} comparisons'] / 1e6:,.0f})"
 
 
-def _ratio(found: Mapping[str, float], a: str, b: str) -> str:
-    comparisons = found[f"{a} comparisons"] / found[f"{b} comparisons"]
-    return f"{found[a] / found[b]:.2f} x ({comparisons:.2f} x)"
+def _ratio(measured: Mapping[str, float], a: str, b: str) -> str:
+    comparisons = measured[f"{a} comparisons"] / measured[f"{b} comparisons"]
+    return f"{measured[a] / measured[b]:.2f} x ({comparisons:.2f} x)"
 
 
 if __name__ == "__main__":

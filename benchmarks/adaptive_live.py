@@ -1,6 +1,7 @@
-"""Whether adapting pays on Spark: the task of the paper on hybrid migration at 1000 times its rate.
+"""Whether adapting pays on Spark: the workload of the paper on hybrid migration at 1000 times its rate.
 
-With all of its matches, nine for each row, there would be 18 million results a second; here a row has fewer.
+With nine matches for each row, as in the paper, there would be 18 million results a second: here there are
+fewer.
 """
 
 from __future__ import annotations
@@ -21,39 +22,40 @@ from midstream.adapt.cost import work_in_units
 from midstream.engine.work import WorkCounts
 
 MATCHES = 2.5
-AFTER = 48
-"""Epochs after the values have changed: four windows."""
+"""Rows of each other stream's window that a row matches."""
+EPOCHS_AFTER_CHANGE = 48
+"""Four windows."""
 
 
 def run_adaptive(adapt: str, plan: str, data: Path, out: Path) -> dict[str, Any]:
-    """One query; what its epochs cost."""
+    """Run one query, and return what each of its epochs cost."""
     query = start(data, out, adapt=adapt, plan=plan)
     query.awaitTermination()
     epochs = query.recentProgress
     spark_ms = {p["batchId"]: p["durationMs"]["triggerExecution"] for p in query._query.recentProgress}
     work = [
         WorkCounts(
-            probes=done["probes"],
-            candidates=done["candidates"],
-            intermediate_rows=done["intermediateRows"],
-            comparisons=done["comparisons"],
-            inserted=done["insertedRows"],
-            sent=done["sentRows"],
+            probes=counts["probes"],
+            candidates=counts["candidates"],
+            intermediate_rows=counts["intermediateRows"],
+            comparisons=counts["comparisons"],
+            inserted=counts["insertedRows"],
+            sent=counts["sentRows"],
         )
-        for done in (p["work"] for p in epochs)
+        for counts in (p["work"] for p in epochs)
     ]
     return {
         "ms": [spark_ms.get(p["batchId"], p["durationMs"]["total"]) for p in epochs],
-        "units": [work_in_units(done) for done in work],
-        "comparisons": [done.comparisons for done in work],
+        "units": [work_in_units(counts) for counts in work],
+        "comparisons": [counts.comparisons for counts in work],
         "results": sum(p["numOutputRows"] for p in epochs),
         "plans": list(dict.fromkeys(p["plan"] for p in epochs)),
     }
 
 
 def run(console: Console, folder: Path) -> dict[str, Any]:
-    """The plan kept, adapting, and the plan that adapting came to, as a table."""
-    write_input(folder / "adaptive", MATCHES, AFTER)
+    """The initial plan kept, adapting, and the last plan of adapting kept, as a table."""
+    write_input(folder / "adaptive", MATCHES, EPOCHS_AFTER_CHANGE)
     runs = {"off": _spawn("off", "", folder), "auto": _spawn("auto", "", folder)}
     best = runs["auto"]["plans"][-1]
     runs["off, from that plan"] = _spawn("off", best, folder)
@@ -61,23 +63,29 @@ def run(console: Console, folder: Path) -> dict[str, Any]:
     table = Table(title=f"Adapting, live on Spark: six streams, {rows}")
     for column in ("adapt", "seconds before", "after", "units before", "after", "comparisons", "plans"):
         table.add_column(column, justify="left" if column in ("adapt", "plans") else "right")
-    for name, one in runs.items():
-        seconds, units = ([part / 1000 for part in _parts(one, "ms")], _parts(one, "units"))
-        figures = [*(f"{s:,.1f}" for s in seconds), *(f"{u / 1e6:,.0f} M" for u in units)]
-        table.add_row(name, *figures, f"{sum(one['comparisons']) / 1e9:,.1f} G", "\n".join(one["plans"]))
-    console.print(table)
-    for what in ("units", "comparisons"):
-        kept, auto, _ = (sum(_parts(one, what)) for one in runs.values())
-        free = _parts(runs["off"], what)[0] + _parts(runs["off, from that plan"], what)[1]
-        console.print(
-            f"In {what}: kept / adapting {kept / auto:.2f}, adapting / free switches {auto / free:.2f}."
+    for name, record in runs.items():
+        seconds, units = (
+            [ms / 1000 for ms in _before_and_after(record, "ms")],
+            _before_and_after(record, "units"),
         )
-    still = slice(WARM // 2, WARM)
-    off, auto = (statistics.median(runs[name]["ms"][still]) for name in ("off", "auto"))
+        cells = [*(f"{s:,.1f}" for s in seconds), *(f"{u / 1e6:,.0f} M" for u in units)]
+        comparisons = f"{sum(record['comparisons']) / 1e9:,.1f} G"
+        table.add_row(name, *cells, comparisons, "\n".join(record["plans"]))
+    console.print(table)
+    for measure in ("units", "comparisons"):
+        kept, auto, _ = (sum(_before_and_after(record, measure)) for record in runs.values())
+        before, _ = _before_and_after(runs["off"], measure)
+        _, after = _before_and_after(runs["off, from that plan"], measure)
+        free = before + after
+        console.print(
+            f"In {measure}: kept / adapting {kept / auto:.2f}, adapting / free switches {auto / free:.2f}."
+        )
+    unchanged = slice(WARM // 2, WARM)
+    off, auto = (statistics.median(runs[name]["ms"][unchanged]) for name in ("off", "auto"))
     console.print(
         f"Before anything changes, a batch takes {off:.0f} ms without adapting, {auto:.0f} ms with it."
     )
-    same = len({one["results"] for one in runs.values()}) == 1
+    same = len({record["results"] for record in runs.values()}) == 1
     console.print("All give the same number of results." if same else "They differ in their results!")
     return runs
 
@@ -92,9 +100,9 @@ def _spawn(adapt: str, plan: str, folder: Path) -> dict[str, Any]:
     return result
 
 
-def _parts(one: dict[str, Any], what: str) -> tuple[float, float]:
-    """A figure before the values change, and after."""
-    return sum(one[what][:WARM]), sum(one[what][WARM:])
+def _before_and_after(record: dict[str, Any], measure: str) -> tuple[float, float]:
+    """The sums over the epochs before the streams change and after."""
+    return sum(record[measure][:WARM]), sum(record[measure][WARM:])
 
 
 if __name__ == "__main__":

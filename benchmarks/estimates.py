@@ -1,9 +1,8 @@
-"""How good estimates are: intermediate sizes as the statistics see them, against what really comes.
+"""How good estimates are: estimated sizes of joins compared with their true sizes.
 
-Random queries over streams that no tuning has seen: keys uniform, skewed, correlated with time or with each
-other, or drifting; three to five streams, over one key or a chain of keys. After some windows, for every
-connected set of streams, the estimated rate is held against the rows that a batch join of the next
-window's input has.
+Random queries over streams that no constant was tuned on: keys uniform, skewed, correlated with time or with
+each other, or drifting; three to five streams, over one key or a chain of keys. After some windows, for every
+connected set of streams, the estimated rate is compared with a batch join of the last window's input.
 """
 
 from __future__ import annotations
@@ -27,20 +26,21 @@ from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
 from midstream.state.statistics import Statistics
-from midstream.values import Micros
+from midstream.values import MICROS_PER_SECOND, Micros
 
-SECOND = 1_000_000
 KINDS = ("uniform", "zipf", "correlated", "drifting")
 QUERIES = 240
 EPOCHS_IN_WINDOW = 10
 WINDOWS = 3
+MIN_RATE = 1e-3
+"""Added to rates, so that joins that hardly make any rows count as estimated well."""
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("k0", pa.int64()), ("k1", pa.int64()), ("ts", pa.timestamp("us", "UTC"))]
 )
 
 
-@dataclass(frozen=True)
-class Drawn:
+@dataclass(frozen=True, kw_only=True)
+class RandomQuery:
     """A random query and its input."""
 
     kind: str
@@ -61,20 +61,20 @@ class Drawn:
             key = f"k{i % 2}" if self.chain else "k0"
             on.append(f"{a}.{key} = {b}.{key}")
         return build_query(
-            streams, on, everywhere=Micros(self.window * SECOND), select=[f"{self.names[0]}.id"]
+            streams, on, everywhere=Micros(self.window * MICROS_PER_SECOND), select=[f"{self.names[0]}.id"]
         )
 
     def rows(self, random: np.random.Generator, name: str, begin: float, seconds: float) -> pa.Table:
         """What a stream brings in some seconds."""
-        place = self.names.index(name)
-        count = int(random.poisson(self.rates[place] * seconds))
+        number = self.names.index(name)
+        count = int(random.poisson(self.rates[number] * seconds))
         times = np.sort(random.uniform(begin, begin + seconds, count))
-        first = self._keys(random, times, self.domains[place])
-        second = self._keys(random, times, self.domains[place])
+        first = self._keys(random, times, self.domains[number])
+        second = self._keys(random, times, self.domains[number])
         if self.kind == "correlated" and self.chain:
             # Half of the rows have a second key that follows from the first.
             second = np.where(random.random(count) < 0.5, first, second)
-        micros = (times * SECOND).astype(np.int64).view("datetime64[us]")
+        micros = (times * MICROS_PER_SECOND).astype(np.int64).view("datetime64[us]")
         return pa.table([np.arange(count), first, second, micros], schema=SCHEMA)
 
     def _keys(
@@ -94,33 +94,33 @@ class Drawn:
         return keys
 
 
-def draw(seed: int) -> Drawn:
+def draw(seed: int) -> RandomQuery:
     """A query; the same for a seed."""
     random = np.random.default_rng(seed)
     count = int(random.integers(3, 6))
     window = int(random.integers(20, 60))
-    # Joins of skewed keys are large; somebody must count them.
-    fastest = 15 if KINDS[seed % len(KINDS)] == "zipf" else 60
-    rates = tuple(float(r) for r in random.uniform(5, fastest, count))
-    # So many matches of a row in the window of another stream, up to a few.
+    # Joins of skewed keys are large, and have to be counted.
+    max_rate = 15 if KINDS[seed % len(KINDS)] == "zipf" else 60
+    rates = tuple(float(r) for r in random.uniform(5, max_rate, count))
+    # Rows of another stream's window that a row matches.
     matches = random.uniform(0.1, 3, count)
     domains = tuple(int(max(10, r * window / m)) for r, m in zip(rates, matches, strict=True))
-    # Keys that move on must do so together, or soon nothing would join.
+    # Domains that drift must be of one size, or soon nothing would match.
     if random.random() < 0.5 or KINDS[seed % len(KINDS)] in ("correlated", "drifting"):
         domains = (max(domains),) * count
-    return Drawn(
-        KINDS[seed % len(KINDS)],
-        tuple("abcde"[:count]),
-        bool(seed // len(KINDS) % 2),
-        window,
-        rates,
-        domains,
-        float(random.uniform(0.4, 1.0)),
-        seed,
+    return RandomQuery(
+        kind=KINDS[seed % len(KINDS)],
+        names=tuple("abcde"[:count]),
+        chain=bool(seed // len(KINDS) % 2),
+        window=window,
+        rates=rates,
+        domains=domains,
+        skew=float(random.uniform(0.4, 1.0)),
+        seed=seed,
     )
 
 
-def errors(drawn: Drawn) -> list[float]:
+def errors(drawn: RandomQuery) -> list[float]:
     """The q-error of every connected set of streams: how many times too large or too small."""
     query = drawn.query()
     random = np.random.default_rng(drawn.seed + 1)
@@ -134,93 +134,97 @@ def errors(drawn: Drawn) -> list[float]:
             history[name].append(table)
     estimator = Estimator(query, statistics)
     frames = {name: pl.from_arrow(pa.concat_tables(tables)) for name, tables in history.items()}
-    found = []
+    q_errors = []
     for size in range(2, len(drawn.names)):
-        for chosen in combinations(drawn.names, size):
-            if _connected(query, chosen):
-                real = _real_rate(drawn, query, frames, chosen)
-                thought = estimator.rate(chosen)
-                found.append(max((thought + 1e-3) / (real + 1e-3), (real + 1e-3) / (thought + 1e-3)))
-    return found
+        for streams in combinations(drawn.names, size):
+            if _is_connected(query, streams):
+                true_rate = _true_rate(drawn, query, frames, streams) + MIN_RATE
+                estimated_rate = estimator.rate(streams) + MIN_RATE
+                q_errors.append(max(estimated_rate / true_rate, true_rate / estimated_rate))
+    return q_errors
 
 
 def _advance(
     query: Query, statistics: Statistics, seconds: float, arrived: dict[str, pa.Table]
 ) -> Statistics:
-    """The statistics after an epoch; nothing is joined, they come of taking rows in."""
-    known = samplings(query, statistics)
+    """The statistics after an epoch; they only need the rows of the streams, and no join."""
+    sampling = samplings(query, statistics)
     keys: dict[str, KeyCounts] = {}
     for name, table in arrived.items():
         columns = {key_column(name, c.id): c.of(name) for c in query.classes if name in c.streams}
         by_class = {column: table.column(refs[0].path[0]) for column, refs in columns.items()}
-        keys |= count_keys(query, name, (), pa.table(by_class), known)
+        keys |= count_keys(query, name, (), pa.table(by_class), sampling)
     rows = {name: table.num_rows for name, table in arrived.items()}
-    return advance(query, statistics, seconds, rows, rows, keys, None)
+    return advance(query, statistics, seconds=seconds, rows=rows, sizes=rows, keys=keys, produced=None)
 
 
-def _connected(query: Query, chosen: tuple[str, ...]) -> bool:
-    reached = {chosen[0]}
+def _is_connected(query: Query, streams: tuple[str, ...]) -> bool:
+    reached = {streams[0]}
     while True:
-        near = {n for c in query.classes if c.streams & reached for n in chosen if n in c.streams} | reached
-        if near == reached:
-            return reached == set(chosen)
-        reached = near
+        neighbours = {n for c in query.classes if c.streams & reached for n in streams if n in c.streams}
+        if neighbours <= reached:
+            return reached == set(streams)
+        reached |= neighbours
 
 
-def _real_rate(drawn: Drawn, query: Query, frames: dict[str, Any], chosen: tuple[str, ...]) -> float:
-    """Rows of the join whose newest component came in the last window, in a second."""
+def _true_rate(drawn: RandomQuery, query: Query, frames: dict[str, Any], streams: tuple[str, ...]) -> float:
+    """Rows of the join per second whose newest component came in the last window."""
     end = WINDOWS * drawn.window
     joined: Any = None
-    seen: list[str] = []
-    waiting = list(chosen)
+    names: list[str] = []
+    waiting = list(streams)
     while waiting:
-        name = next(n for n in waiting if not seen or _keys_between(query, seen, n))
+        name = next(n for n in waiting if not names or _keys_between(query, names, n))
         waiting.remove(name)
         frame = frames[name].select(pl.col("k0", "k1", "ts").name.prefix(f"{name}_")).lazy()
-        # Only the last two windows can be part of it.
-        frame = frame.filter(pl.col(f"{name}_ts").dt.timestamp("us") >= (end - 2 * drawn.window) * SECOND)
+        # Rows of the last window match rows of the last two.
+        frame = frame.filter(
+            pl.col(f"{name}_ts").dt.timestamp("us") >= (end - 2 * drawn.window) * MICROS_PER_SECOND
+        )
         if joined is None:
             joined = frame
         else:
-            pairs = _keys_between(query, seen, name)
+            pairs = _keys_between(query, names, name)
             joined = joined.join(
                 frame, left_on=[p[0] for p in pairs], right_on=[p[1] for p in pairs], coalesce=False
             )
-            for other in seen:
-                isolated = (pl.col(f"{other}_ts") - pl.col(f"{name}_ts")).abs()
-                joined = joined.filter(isolated <= pl.duration(seconds=drawn.window))
-        seen.append(name)
-    newest = pl.max_horizontal(*(pl.col(f"{n}_ts").dt.timestamp("us") for n in chosen))
-    rows = joined.filter(newest >= (end - drawn.window) * SECOND).select(pl.len()).collect().item()
+            for other in names:
+                distance = (pl.col(f"{other}_ts") - pl.col(f"{name}_ts")).abs()
+                joined = joined.filter(distance <= pl.duration(seconds=drawn.window))
+        names.append(name)
+    newest = pl.max_horizontal(*(pl.col(f"{n}_ts").dt.timestamp("us") for n in streams))
+    rows = joined.filter(newest >= (end - drawn.window) * MICROS_PER_SECOND).select(pl.len()).collect().item()
     return float(rows) / drawn.window
 
 
-def _keys_between(query: Query, seen: list[str], name: str) -> list[tuple[str, str]]:
-    found = []
+def _keys_between(query: Query, joined: list[str], name: str) -> list[tuple[str, str]]:
+    """The pairs of columns by which a stream is joined to some others."""
+    pairs = []
     for key_class in query.classes:
-        mine = key_class.of(name)
-        other = next((key_class.of(s)[0] for s in seen if key_class.of(s)), None)
-        if mine and other is not None:
-            found.append((f"{other.stream}_{other.path[0]}", f"{name}_{mine[0].path[0]}"))
-    return found
+        own = key_class.of(name)
+        other = next((key_class.of(s)[0] for s in joined if key_class.of(s)), None)
+        if own and other is not None:
+            pairs.append((f"{other.stream}_{other.path[0]}", f"{name}_{own[0].path[0]}"))
+    return pairs
 
 
 def run(console: Console, queries: int = QUERIES) -> dict[str, Any]:
     """The q-errors of all queries, by kind of keys."""
-    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    q_errors: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for seed in range(queries):
         drawn = draw(seed)
-        found[drawn.kind] += errors(drawn)
-    found["all"] = [error for kind in KINDS for error in found[kind]]
+        q_errors[drawn.kind] += errors(drawn)
+    q_errors["all"] = [error for kind in KINDS for error in q_errors[kind]]
     table = Table(title=f"Estimated intermediate sizes, {queries} queries: q-error")
     for column in ("keys", "estimates", "median", "95 %", "worst"):
         table.add_column(column, justify="left" if column == "keys" else "right")
-    for kind, each in found.items():
-        figures = (np.median(each), np.quantile(each, 0.95), max(each))
-        table.add_row(kind, f"{len(each):,}", *(f"{figure:.2f}" for figure in figures))
+    for kind, of_kind in q_errors.items():
+        figures = (np.median(of_kind), np.quantile(of_kind, 0.95), max(of_kind))
+        table.add_row(kind, f"{len(of_kind):,}", *(f"{figure:.2f}" for figure in figures))
     console.print(table)
     return {
-        kind: {"median": float(np.median(e)), "p95": float(np.quantile(e, 0.95))} for kind, e in found.items()
+        kind: {"median": float(np.median(of_kind)), "p95": float(np.quantile(of_kind, 0.95))}
+        for kind, of_kind in q_errors.items()
     }
 
 

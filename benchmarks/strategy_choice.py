@@ -1,9 +1,10 @@
-"""How often `auto` chooses the best way to migrate: a grid of migrations, each done in every manner, counted.
+"""How often `auto` chooses the best strategy: a grid of migrations, each done by every strategy, counted.
 
-Windows, rates, numbers of streams and kinds of plans are crossed; keys are random. A cell runs for two
-windows, and then migrates from that very state in each manner. What `auto` would have chosen, it chooses from
-the statistics at that moment, before anything of the migration is known. All figures are counted work and
-epochs, with what the new plan itself does in that time, and do not depend on the machine.
+The grid has all combinations of windows, rates, numbers of streams and kinds of plans; keys are random. A
+case runs for two windows, and then migrates from that very state by each strategy. The choice of `auto` is
+made from the statistics at that moment, before anything has been observed of the migration. All figures are
+counted work and epochs, including what the new plan itself does in that time, and do not depend on the
+machine.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ KINDS = ("right-deep", "last two first", "one node apart", "reordered below")
 EPOCHS_IN_WINDOW = 12
 WARM_UP = 2 * EPOCHS_IN_WINDOW
 MEASURED = round(1.2 * EPOCHS_IN_WINDOW)
-CLOSE = 1.2
-"""A choice is good if it costs at most this many times the best."""
+CLOSE_FACTOR = 1.2
+"""A choice is close to the best if it costs at most this many times as much."""
 
 STRATEGY_CASES: dict[str, tuple[str, bool, bool]] = {
     "moving_state": ("moving_state", False, False),
@@ -50,14 +51,17 @@ STRATEGY_CASES: dict[str, tuple[str, bool, bool]] = {
     "hybrid, background off": ("hybrid", False, False),
     "hybrid, background on": ("hybrid", True, False),
 }
+"""Strategies with whether they compute in the background and whether they isolate the plans."""
 
 
-@dataclass(frozen=True)
-class Cell:
+@dataclass(frozen=True, kw_only=True)
+class GridCase:
     """One migration of the grid."""
 
     window: int
+    """Seconds."""
     rate: float
+    """Rows per second of each stream."""
     streams: int
     kind: str
     seed: int
@@ -77,7 +81,7 @@ class Cell:
             return left_deep(names), last_two_first(names)
         if self.kind == "one node apart":
             return join(*map(leaf, names)), left_deep(names)
-        # The second and the third in turn: all that is above them both plans have.
+        # The second and the third stream swapped: both plans have all the states above them.
         return left_deep(names), left_deep((names[0], names[2], names[1], *names[3:]))
 
     def query(self) -> Query:
@@ -90,7 +94,7 @@ class Cell:
     def epochs(self) -> list[dict[str, pa.Table]]:
         """The input before the migration and after."""
         random = np.random.default_rng(self.seed)
-        # So many rows of the window of another stream that a row joins with, by its own domain of keys.
+        # Rows of another stream's window that a row matches, given the domain of its keys.
         matches = random.uniform(1, 4, self.streams)
         domains = [max(2, round(self.rate * self.window / m)) for m in matches]
         step = self.window / EPOCHS_IN_WINDOW
@@ -110,101 +114,108 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What a migration cost in one manner, with the work of the new plan itself."""
+class MeasuredMigration:
+    """What a migration cost by one strategy, with the work of the new plan itself."""
 
     work: float
-    worst: float
-    """In the epoch with the most work."""
-    lasted: int
+    """Units in all."""
+    peak_work: float
+    """Units in the epoch with the most work."""
+    epochs: int
     """Epochs in which both plans ran."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A cell, done in every manner."""
+    """A case of the grid, done by every strategy; strategies have the names of ``STRATEGY_CASES``."""
 
-    cell: Cell
-    measured: dict[str, Measured]
-    priced: dict[str, MigrationCost]
-    """What the models say, by manner."""
+    case: GridCase
+    measured: dict[str, MeasuredMigration]
+    estimated: dict[str, MigrationCost]
     chosen: dict[Goal, str]
-    """The manner that `auto` takes, by goal."""
+    """The strategy that `auto` takes, by goal."""
 
-    def takes_part(self, policy: str, goal: Goal) -> bool:
-        """Whether a manner may be chosen: not for steadiness, if results wait for its end."""
-        return goal != "steady" or not self.priced[policy].delays
+    def is_eligible(self, strategy: str, goal: Goal) -> bool:
+        """Whether a strategy may be chosen: not for the goal ``steady``, if results wait for its end."""
+        return goal != "steady" or not self.estimated[strategy].delays_results
 
-    def is_best(self, policy: str, goal: Goal) -> bool:
-        """Whether no other manner serves the goal better."""
-        return self._rank(policy, goal) == min(self._rank(m, goal) for m in self._rivals(goal))
+    def is_best(self, strategy: str, goal: Goal) -> bool:
+        """Whether no other strategy serves the goal better."""
+        return self._rank(strategy, goal) == min(self._rank(s, goal) for s in self._eligible(goal))
 
-    def is_close(self, policy: str, goal: Goal) -> bool:
-        """Whether the manner is as good as the best one, or nearly so."""
-        mine = self._rank(policy, goal)[0]
-        best = min(self._rank(m, goal)[0] for m in self._rivals(goal))
-        # An epoch more or less says nothing.
-        return mine <= CLOSE * best or (goal == "quick" and mine <= best + 1)
+    def is_close(self, strategy: str, goal: Goal) -> bool:
+        """Whether the strategy is as good as the best one, or nearly so."""
+        own = self._rank(strategy, goal)[0]
+        best = min(self._rank(s, goal)[0] for s in self._eligible(goal))
+        # A difference of one epoch means nothing.
+        return own <= CLOSE_FACTOR * best or (goal == "quick" and own <= best + 1)
 
-    def _rivals(self, goal: Goal) -> Iterable[str]:
-        return (policy for policy in self.measured if self.takes_part(policy, goal))
+    def _eligible(self, goal: Goal) -> Iterable[str]:
+        return (strategy for strategy in self.measured if self.is_eligible(strategy, goal))
 
-    def _rank(self, policy: str, goal: Goal) -> tuple[float, float]:
-        done = self.measured[policy]
+    def _rank(self, strategy: str, goal: Goal) -> tuple[float, float]:
+        migration = self.measured[strategy]
         if goal == "quick":
-            return done.lasted, done.work
-        return (done.work, 0.0) if goal == "cheap" else (done.worst, 0.0)
+            return migration.epochs, migration.work
+        return (migration.work, 0.0) if goal == "cheap" else (migration.peak_work, 0.0)
 
 
-def grid() -> list[Cell]:
-    """All cells; each has its own seed."""
-    crossed = product(WINDOWS, RATES, STREAMS, KINDS)
-    return [Cell(*parameters, seed=seed) for seed, parameters in enumerate(crossed)]
+def grid() -> list[GridCase]:
+    """All cases; each has its own seed."""
+    parameters = product(WINDOWS, RATES, STREAMS, KINDS)
+    return [
+        GridCase(window=window, rate=rate, streams=streams, kind=kind, seed=seed)
+        for seed, (window, rate, streams, kind) in enumerate(parameters)
+    ]
 
 
-def measure(cell: Cell) -> Outcome:
-    """Run a cell: warm up once, ask for the choices, and migrate in each manner from there."""
-    before, after = cell.plans
-    query, store, settings = cell.query(), MemoryStore(), Settings(1, 1)
+def measure(case: GridCase) -> Outcome:
+    """Warm up once, let `auto` choose for each goal, and migrate by each strategy from there."""
+    before, after = case.plans
+    query, store, settings = case.query(), MemoryStore(), Settings(1, 1)
     running = InlineJoin(query, before, settings=settings, store=store)
-    for epoch in cell.epochs[:WARM_UP]:
+    for epoch in case.epochs[:WARM_UP]:
         running.run_epoch(epoch)
     layout, statistics = running.coordinator.layout(running.manifest), running.manifest.statistics
-    known = candidate_migrations(layout, after, Estimator(query, statistics), MigrationPolicy())
-    by_manner = {(p.strategy, p.background, p.isolated): p for p in known}
-    names = {policy: name for name, policy in STRATEGY_CASES.items()}
-    chosen: dict[Goal, str] = {}
-    for goal in GOALS:
-        price = best_migration(layout, after, statistics, query, MigrationPolicy(goal=goal))
-        chosen[goal] = names[price.strategy, price.background, price.isolated]
+    names = {traits: name for name, traits in STRATEGY_CASES.items()}
+
+    def name_of(migration: MigrationCost) -> str:
+        return names[migration.strategy, migration.background, migration.isolated]
+
+    candidates = candidate_migrations(layout, after, Estimator(query, statistics), MigrationPolicy())
+    chosen = {
+        goal: name_of(best_migration(layout, after, statistics, query, MigrationPolicy(goal=goal)))
+        for goal in GOALS
+    }
     measured = {}
     for name, (strategy, background, isolated) in STRATEGY_CASES.items():
-        # Opened on a copy of the store, the query goes on where it stopped.
+        # Opened on a copy of the store, the query continues where it stopped.
         forked = InlineJoin(query, settings=settings, store=MemoryStore(dict(store.files)))
         forked.migrate(after, strategy, background="auto" if background else "off", isolated=isolated)
-        measured[name] = _follow(forked, cell.epochs[WARM_UP:])
-    return Outcome(cell, measured, {name: by_manner[m] for name, m in STRATEGY_CASES.items()}, chosen)
+        measured[name] = _measure_migration(forked, case.epochs[WARM_UP:])
+    estimated = {name_of(migration): migration for migration in candidates}
+    return Outcome(case=case, measured=measured, estimated=estimated, chosen=chosen)
 
 
-def _follow(query: InlineJoin, epochs: Iterable[dict[str, pa.Table]]) -> Measured:
-    work, lasted = [], 0
+def _measure_migration(query: InlineJoin, epochs: Iterable[dict[str, pa.Table]]) -> MeasuredMigration:
+    work, epochs_with_both = [], 0
     for epoch in epochs:
         query.run_epoch(epoch, pace=1)
         work.append(work_in_units(query.report.work))
-        lasted += query.manifest.migration is not None
-    return Measured(sum(work), max(work), lasted)
+        epochs_with_both += query.manifest.migration is not None
+    return MeasuredMigration(sum(work), max(work), epochs_with_both)
 
 
 def run(console: Console) -> dict[str, Any]:
-    """The whole grid as a table: of `auto`, and of always taking the same manner."""
-    outcomes = [measure(cell) for cell in grid()]
+    """The grid as a table: `auto` compared with always taking the same strategy."""
+    outcomes = [measure(case) for case in grid()]
     shares: dict[str, dict[str, dict[str, float]]] = {}
     for goal in GOALS:
-        found = shares.setdefault(goal, {})
-        found["auto"] = _share(outcomes, goal, [o.chosen[goal] for o in outcomes])
-        for policy in STRATEGY_CASES:
-            if all(o.takes_part(policy, goal) for o in outcomes):
-                found[policy] = _share(outcomes, goal, [policy] * len(outcomes))
+        of_goal = shares.setdefault(goal, {})
+        of_goal["auto"] = _share(outcomes, goal, [o.chosen[goal] for o in outcomes])
+        for strategy in STRATEGY_CASES:
+            if all(outcome.is_eligible(strategy, goal) for outcome in outcomes):
+                of_goal[strategy] = _share(outcomes, goal, [strategy] * len(outcomes))
     table = Table(title=f"Choice of strategy, {len(outcomes)} migrations: the best / within 20 % of it")
     for column in ("", *GOALS):
         table.add_column(column, justify="right" if column else "left")
@@ -212,14 +223,14 @@ def run(console: Console) -> dict[str, Any]:
         shown = (_show(shares[goal].get(name)) for goal in GOALS)
         table.add_row(name if name == "auto" else f"always {name}", *shown)
     console.print(table)
-    return {"shares": shares, "cells": [asdict(outcome) for outcome in outcomes]}
+    return {"shares": shares, "cases": [asdict(outcome) for outcome in outcomes]}
 
 
 def _share(outcomes: list[Outcome], goal: Goal, taken: list[str]) -> dict[str, float]:
     pairs = list(zip(outcomes, taken, strict=True))
     return {
-        "best": sum(o.is_best(policy, goal) for o, policy in pairs) / len(pairs),
-        "close": sum(o.is_close(policy, goal) for o, policy in pairs) / len(pairs),
+        "best": sum(outcome.is_best(strategy, goal) for outcome, strategy in pairs) / len(pairs),
+        "close": sum(outcome.is_close(strategy, goal) for outcome, strategy in pairs) / len(pairs),
     }
 
 

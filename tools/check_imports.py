@@ -16,20 +16,26 @@ ROOT = "midstream"
 # From low to high: each may import those before it.
 CORE = ("errors", "values", "query", "plan", "state", "engine", "migration", "adapt", "protocol")
 
-# The shell, and what of midstream each part may import besides itself. "__init__" is the façade,
-# `import midstream`, whose names the outer parts use as any user would.
-SHELL: dict[str, tuple[str, ...]] = {
-    "storage": CORE,
-    "runtime": (*CORE, "storage"),
-    "inline": (*CORE, "storage", "runtime"),
-    "spark": (*CORE, "storage", "runtime"),
-    "__init__": (*CORE, "storage", "runtime", "inline", "spark"),
-    "testing": (*CORE, "storage", "runtime", "inline", "spark", "__init__"),
-    "demo": (*CORE, "storage", "runtime", "inline", "spark", "__init__", "testing"),
-    "cli": (*CORE, "storage", "runtime", "inline", "spark", "__init__", "testing", "demo"),
-    "__main__": ("cli",),
-}
-LAYERS = {part: CORE[:rank] for rank, part in enumerate(CORE)} | SHELL
+# All parts from low to high; those on one level do not know each other. The same order is drawn in
+# docs/architecture.md. "__init__" is the façade, `import midstream`, whose names the outer parts use as any
+# user would.
+LEVELS: tuple[tuple[str, ...], ...] = (
+    *((part,) for part in CORE),
+    ("storage",),
+    ("runtime",),
+    ("inline", "spark"),
+    ("__init__",),
+    ("testing",),
+    ("demo",),
+    ("cli",),
+)
+
+# What of midstream each part may import besides itself.
+LAYERS: dict[str, tuple[str, ...]] = {
+    part: tuple(lower for level in LEVELS[:height] for lower in level)
+    for height, parts in enumerate(LEVELS)
+    for part in parts
+} | {"__main__": ("cli",)}
 
 # Packages that only these parts may import.
 ONLY_IN = {

@@ -14,6 +14,7 @@ from midstream.errors import QueryError
 
 Micros = NewType("Micros", int)
 """Microseconds: a point in event time, or a duration."""
+MICROS_PER_SECOND = 1_000_000
 
 _UNITS = {
     "microsecond": 1,

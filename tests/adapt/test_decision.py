@@ -1,10 +1,9 @@
-"""Decisions: a plan is changed when that pays, not otherwise, and always for reasons that can be read."""
+"""Decisions: the plan is changed if and only if that pays, and the reasons can be read."""
 
 from __future__ import annotations
 
 from itertools import product
 
-import pyarrow as pa
 import pytest
 
 from midstream.adapt.decision import DecisionContext, decide
@@ -18,52 +17,67 @@ from midstream.protocol.settings import Settings
 from midstream.state.adaptation import Adaptation
 from midstream.state.statistics import Statistics
 from midstream.testing import assert_same_rows
-from tests.adapt.adaptive_run import Run
-from tests.adapt.synthetic_streams import Draw, Epoch, clique, epochs_of, evenly, observe, query_of, uniform
+from tests.adapt.adaptive_run import FIXED, AdaptiveRun
+from tests.adapt.synthetic_streams import (
+    DrawKeys,
+    Epoch,
+    clique,
+    epochs_of,
+    evenly_spread,
+    query_of,
+    statistics_of,
+    uniform,
+)
 
-# In the first phase a hardly matches b, in the other one c does.
-FIRST: dict[str, Draw] = {"a": evenly(400), "b": evenly(20), "c": evenly(20)}
-OTHER: dict[str, Draw] = {"a": evenly(20), "b": evenly(20), "c": evenly(400)}
-BEST, BEST_OF_OTHER = "(a b) c", "(b c) a"
+# In the first phase a has few matches, in the other one c.
+FIRST: dict[str, DrawKeys] = {"a": evenly_spread(400), "b": evenly_spread(20), "c": evenly_spread(20)}
+OTHER: dict[str, DrawKeys] = {"a": evenly_spread(20), "b": evenly_spread(20), "c": evenly_spread(400)}
+BEST_FIRST, BEST_OTHER = "(a b) c", "(b c) a"
 
 
 def phases(*lengths: int, start: int = 0, rate: float = 16) -> list[Epoch]:
-    """Epochs of two seconds each, a quarter of the window, of one phase and the other in turn."""
-    found: list[Epoch] = []
+    """Epochs of two seconds, a quarter of the window, of the two phases in turn, so many of each."""
+    epochs: list[Epoch] = []
     rates = dict.fromkeys("abc", rate)
     for number, length in enumerate(lengths):
         draws = OTHER if number % 2 else FIRST
-        found += epochs_of(rates, draws, length, 2.0, start=start + len(found), exact=True)
-    return found
+        epochs += epochs_of(rates, draws, length, 2.0, start=start + len(epochs), exact=True)
+    return epochs
 
 
-def test_streams_that_stay_as_they_are_cause_one_migration_at_most():
-    draws: dict[str, Draw] = {"a": uniform(100), "b": uniform(10), "c": uniform(10)}
-    run = Run(BEST_OF_OTHER).go(epochs_of(dict.fromkeys("abc", 6.0), draws, 300, 2.0))
+def test_streams_that_do_not_change_cause_one_migration_at_most():
+    draws: dict[str, DrawKeys] = {"a": uniform(100), "b": uniform(10), "c": uniform(10)}
+    run = AdaptiveRun(BEST_OTHER).process(epochs_of(dict.fromkeys("abc", 6.0), draws, 300, 2.0))
     assert run.last.migrations == 1
-    assert run.last.plan != BEST_OF_OTHER
+    assert run.last.plan != BEST_OTHER
 
 
 @pytest.mark.parametrize(("names", "rate", "domain"), [("abc", 16.0, 20), ("abcd", 3.0, 10)])
-def test_plans_that_are_about_as_good_are_not_tried_in_turn(names, rate, domain):
+def test_plans_of_about_the_same_cost_do_not_alternate(names, rate, domain):
     query = query_of(names, clique(names), window=8)
-    known, statistics, plan, begun = Adaptation(), Statistics(), default_plan(query), []
+    adaptation, statistics, plan = Adaptation(), Statistics(), default_plan(query)
+    migrations = []
     epochs = epochs_of(dict.fromkeys(names, rate), dict.fromkeys(names, uniform(domain)), 200, 2.0)
     for number, epoch in enumerate(epochs):
-        statistics = observe(query, [epoch], 2.0, before=statistics)
-        known = decide(
-            DecisionContext(query, build_layout(query, plan), statistics, 1, number), known, MigrationPolicy()
+        statistics = statistics_of(query, [epoch], 2.0, before=statistics)
+        context = DecisionContext(
+            query=query,
+            layout=build_layout(query, plan),
+            statistics=statistics,
+            partitions=1,
+            epoch=number,
         )
-        wanted = known.decision_for(number + 1)
-        if wanted is not None:
-            begun.append(wanted.best_plan)
-            plan = parse_plan(wanted.best_plan, query.names)
-    assert len(begun) <= 1, begun
+        adaptation = decide(context, adaptation, MigrationPolicy())
+        decision = adaptation.decision_for(number + 1)
+        if decision is not None:
+            migrations.append(decision.best_plan)
+            plan = parse_plan(decision.best_plan, query.names)
+    assert len(migrations) <= 1, migrations
 
 
-def test_a_drift_leads_to_a_cheaper_plan_and_the_same_results():
+def test_a_change_of_the_streams_leads_to_a_cheaper_plan_and_the_same_results():
     epochs = phases(12, 24)
-    adapting, fixed = Run(BEST).go(epochs), Run(BEST, Settings(1, 1)).go(epochs)
+    adapting, fixed = AdaptiveRun(BEST_FIRST).process(epochs), AdaptiveRun(BEST_FIRST, FIXED).process(epochs)
     assert (adapting.last.migrations, fixed.last.migrations) == (1, 0)
     decision = next(
         m.adaptation.last_decision for m in adapting.manifests if m.migration or m.ended_migration
@@ -71,28 +85,28 @@ def test_a_drift_leads_to_a_cheaper_plan_and_the_same_results():
     assert decision is not None
     assert 12 <= decision.epoch < 24
     assert decision.best_cost < 0.85 * decision.cost
-    assert_same_rows(pa.concat_tables(adapting.tables), pa.concat_tables(fixed.tables))
+    assert_same_rows(adapting.all_results, fixed.all_results)
     assert adapting.work < 0.9 * fixed.work
 
 
 @pytest.mark.parametrize("period", [1, 3])
-def test_streams_that_change_faster_than_plans_can_follow_cost_little_more_than_the_best_plan(period):
+def test_streams_that_change_too_fast_to_follow_cost_little_more_than_the_best_fixed_plan(period):
     epochs = phases(*[period] * (24 // period))
-    adapting = Run(BEST, pace=1).go(epochs)
-    fixed = [Run(plan, Settings(1, 1)).go(epochs).work for plan in (BEST, BEST_OF_OTHER, "a b c")]
+    adapting = AdaptiveRun(BEST_FIRST, pace=1).process(epochs)
+    fixed = [AdaptiveRun(plan, FIXED).process(epochs).work for plan in (BEST_FIRST, BEST_OTHER, "a b c")]
     assert adapting.work <= 1.1 * min(fixed)
 
 
-def test_a_decision_is_told_and_explained():
-    run = Run(BEST_OF_OTHER).go(phases(1))
-    assert "Nothing is known yet" in run.says()
-    run.go(phases(10, start=1))
-    moved = next(e for e in run.events if isinstance(e, PlanDecision) and e.verdict == "migrate")
-    assert moved.plan == BEST_OF_OTHER
-    assert moved.message.startswith("decided to migrate: ")
+def test_a_decision_has_an_event_and_an_explanation():
+    run = AdaptiveRun(BEST_OTHER).process(phases(1))
+    assert "Nothing is known yet" in run.explanation()
+    run.process(phases(10, start=1))
+    event = next(e for e in run.events if isinstance(e, PlanDecision) and e.verdict == "migrate")
+    assert event.plan == BEST_OTHER
+    assert event.message.startswith("decided to migrate: ")
     decision = run.last.adaptation.last_decision
     assert decision is not None
-    text = run.says()
+    text = run.explanation()
     for plan, cost in {
         decision.plan: decision.cost,
         decision.best_plan: decision.best_cost,
@@ -103,73 +117,73 @@ def test_a_decision_is_told_and_explained():
     assert decision.reason[1:] in text
 
 
-def test_without_adapting_nothing_is_decided_but_all_is_known():
-    run = Run(BEST_OF_OTHER, Settings(1, 1)).go(phases(8))
+def test_without_adapting_there_are_statistics_but_no_decisions():
+    run = AdaptiveRun(BEST_OTHER, FIXED).process(phases(8))
     assert run.last.adaptation == Adaptation()
     assert not [event for event in run.events if isinstance(event, PlanDecision)]
-    assert "(off)" in run.says()
-    assert "a and b:" in run.says()
+    assert "(off)" in run.explanation()
+    assert "a and b:" in run.explanation()
 
 
-def test_without_a_window_plans_are_changed_too():
+def test_plans_are_changed_without_a_window():
     query = query_of("abc", clique("abc"), None)
     epochs = phases(20, rate=4)
-    adapting = Run(BEST_OF_OTHER, query=query).go(epochs)
-    fixed = Run(BEST_OF_OTHER, Settings(1, 1), query).go(epochs)
+    adapting = AdaptiveRun(BEST_OTHER, query=query).process(epochs)
+    fixed = AdaptiveRun(BEST_OTHER, FIXED, query).process(epochs)
     assert adapting.last.migrations == 1
     assert adapting.last.migration is None
-    assert_same_rows(pa.concat_tables(adapting.tables), pa.concat_tables(fixed.tables))
+    assert_same_rows(adapting.all_results, fixed.all_results)
 
 
-def test_what_a_user_asked_for_stands_until_something_changes():
-    run = Run(BEST).go(phases(10))
+def test_a_requested_plan_stands_until_the_streams_change():
+    run = AdaptiveRun(BEST_FIRST).process(phases(10))
     assert run.last.migrations == 0
-    run.join.migrate(BEST_OF_OTHER, "moving_state")
-    run.go(phases(16, start=10))
-    assert (run.last.migrations, run.last.plan) == (1, BEST_OF_OTHER)
-    assert "The plan was asked for" in run.says()
-    # What changes is for the better of the plan that runs, and then for the worse.
-    run.go(phases(0, 8, 14, start=26))
+    run.join.migrate(BEST_OTHER, "moving_state")
+    run.process(phases(16, start=10))
+    assert (run.last.migrations, run.last.plan) == (1, BEST_OTHER)
+    assert "The plan was asked for" in run.explanation()
+    # At first the change makes the running plan the better one, and then the worse one.
+    run.process(phases(0, 8, 14, start=26))
     assert run.last.migrations > 1
-    assert "asked for" not in run.says()
+    assert "asked for" not in run.explanation()
 
 
-def test_what_a_user_asked_for_stands_though_it_is_what_was_decided_before():
-    run = Run(BEST_OF_OTHER).go(phases(8))
+def test_a_requested_plan_stands_even_if_it_is_the_plan_that_was_decided_on():
+    run = AdaptiveRun(BEST_OTHER).process(phases(8))
     decided = run.last.plan
-    assert decided != BEST_OF_OTHER
-    for number, plan in enumerate((BEST_OF_OTHER, decided)):
+    assert decided != BEST_OTHER
+    for number, plan in enumerate((BEST_OTHER, decided)):
         run.join.migrate(plan, "moving_state")
-        run.go(phases(1, start=8 + number))
+        run.process(phases(1, start=8 + number))
         assert (run.last.plan, run.last.adaptation.requested_plan) == (plan, plan)
 
 
 @pytest.mark.parametrize(
     ("strategy", "goal"), [*product(("auto", "parallel_track"), GOALS), ("hybrid", "steady")]
 )
-def test_any_strategy_and_goal_can_be_asked_for(strategy: str, goal: Goal):
+def test_the_strategy_of_the_policy_is_used_for_any_goal(strategy: str, goal: Goal):
     settings = Settings(1, 1, adapt=True, policy=MigrationPolicy(strategy, goal=goal))
-    run = Run(BEST_OF_OTHER, settings).go(phases(6))
-    (begun, *_) = (m.migration or m.ended_migration for m in run.manifests if m.migrations)
-    assert begun is not None
-    assert strategy in ("auto", begun.strategy)
+    run = AdaptiveRun(BEST_OTHER, settings).process(phases(6))
+    migration = next(m.migration or m.ended_migration for m in run.manifests if m.migrations)
+    assert migration is not None
+    assert strategy in ("auto", migration.strategy)
 
 
 @pytest.mark.parametrize("strategy", STRATEGY_CHOICES)
-def test_nor_does_the_lack_of_a_window_and_of_background_work_stop_a_query(strategy: str):
+def test_a_query_without_a_window_and_without_background_work_keeps_running(strategy: str):
     settings = Settings(1, 1, adapt=True, policy=MigrationPolicy(strategy, background=False))
-    run = Run(BEST_OF_OTHER, settings, query_of("abc", clique("abc"), None)).go(phases(6, rate=4))
+    run = AdaptiveRun(BEST_OTHER, settings, query_of("abc", clique("abc"), None)).process(phases(6, rate=4))
     assert run.last.epoch == 5
 
 
-def test_decisions_after_any_restart_are_those_of_a_run_without():
+def test_decisions_are_the_same_with_restarts_as_without():
     epochs = phases(8, 14)
-    whole, broken = Run(BEST_OF_OTHER).go(epochs), Run(BEST_OF_OTHER)
+    undisturbed, restarted = AdaptiveRun(BEST_OTHER).process(epochs), AdaptiveRun(BEST_OTHER)
     for first in range(0, len(epochs), 2):
-        broken.reopen()
-        broken.go(epochs[first : first + 2])
-    assert whole.last.migrations >= 1
-    for mine, theirs in zip(broken.manifests, whole.manifests, strict=True):
-        assert mine.adaptation == theirs.adaptation
-        assert mine.statistics == theirs.statistics
-        assert (mine.plan, mine.migration) == (theirs.plan, theirs.migration)
+        restarted.restart()
+        restarted.process(epochs[first : first + 2])
+    assert undisturbed.last.migrations >= 1
+    for manifest, expected in zip(restarted.manifests, undisturbed.manifests, strict=True):
+        assert manifest.adaptation == expected.adaptation
+        assert manifest.statistics == expected.statistics
+        assert (manifest.plan, manifest.migration) == (expected.plan, expected.migration)

@@ -1,4 +1,4 @@
-"""Adapting never harms: the same decisions in every process, checkpoints that hold, odd streams."""
+"""Adapting does no harm: the same decisions in every process, valid checkpoints, odd streams."""
 
 import os
 import subprocess
@@ -9,18 +9,18 @@ import pyarrow as pa
 import pytest
 
 from midstream.adapt.policy import MigrationPolicy
-from midstream.adapt.statistics import SECOND
 from midstream.engine import intake
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.storage.fsck import check
 from midstream.storage.memory import MemoryStore
 from midstream.testing import assert_same_rows
-from tests.adapt.adaptive_run import Run
+from midstream.values import MICROS_PER_SECOND
+from tests.adapt.adaptive_run import AdaptiveRun
 from tests.adapt.synthetic_streams import SCHEMA, chain, clique, epochs_of, query_of, uniform
 
 _PRINTS_DECISIONS = """
-from midstream.state.manifest import manifest_json
+import msgspec
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from tests.adapt.synthetic_streams import clique, epochs_of, query_of, uniform
@@ -29,7 +29,7 @@ join = InlineJoin(query_of(names, clique(names), window=8), settings=Settings(2,
 rates = {name: 2.0 + 0.7 * i for i, name in enumerate(names)}
 for epoch in epochs_of(rates, dict.fromkeys(names, uniform(30)), 12, 2.0):
     join.run_epoch(epoch)
-    print(manifest_json(join.manifest))
+    print(msgspec.json.encode((join.manifest.adaptation, join.manifest.statistics)))
 """
 
 
@@ -45,46 +45,46 @@ def test_decisions_do_not_depend_on_the_hash_seed():
     assert "verdict" in printed.pop()
 
 
-def test_manifests_with_decisions_follow_each_other():
-    run = Run("a b", query=query_of("ab", clique("ab"), window=8))
-    run.go(epochs_of(dict.fromkeys("ab", 4.0), dict.fromkeys("ab", uniform(50)), 8, 2.0))
+def test_fsck_accepts_manifests_with_decisions():
+    run = AdaptiveRun("a b", query=query_of("ab", clique("ab"), window=8))
+    run.process(epochs_of(dict.fromkeys("ab", 4.0), dict.fromkeys("ab", uniform(50)), 8, 2.0))
     assert run.last.adaptation.last_decision is not None
     assert check(run.store).problems == ()
 
 
-def test_a_migration_of_its_own_that_is_impossible_is_let_be(monkeypatch):
-    whole = intake.concat_arrivals
+def test_a_query_goes_on_if_the_migration_that_it_decided_on_is_impossible(monkeypatch):
+    concat_arrivals = intake.concat_arrivals
 
-    def small(name, tables, *, moved=False):
-        # As if a moved state had more than 2 GiB.
+    def with_small_columns(name, tables, *, moved=False):
+        # As if a moved state had more than 2 GiB, the most that a column can hold.
         with monkeypatch.context() as patch:
             patch.setattr(intake, "_MAX_COLUMN_BYTES", 100 if moved else 1 << 31)
-            return whole(name, tables, moved=moved)
+            return concat_arrivals(name, tables, moved=moved)
 
     query = query_of("abc", chain("abc"), window=20)
     epochs = epochs_of(dict.fromkeys("abc", 8.0), dict.fromkeys("abc", uniform(50)), 16, 2.0)
-    kept = Run("(a b) c", Settings(2, 8), query).go(epochs)
-    monkeypatch.setattr("midstream.engine.step.concat_arrivals", small)
+    kept = AdaptiveRun("(a b) c", Settings(2, 8), query).process(epochs)
+    monkeypatch.setattr("midstream.engine.step.concat_arrivals", with_small_columns)
     moving = Settings(2, 8, adapt=True, policy=MigrationPolicy("moving_state"))
-    adapting = Run("(a b) c", moving, query).go(epochs)
-    decided = [m.adaptation.last_decision for m in adapting.manifests if m.adaptation.last_decision]
-    assert any(decision.verdict == "migrate" for decision in decided)
+    adapting = AdaptiveRun("(a b) c", moving, query).process(epochs)
+    decisions = [m.adaptation.last_decision for m in adapting.manifests if m.adaptation.last_decision]
+    assert any(decision.verdict == "migrate" for decision in decisions)
     assert adapting.last.migrations == 0
-    assert_same_rows(pa.concat_tables(adapting.tables), pa.concat_tables(kept.tables))
+    assert_same_rows(adapting.all_results, kept.all_results)
 
 
-def test_one_time_far_in_the_future_stops_no_clock():
+def test_one_row_far_in_the_future_does_not_distort_the_rates():
     query = query_of("abc", clique("abc"), window=8)
     epochs = epochs_of(dict.fromkeys("abc", 4.0), dict.fromkeys("abc", uniform(20)), 20, 2.0)
-    odd = epochs[3]["a"].to_pylist()[0]
-    odd["t"] = np.datetime64(10**9 * SECOND, "us").item().replace(tzinfo=odd["t"].tzinfo)
-    epochs[3]["a"] = pa.concat_tables([epochs[3]["a"], pa.Table.from_pylist([odd], schema=SCHEMA)])
-    run = Run("a b c", query=query).go(epochs)
-    known = run.last.statistics
-    assert known.streams["b"].rows / known.seconds == pytest.approx(4.0, rel=0.4)
+    row = epochs[3]["a"].to_pylist()[0]
+    row["t"] = np.datetime64(10**9 * MICROS_PER_SECOND, "us").item().replace(tzinfo=row["t"].tzinfo)
+    epochs[3]["a"] = pa.concat_tables([epochs[3]["a"], pa.Table.from_pylist([row], schema=SCHEMA)])
+    run = AdaptiveRun("a b c", query=query).process(epochs)
+    statistics = run.last.statistics
+    assert statistics.streams["b"].rows / statistics.seconds == pytest.approx(4.0, rel=0.4)
 
 
-def test_without_a_window_auto_takes_a_strategy_that_ends():
+def test_auto_takes_a_strategy_that_ends_without_a_window():
     query = query_of("abc", clique("abc"), window=None)
     policy = MigrationPolicy(background=False)
     join = InlineJoin(query, "(a b) c", settings=Settings(1, 1, policy=policy), store=MemoryStore())

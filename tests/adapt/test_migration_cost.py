@@ -1,12 +1,14 @@
-"""What a migration would cost, and which way is chosen for it."""
+"""Estimated costs of migrations, compared with counted work, and the choice of a strategy by them."""
 
 from __future__ import annotations
+
+from typing import get_args
 
 import pytest
 
 from midstream.adapt.cost import work_in_units
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.migration_cost import MigrationCost, migration_costs
+from midstream.adapt.migration_cost import UNNOTICEABLE_SLOWDOWN, MigrationCost, migration_costs
 from midstream.adapt.policy import Goal, MigrationPolicy, best_migration, candidate_migrations, pick
 from midstream.inline import InlineJoin
 from midstream.plan.tree import parse_plan
@@ -18,111 +20,122 @@ from tests.adapt.synthetic_streams import clique, epochs_of, query_of, uniform
 NAMES = "abcd"
 QUERY = query_of(NAMES, clique(NAMES), window=20)
 RATES = dict.fromkeys(NAMES, 8.0)
-# Rows of a match seldom, so that it is good to begin with them.
+# Rows of a have few matches: a good plan begins with them.
 KEYS = {"a": uniform(600), **dict.fromkeys("bcd", uniform(40))}
-GOOD, DEAR = "((a b) c) d", "a (b (c d))"
-WARM, AFTER = 16, 12
-EPOCHS = epochs_of(RATES, KEYS, WARM + AFTER)
+GOOD, EXPENSIVE = "((a b) c) d", "a (b (c d))"
+WARM_UP, MEASURED = 16, 12
+"""Epochs before and after the migration begins."""
+EPOCHS = epochs_of(RATES, KEYS, WARM_UP + MEASURED)
 
 
-def warm(plan: str) -> tuple[InlineJoin, MemoryStore]:
+def warmed_up(plan: str) -> tuple[InlineJoin, MemoryStore]:
+    """A query that has run by a plan for two windows, and its store."""
     store = MemoryStore()
     join = InlineJoin(QUERY, plan, settings=Settings(1, 1), store=store)
-    for epoch in EPOCHS[:WARM]:
+    for epoch in EPOCHS[:WARM_UP]:
         join.run_epoch(epoch)
     return join, store
 
 
-def chosen(old: str, new: str, policy: MigrationPolicy) -> MigrationCost:
-    join, _ = warm(old)
+def chosen_migration(old: str, new: str, policy: MigrationPolicy) -> MigrationCost:
+    join, _ = warmed_up(old)
     layout = join.coordinator.layout(join.manifest)
     return best_migration(layout, parse_plan(new, NAMES), join.manifest.statistics, QUERY, policy)
 
 
-def test_old_rows_are_left_to_the_plan_that_is_good_at_them():
-    waiting = MigrationPolicy("hybrid", background=False)
-    assert chosen(GOOD, DEAR, waiting).isolated
-    assert not chosen(DEAR, GOOD, waiting).isolated
+def test_plans_are_isolated_if_the_old_plan_is_cheaper_for_old_rows():
+    policy = MigrationPolicy("hybrid", background=False)
+    assert chosen_migration(GOOD, EXPENSIVE, policy).isolated
+    assert not chosen_migration(EXPENSIVE, GOOD, policy).isolated
 
 
-@pytest.mark.parametrize(("old", "new"), [(GOOD, DEAR), (DEAR, GOOD)])
-def test_a_request_that_leaves_it_open_goes_the_way_that_is_chosen(old: str, new: str):
-    join, _ = warm(old)
+@pytest.mark.parametrize(("old", "new"), [(GOOD, EXPENSIVE), (EXPENSIVE, GOOD)])
+def test_a_request_that_does_not_say_isolates_plans_where_that_is_cheaper(old: str, new: str):
+    join, _ = warmed_up(old)
     join.migrate(new, "hybrid", background="off")
-    join.run_epoch(EPOCHS[WARM])
+    join.run_epoch(EPOCHS[WARM_UP])
     migration = join.manifest.migration
     assert migration is not None
-    assert migration.isolated is (new == DEAR)
+    assert migration.isolated is (new == EXPENSIVE)
 
 
-@pytest.mark.parametrize(("old", "new"), [(GOOD, DEAR), (DEAR, GOOD)])
-def test_prices_say_what_migrations_turn_out_to_cost(old: str, new: str):
-    join, store = warm(old)
-    known = migration_costs(
+@pytest.mark.parametrize(("old", "new"), [(GOOD, EXPENSIVE), (EXPENSIVE, GOOD)])
+def test_costs_of_migrations_differ_as_their_counted_work_does(old: str, new: str):
+    join, store = warmed_up(old)
+    costs = migration_costs(
         join.coordinator.layout(join.manifest),
         parse_plan(new, NAMES),
         Estimator(QUERY, join.manifest.statistics),
     )
-    counted = {}
-    for price in known:
+    counted_work = {}
+    for cost in costs:
         run = InlineJoin(QUERY, settings=Settings(1, 1), store=MemoryStore(dict(store.files)))
         run.migrate(
-            new, price.strategy, background="auto" if price.background else "off", isolated=price.isolated
+            new, cost.strategy, background="auto" if cost.background else "off", isolated=cost.isolated
         )
         work = 0.0
-        for epoch in EPOCHS[WARM:]:
+        for epoch in EPOCHS[WARM_UP:]:
             run.run_epoch(epoch, pace=1)
             work += work_in_units(run.report.work)
-        counted[price] = work
-    assert len(known) == 5
-    # All of them include what the new plan does anyway, so that differences are what can be compared.
-    cheapest = min(known, key=lambda price: counted[price])
-    more = {price: counted[price] - counted[cheapest] for price in known}
-    for price in known:
-        thought = price.work - cheapest.work
-        assert thought == pytest.approx(more[price], abs=0.35 * max(more.values())), price
+        counted_work[cost] = work
+    assert len(costs) == 5
+    # Counted work includes what the new plan does anyway, so that only differences can be compared.
+    cheapest = min(costs, key=lambda cost: counted_work[cost])
+    additional_work = {cost: counted_work[cost] - counted_work[cheapest] for cost in costs}
+    tolerance = 0.35 * max(additional_work.values())
+    for cost in costs:
+        assert cost.work - cheapest.work == pytest.approx(additional_work[cost], abs=tolerance), cost
 
 
-def test_an_epoch_takes_most_where_states_are_computed_at_once_and_no_more_than_ever_with_plans_apart():
-    join, _ = warm(GOOD)
+def test_slowdown_is_largest_if_states_are_computed_at_once_and_least_with_isolated_plans():
+    join, _ = warmed_up(GOOD)
     estimator = Estimator(QUERY, join.manifest.statistics)
     layout = join.coordinator.layout(join.manifest)
-    sharing, computing, isolated, moving, tracks = migration_costs(layout, parse_plan(DEAR, NAMES), estimator)
-    assert isolated.worst <= tracks.worst
-    assert isolated.worst < sharing.worst < moving.worst
-    assert computing.worst < moving.worst
-    # Less than a tenth more is not felt.
-    assert min(p.worst for p in migration_costs(layout, parse_plan(GOOD, NAMES), estimator)) == 1.1
+    waiting, background, isolated, moving_state, parallel_track = (
+        cost.peak_slowdown for cost in migration_costs(layout, parse_plan(EXPENSIVE, NAMES), estimator)
+    )
+    assert isolated <= parallel_track
+    assert isolated < waiting < moving_state
+    assert background < moving_state
+    no_change = migration_costs(layout, parse_plan(GOOD, NAMES), estimator)
+    assert min(cost.peak_slowdown for cost in no_change) == UNNOTICEABLE_SLOWDOWN
 
 
 @pytest.mark.parametrize(
-    ("goal", "wanted"), [("steady", "hybrid"), ("cheap", "parallel_track"), ("quick", "moving_state")]
+    ("goal", "expected"), [("steady", "hybrid"), ("cheap", "parallel_track"), ("quick", "moving_state")]
 )
-def test_a_goal_says_what_counts(goal: Goal, wanted: str):
-    steady = MigrationCost("hybrid", False, work=5.0, seconds=20.0, worst=1.1)
-    dearer = MigrationCost("hybrid", True, work=6.0, seconds=10.0, worst=1.1)
-    quick = MigrationCost("moving_state", False, work=5.0, seconds=0.0, worst=3.0)
-    cheap = MigrationCost("parallel_track", False, work=1.0, seconds=20.0, worst=1.1, delays=True)
-    found = pick([dearer, steady, quick, cheap], goal)
-    assert found.strategy == wanted
-    assert found != dearer
+def test_each_goal_picks_its_own_migration(goal: Goal, expected: str):
+    steady = MigrationCost(strategy="hybrid", background=False, work=5.0, seconds=20.0, peak_slowdown=1.1)
+    more_work = MigrationCost(strategy="hybrid", background=True, work=6.0, seconds=10.0, peak_slowdown=1.1)
+    quick = MigrationCost(strategy="moving_state", background=False, work=5.0, seconds=0.0, peak_slowdown=3.0)
+    cheap = MigrationCost(
+        strategy="parallel_track",
+        background=False,
+        work=1.0,
+        seconds=20.0,
+        peak_slowdown=1.1,
+        delays_results=True,
+    )
+    picked = pick([more_work, steady, quick, cheap], goal)
+    assert picked.strategy == expected
+    assert picked != more_work
 
 
-def test_a_strategy_that_was_asked_for_is_kept_to_even_if_nothing_is_known():
+def test_a_requested_strategy_is_used_even_without_statistics():
     join = InlineJoin(QUERY, GOOD, settings=Settings(1, 1))
     layout = join.coordinator.layout(join.manifest)
-    plan = parse_plan(DEAR, NAMES)
-    for wanted in ("hybrid", "moving_state", "parallel_track"):
-        price = best_migration(layout, plan, Statistics(), QUERY, MigrationPolicy(wanted, background=False))
-        assert price.strategy == wanted
+    plan = parse_plan(EXPENSIVE, NAMES)
+    for strategy in get_args(str):
+        policy = MigrationPolicy(strategy, background=False)
+        assert best_migration(layout, plan, Statistics(), QUERY, policy).strategy == strategy
 
 
-def test_without_a_window_only_ways_that_end_are_affordable():
+def test_without_a_window_only_migrations_that_end_are_candidates():
     endless = query_of(NAMES, clique(NAMES), window=None)
     join = InlineJoin(endless, GOOD, settings=Settings(1, 1))
     for epoch in EPOCHS[:4]:
         join.run_epoch(epoch)
     estimator = Estimator(endless, join.manifest.statistics)
     layout = join.coordinator.layout(join.manifest)
-    known = candidate_migrations(layout, parse_plan(DEAR, NAMES), estimator, MigrationPolicy())
-    assert [(p.strategy, p.background) for p in known] == [("hybrid", True), ("moving_state", False)]
+    candidates = candidate_migrations(layout, parse_plan(EXPENSIVE, NAMES), estimator, MigrationPolicy())
+    assert [(m.strategy, m.background) for m in candidates] == [("hybrid", True), ("moving_state", False)]

@@ -40,6 +40,7 @@ from tests.docs.pages import (
     rows_of,
     section,
 )
+from tools.check_imports import LAYERS, LEVELS
 from tools.generate_options import GUIDE, options_table, with_options
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -146,7 +147,10 @@ def test_commands_are_targets_of_the_makefile(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_that_are_named_exist(page):
-    for name in code_in(prose(page)):
+    figures = [block.text for block in blocks(page) if block.language == "text"]
+    in_figures = re.findall(r"\b[a-z_]+/[a-z_]+\.py\b", "\n".join(figures))
+    for name in (*code_in(prose(page)), *in_figures):
+        assert not re.fullmatch(r"\w+\.py", name), f"{name} must be named with its folder"
         if re.fullmatch(r"[\w/.-]+/[\w.-]+\.(py|md|sh|svg)|[a-z]+/", name) and name.count("/") == 1:
             places = (ROOT, ROOT / "src" / "midstream")
             known = any((place / name).exists() for place in places)
@@ -246,3 +250,10 @@ def test_the_architecture_names_every_part():
     parts = [p.name for p in (ROOT / "src" / "midstream").iterdir() if p.is_dir() and p.name != "__pycache__"]
     text = ARCHITECTURE.read_text(encoding="utf-8")
     assert [part for part in parts if f"`{part}" not in text] == []
+
+
+def test_the_order_of_parts_that_is_drawn_is_the_one_that_is_enforced():
+    text = section(ARCHITECTURE, "order of parts").replace("midstream", "__init__")
+    lines = [line for line in text.splitlines() if not line.startswith("```")]
+    drawn = [tuple(word for word in line.split() if word in LAYERS) for line in reversed(lines)]
+    assert drawn == list(LEVELS)

@@ -1,8 +1,9 @@
 """Checkpoints of every format since 3 open in this version, and go on with the right results.
 
-When the format changes: raise ``FORMAT`` in ``state/manifest.py``, teach ``state/upgrade.py`` what the old one
-said, add checkpoints of the new one with ``python -m tests.golden.case tests/golden/format-N`` and, for each
-strategy in ``MIGRATING``, ``... tests/golden/format-N-STRATEGY STRATEGY``; and leave the old ones as they are.
+When the format changes: raise ``FORMAT`` in ``state/manifest.py``, teach ``state/upgrade.py`` what the old
+one said, add checkpoints of the new one with ``python -m tests.golden.case tests/golden/format-N`` and, for
+each strategy in ``MIGRATING``, ``... tests/golden/format-N-STRATEGY STRATEGY``; and leave the old ones as
+they are.
 """
 
 import shutil

@@ -112,7 +112,7 @@ def test_hybrid_without_background_work_is_possible_with_a_window_of_zero():
 
 def test_a_request_must_name_an_existing_strategy():
     run = Run().go(1)
-    with pytest.raises(OptionError, match=r"moving_state, parallel_track, hybrid; got 'slowly'"):
+    with pytest.raises(OptionError, match=r"hybrid, moving_state, parallel_track; got 'slowly'"):
         run.join.migrate(REORDERED, "slowly")
     assert run.store.list("requests") == []
 

@@ -75,7 +75,7 @@ def test_joins_that_cannot_be_run(pair, streams):
         (
             "strategy",
             "magic",
-            "strategy must be one of auto, moving_state, parallel_track, hybrid; got 'magic'",
+            "strategy must be one of auto, hybrid, moving_state, parallel_track; got 'magic'",
         ),
         ("stateMemory", "512m", "does not limit memory yet"),
         ("spill", "bottom_up", "does not spill state yet"),

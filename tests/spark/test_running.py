@@ -133,6 +133,18 @@ def test_any_streaming_source_will_do(spark, tmp_path):
     assert sorted(values.column("x_value").to_pylist()) == list(range(values.num_rows))
 
 
+def test_workers_run_the_python_of_this_process(spark, feed, runner, monkeypatch):
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python3")
+    feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=1, seed=20))
+    join = Join(spark)
+    for name in "ab":
+        # A filter: Spark computes the rows, and tasks encode them with the Python that the stream has.
+        join = join.stream(name, feed.df(name).where("true"), time="t", lateness="5 seconds")
+    runner.run(join.on("a.k = b.k"))
+    check(join.on("a.k = b.k").query(), feed.epochs, runner.results())
+
+
 def test_results_of_an_epoch_leave_in_order_of_their_time(spark, feed, runner):
     feed.add(*generate(dict.fromkeys("ab", Shape(rows=50)), epochs=3, seed=12))
     runner.run(one_key(spark, feed, "ab"))

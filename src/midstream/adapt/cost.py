@@ -1,125 +1,126 @@
-"""What a plan costs, in one unit: the time of one probe, some fifty billionths of a second.
+"""The cost model: what each kind of work costs, and how much work the parts of a plan cause.
 
-The same weights turn what a running plan did, as its tasks count it, into the same unit, so that
-estimates can be held against what came of them.
+Costs are per second of event time, in units: a unit is the time of one probe, about 50 ns. This is the only
+place that says what a probe, a stored row, a shuffled row or a stage costs. ``plan_cost.py`` adds it up over
+a layout, ``subplan_cost.py`` over the subplans that the optimizer compares, ``migration_cost.py`` over the
+steps of a migration. The same weights turn the work that tasks count into units, so that estimates can be
+compared with what was really done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from midstream.adapt.estimate import Estimator, Streams
 from midstream.engine.work import WorkCounts
-from midstream.plan.layout import Fragment, Layout, Node
-from midstream.plan.state_id import StateId
 
-PROBE = 1.0
-MATCH = 1.0
-"""A row of the state with the hash that was looked for."""
+UNITS_PER_PROBE = 1.0
+"""One key is looked up in one slice."""
+UNITS_PER_MATCH = 1.0
+"""A row of a state that has the hash of the key: it is read and compared."""
+UNITS_PER_COMBINED_ROW = 2.0
+"""A pair of rows is put together."""
+UNITS_PER_INSERTED_ROW = 4.0
+"""A row is sorted into a state, written, and later merged into larger slices."""
+UNITS_PER_STORED_BYTE = 0.002
+"""A byte of state for a second: the more is stored, the more is merged, read and kept in memory."""
+UNITS_PER_SHUFFLED_ROW = 20.0
+"""A row is encoded, shuffled to another stage, and decoded there."""
+UNITS_PER_STAGE = 1_000_000.0
+"""Spark runs one more stage in the job of an epoch: about 50 ms, however few rows there are."""
+
 EXPIRED_MATCH_FACTOR = 1.5
-"""So many times as many are found as are alive: a slice leaves as a whole."""
-ROW = 2.0
-"""A combined row."""
-INSERT = 4.0
-"""A row that is put into a state: sorted, written, and merged with others later."""
-HELD = 0.002
-"""A byte of state for a second: what is held must be searched, merged and kept in memory."""
-SENT = 20.0
-"""A row that is shuffled to another stage."""
-STAGE = 1_000_000.0
-"""A stage more in the job of an epoch: some fifty thousandths of a second."""
-INDEX_BYTES = 8.0
-"""What a row in a state takes for its hash, and for each stream its reference and its time."""
+"""Matches per live match: a slice is dropped as a whole, so probes also match rows that have expired."""
+INDEX_VALUE_BYTES = 8.0
+"""Each value in an index slice: a row's hash, and for each of its streams a reference and an event time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """What a plan costs in a second of event time, by what the time goes into."""
+    """Work in a second of event time, by kind."""
 
     probes: float = 0.0
     matches: float = 0.0
-    rows: float = 0.0
-    inserts: float = 0.0
-    held: float = 0.0
-    sent: float = 0.0
+    combined_rows: float = 0.0
+    inserted_rows: float = 0.0
+    stored_bytes: float = 0.0
+    shuffled_rows: float = 0.0
     stages: float = 0.0
 
     @property
-    def total(self) -> float:
-        """All of it."""
-        return float(sum(getattr(self, part.name) for part in fields(self)))
-
-    def times(self, factor: float) -> Cost:
-        """So many times as much."""
-        return Cost(*(getattr(self, part.name) * factor for part in fields(self)))
+    def units(self) -> float:
+        """All kinds of work together, each by its weight."""
+        return (
+            UNITS_PER_PROBE * self.probes
+            + UNITS_PER_MATCH * self.matches
+            + UNITS_PER_COMBINED_ROW * self.combined_rows
+            + UNITS_PER_INSERTED_ROW * self.inserted_rows
+            + UNITS_PER_STORED_BYTE * self.stored_bytes
+            + UNITS_PER_SHUFFLED_ROW * self.shuffled_rows
+            + UNITS_PER_STAGE * self.stages
+        )
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
+        return Cost(**{kind: getattr(self, kind) + getattr(other, kind) for kind in _KINDS})
+
+    def __mul__(self, factor: float) -> Cost:
+        return Cost(**{kind: getattr(self, kind) * factor for kind in _KINDS})
 
 
-def cost_of(layout: Layout, estimator: Estimator, partitions: int) -> Cost:
-    """What a plan costs."""
-    total = Cost(stages=STAGE * (layout.stages - 1) * estimator.epochs())
-    for fragment in layout.fragments:
-        here = Cost()
-        for node in fragment.nodes:
-            here += node_cost(node, estimator)
-        for state, keys in fragment.arrangements.items():
-            here += _state_cost(fragment, state, len(keys), estimator)
-        for fragment_input in fragment.inputs:
-            # Rows for a later stage pass through the earlier ones.
-            hops = 1 if not fragment_input.is_stream else 1 + fragment.stage
-            here += Cost(sent=SENT * hops * estimator.rate(fragment_input.streams))
-        # Without a key all rows are in one partition, and the others wait.
-        total += here.times(1 if fragment.key else partitions)
-    return total
+_KINDS = tuple(kind.name for kind in fields(Cost))
 
 
-def node_cost(node: Node, estimator: Estimator) -> Cost:
-    """What the probes of a node cost."""
-    total = Cost()
-    for mine, seen, other in probings(node):
-        # Of the rows that are made, the head has the newest component in its share.
-        going, found = (estimator.rate(s) * len(mine) / len(s) for s in (seen, seen | other))
-        total += probing_cost(going, found, other, estimator)
-    return total
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """What the parts of a plan cost, by what is estimated of the streams. All of it is linear in rows."""
+
+    estimator: Estimator
+
+    def probe_step(self, probed: Streams, *, probing_rows: float, matched_rows: float) -> Cost:
+        """Rows search the state of some streams, and each match becomes a combined row."""
+        return Cost(
+            probes=probing_rows * self.estimator.slices(probed),
+            # A combined row expires with its oldest component, but is stored until its newest one expires.
+            matches=EXPIRED_MATCH_FACTOR * matched_rows * len(probed),
+            combined_rows=matched_rows,
+        )
+
+    def index(self, streams: Streams) -> Cost:
+        """The rows of a state are stored in the order of one key; for each further key as much again."""
+        row_bytes = INDEX_VALUE_BYTES * (1 + 2 * len(streams))
+        return Cost(
+            inserted_rows=self.estimator.rate(streams),
+            stored_bytes=row_bytes * self.estimator.stored_rows(streams),
+        )
+
+    def fragment_input(self, streams: Streams) -> Cost:
+        """Rows enter a fragment: by a shuffle, and with their payload, which is stored where they enter."""
+        estimator = self.estimator
+        return Cost(
+            shuffled_rows=estimator.rate(streams),
+            stored_bytes=estimator.row_bytes(streams) * estimator.stored_rows(streams),
+        )
+
+    def forwarding(self, stream: Streams) -> Cost:
+        """Rows of a stream pass through a stage before the one of their fragment."""
+        return Cost(shuffled_rows=self.estimator.rate(stream))
+
+    def additional_stage(self) -> Cost:
+        """Every epoch has one stage more than the first."""
+        return Cost(stages=self.estimator.epochs_per_second)
 
 
-def probings(node: Node) -> Iterator[tuple[Streams, Streams, Streams]]:
-    """All steps of a node: the streams of new rows, of what they have become, and of what they probe next."""
-    for head, order in zip(node.inputs, node.probes, strict=True):
-        mine = seen = frozenset(head.streams)
-        for probe in order:
-            other = frozenset(probe.input.streams)
-            yield mine, seen, other
-            seen |= other
-
-
-def probing_cost(going: float, found: float, other: Streams, estimator: Estimator) -> Cost:
-    """What it costs if rows search a state, and so many are made of them."""
-    # A joined row is dead once its oldest component is, but is found until its newest one is.
-    return Cost(
-        PROBE * going * estimator.runs(other), MATCH * EXPIRED_MATCH_FACTOR * found * len(other), ROW * found
-    )
-
-
-def _state_cost(fragment: Fragment, state: StateId, arrangements: int, estimator: Estimator) -> Cost:
-    streams = state.streams
-    size = INDEX_BYTES * (1 + 2 * len(streams)) * arrangements
-    # Joined rows that enter from below bring their payload along; others only refer to it.
-    size += estimator.row_bytes(streams) if state in fragment.inputs_by_id else 0.0
-    return Cost(
-        inserts=INSERT * arrangements * estimator.rate(streams), held=HELD * size * estimator.held(streams)
-    )
+def waiting_factor(partitions: int, *, is_placed: bool) -> int:
+    """How many times the work of a fragment counts: if no key places it, one partition does it all."""
+    return 1 if is_placed else partitions
 
 
 def work_in_units(work: WorkCounts) -> float:
-    """What tasks have done, in the same unit."""
-    return (
-        PROBE * work.probes
-        + MATCH * work.candidates
-        + ROW * work.intermediate_rows
-        + INSERT * work.inserted
-        + SENT * work.sent
-    )
+    """The work that tasks have counted, in units."""
+    return Cost(
+        probes=work.probes,
+        matches=work.candidates,
+        combined_rows=work.intermediate_rows,
+        inserted_rows=work.inserted,
+        shuffled_rows=work.sent,
+    ).units

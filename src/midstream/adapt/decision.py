@@ -1,10 +1,10 @@
-"""The decision: whether to change the plan now, from committed statistics alone.
+"""The decision whether to change the plan now, from committed statistics alone.
 
-A plan is changed if another one is cheaper by a margin, and if what that saves over a horizon pays for the
-migration with a margin. Nothing is compared before something has changed since the last decision, or a
-while has passed. After a migration there is calm for a window. If it is soon followed by another one, the
-streams change faster than plans can follow, or seem to: each time that doubles the calm and halves the
-horizon.
+The plan is changed if another one is cheaper by a margin, and if what that saves within a horizon exceeds, by
+a margin, what the migration costs. Plans are compared only if the streams have changed since the last
+decision, or from time to time. A migration is followed by a cooldown of a window. Migrations that follow each
+other closely mean that the streams change faster than plans can follow, or seem to: each of them doubles the
+patience, by which the cooldown is multiplied and the horizon divided.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from itertools import combinations
 from msgspec.structs import replace
 
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.optimizer import best_plan, total_cost
+from midstream.adapt.optimizer import best_plan
+from midstream.adapt.plan_cost import plan_cost, probe_steps
 from midstream.adapt.policy import MigrationPolicy, candidate_migrations, pick
 from midstream.adapt.statistics import half_window
 from midstream.plan.build_layout import build_layout
@@ -29,27 +30,33 @@ from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation, Decision
 from midstream.state.statistics import Statistics
 
-# A figure has changed if it is this many times larger or smaller.
+# A rate or a selectivity has changed if it is 1.35 times as large or as small: less is noise of the sample.
 _CHANGE_THRESHOLD = math.log(1.35)
-# The other plan must cost at most this share of the running one, and less the less sure estimates are.
-_MARGIN = 0.85
-_MARGIN_PER_DOUBT = 0.6
-# What is saved must be this many times what the migration costs.
-_MIN_SAVING_PER_COST = 1.5
-# In windows: how long savings are counted, when to compare again at the earliest, when though nothing
-# changed, and what is soon.
+# An estimate of half the confidence must have changed by this much more, as a logarithm.
+_CHANGE_PER_DOUBT = 2.0
+# The other plan must cost at most this share of the running one, and less if estimates are uncertain: without
+# any confidence, a quarter.
+_MAX_COST_SHARE = 0.85
+_COST_SHARE_PER_DOUBT = 0.6
+# Savings must be this many times what the migration costs, since both are estimates.
+_MIN_SAVINGS_PER_COST = 1.5
+# In windows of event time: for how long savings count, the least and the most time between two comparisons
+# while streams change and while they do not, and how soon after another a migration counts as close to it.
 _HORIZON_WINDOWS = 4.0
 _MIN_WINDOWS_BETWEEN_COMPARISONS = 0.125
 _RECHECK_WINDOWS = 2.0
-_SOON_WINDOWS = 4.0
-_MOST_PATIENCE = 16.0
-# Of how many rows, faded, a stream is known.
-_MIN_ROWS_KNOWN = 0.05
+_CLOSE_WINDOWS = 4.0
+# With this much patience a cooldown takes sixteen windows.
+_MAX_PATIENCE = 16.0
+# Rows, after decay, that a stream must have brought for its statistics to mean anything.
+_MIN_STREAM_ROWS = 0.05
+# Stands for zero where something is divided by it.
+_TINY = 1e-30
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DecisionContext:
-    """What a decision is made from: the plan that runs alone, and what is known of its streams."""
+    """What a decision is made from: the plan that runs, with no other beside it, and the statistics."""
 
     query: Query
     layout: Layout
@@ -75,134 +82,136 @@ class DecisionContext:
 
     @cached_property
     def figures(self) -> dict[str, float]:
-        """What a change is seen by: the rate of each stream, and how well each pair of streams joins."""
+        """The values in which changes show: the rate of each stream and the selectivity of each pair."""
         rates = {name: self.estimator.rate((name,)) for name in self.query.names}
-        joins = {" and ".join(pair): self.estimator.selectivity(pair).value for pair in self.pairs}
-        return {**rates, **joins}
+        selectivities = {_pair_name(pair): self.estimator.selectivity(pair).value for pair in self.pairs}
+        return {**rates, **selectivities}
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:
-        """The streams that have a key in common."""
+        """The pairs of streams that share a key class; all pairs if none does."""
         pairs = list(combinations(self.query.names, 2))
         return [(a, b) for a, b in pairs if any({a, b} <= c.streams for c in self.query.classes)] or pairs
 
-    def is_known(self) -> bool:
-        """Whether there are figures of every stream."""
-        known = self.statistics.streams
-        return all(name in known and known[name].rows > _MIN_ROWS_KNOWN for name in self.query.names)
+    def has_statistics(self) -> bool:
+        """Whether there are statistics of every stream."""
+        streams = self.statistics.streams
+        return all(name in streams and streams[name].rows > _MIN_STREAM_ROWS for name in self.query.names)
 
 
-def decide(decision_context: DecisionContext, known: Adaptation, policy: MigrationPolicy) -> Adaptation:
-    """What is decided after an epoch."""
-    now, window = decision_context.now, decision_context.window
-    if now < max(known.cooldown_until, window / 2) or not decision_context.is_known():
-        return known
-    asked = known.requested_plan == str(decision_context.layout.plan)
-    if asked and not known.baseline:
-        # What a user asked for is a decision too, and stands until something changes.
-        return replace(known, baseline=decision_context.figures)
-    if known.last_decision is not None and now - known.decided_at < _MIN_WINDOWS_BETWEEN_COMPARISONS * window:
-        return known
-    changed = _changes(known.baseline, decision_context)
-    if not changed and (
-        asked or (known.last_decision is not None and now - known.decided_at < _RECHECK_WINDOWS * window)
-    ):
-        return known
-    decision = _compare(decision_context, changed, _HORIZON_WINDOWS * window / known.patience, policy)
+def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPolicy) -> Adaptation:
+    """What is decided after an epoch in which no migration was under way."""
+    now, window = context.now, context.window
+    if now < max(adaptation.cooldown_until, window / 2) or not context.has_statistics():
+        return adaptation
+    is_requested = adaptation.requested_plan == str(context.layout.plan)
+    if is_requested and not adaptation.baseline:
+        # A user's request is a decision too, and stands until the streams change.
+        return replace(adaptation, baseline=context.figures)
+    decided_before, since_last = adaptation.last_decision is not None, now - adaptation.decided_at
+    if decided_before and since_last < _MIN_WINDOWS_BETWEEN_COMPARISONS * window:
+        return adaptation
+    changes = _changes(adaptation.baseline, context)
+    if not changes and (is_requested or (decided_before and since_last < _RECHECK_WINDOWS * window)):
+        return adaptation
+    decision = _compare(context, changes, _HORIZON_WINDOWS * window / adaptation.patience, policy)
     if decision.verdict == "stay":
-        return replace(known, last_decision=decision, decided_at=now, baseline=decision_context.figures)
-    soon = known.migrated_at is not None and now - known.migrated_at < _SOON_WINDOWS * window * known.patience
-    patience = min(2 * known.patience, _MOST_PATIENCE) if soon else max(1.0, known.patience / 2)
+        return replace(adaptation, last_decision=decision, decided_at=now, baseline=context.figures)
+    patience = _next_patience(adaptation, now, window)
     return Adaptation(
         last_decision=decision,
         decided_at=now,
-        baseline=decision_context.figures,
+        baseline=context.figures,
         cooldown_until=now + window * patience,
         patience=patience,
         migrated_at=now,
     )
 
 
-def after_migration(decision_context: DecisionContext, known: Adaptation) -> Adaptation:
-    """While a migration is under way or has just ended: there is calm for a while."""
-    calm = max(known.cooldown_until, decision_context.now + decision_context.window * known.patience / 2)
-    return replace(known, cooldown_until=calm)
+def _next_patience(adaptation: Adaptation, now: float, window: float) -> float:
+    """The patience after another migration: twice as much if the last one was close, else half."""
+    patience = adaptation.patience
+    if (
+        adaptation.migrated_at is not None
+        and now - adaptation.migrated_at < _CLOSE_WINDOWS * window * patience
+    ):
+        return min(2 * patience, _MAX_PATIENCE)
+    return max(1.0, patience / 2)
+
+
+def after_migration(context: DecisionContext, adaptation: Adaptation) -> Adaptation:
+    """While a migration is under way, and with the epoch that ends it: nothing is decided for a while."""
+    cooldown_until = context.now + context.window * adaptation.patience / 2
+    return replace(adaptation, cooldown_until=max(adaptation.cooldown_until, cooldown_until))
 
 
 def _compare(
-    decision_context: DecisionContext, changed: tuple[str, ...], horizon: float, policy: MigrationPolicy
+    context: DecisionContext, changes: tuple[str, ...], horizon: float, policy: MigrationPolicy
 ) -> Decision:
-    query, estimator, partitions = (
-        decision_context.query,
-        decision_context.estimator,
-        decision_context.partitions,
-    )
-    running = decision_context.layout.plan
-    cost = total_cost(query, running, estimator, partitions)
-    best = best_plan(query, estimator, partitions)
-    # Plans that people would think of: as the query is written, and one node for all.
+    query, estimator, partitions = context.query, context.estimator, context.partitions
+    running = context.layout.plan
+    cost = plan_cost(running, estimator, partitions)
+    best = best_plan(estimator, partitions)
+    # For people to compare with: the plan as the query is written, and one node for all streams.
     others = (default_plan(query), join(*(leaf(name) for name in query.names)))
-    price = pick(candidate_migrations(decision_context.layout, best.plan, estimator, policy), policy.goal)
+    migration = pick(candidate_migrations(context.layout, best.plan, estimator, policy), policy.goal)
     confidence = min(
         estimator.estimate(streams).confidence
         for plan in (running, best.plan)
         for streams in _joins(query, plan)
     )
-    margin = _MARGIN - _MARGIN_PER_DOUBT * (1 - confidence)
-    cheaper = best.cost <= margin * cost
-    pays = (cost - best.cost) * horizon >= _MIN_SAVING_PER_COST * price.work
-    share = 1 - best.cost / max(cost, 1e-9)
+    max_share = _MAX_COST_SHARE - _COST_SHARE_PER_DOUBT * (1 - confidence)
+    is_cheaper = best.cost <= max_share * cost
+    pays = (cost - best.cost) * horizon >= _MIN_SAVINGS_PER_COST * migration.work
+    saved_share = 1 - best.cost / max(cost, 1e-9)
     if str(best.plan) == str(running):
         reason = "the running plan is the best known"
-    elif not cheaper:
-        reason = f"the best plan saves {max(share, 0):.0%}, and must save {1 - margin:.0%}"
+    elif not is_cheaper:
+        reason = f"the best plan saves {max(saved_share, 0):.0%}, and must save {1 - max_share:.0%}"
     elif not pays:
-        reason = f"the best plan saves {share:.0%}, which does not pay for the migration"
+        reason = f"the best plan saves {saved_share:.0%}, which does not pay for the migration"
     else:
-        reason = f"the best plan saves {share:.0%}"
+        reason = f"the best plan saves {saved_share:.0%}"
     return Decision(
-        epoch=decision_context.epoch,
-        verdict="migrate" if cheaper and pays else "stay",
+        epoch=context.epoch,
+        verdict="migrate" if is_cheaper and pays else "stay",
         reason=reason,
         plan=str(running),
         cost=cost,
         best_plan=str(best.plan),
         best_cost=best.cost,
-        strategy=price.strategy,
-        background=price.background,
-        isolated=price.isolated,
-        migration_cost=max(0.0, float(price.work)),
+        strategy=migration.strategy,
+        background=migration.background,
+        isolated=migration.isolated,
+        migration_cost=max(0.0, float(migration.work)),
         horizon=horizon,
-        compared={str(plan): total_cost(query, plan, estimator, partitions) for plan in others},
-        changed=changed,
+        compared={str(plan): plan_cost(plan, estimator, partitions) for plan in others},
+        changed=changes,
     )
 
 
 def _joins(query: Query, plan: Plan) -> Iterator[frozenset[str]]:
-    """The sets of streams of which a plan makes rows, if only on the way to others."""
+    """The sets of streams whose joins a plan makes, in its states and on the way to them."""
     for fragment in build_layout(query, plan).fragments:
         for node in fragment.nodes:
-            for head, order in zip(node.inputs, node.probes, strict=True):
-                seen = frozenset(head.streams)
-                for probe in order:
-                    seen |= frozenset(probe.input.streams)
-                    yield seen
+            for step in probe_steps(node):
+                yield step.matched
 
 
-def _changes(before: Mapping[str, float], decision_context: DecisionContext) -> tuple[str, ...]:
-    """What has changed by more than chance, for people to read."""
-    found = []
-    confidence = {
-        " and ".join(pair): decision_context.estimator.selectivity(pair).confidence
-        for pair in decision_context.pairs
-    }
-    for name, value in decision_context.figures.items():
-        was = before.get(name)
-        if was is None:
+def _changes(baseline: Mapping[str, float], context: DecisionContext) -> tuple[str, ...]:
+    """What has changed by more than chance since the last decision, for people to read."""
+    confidences = {_pair_name(pair): context.estimator.selectivity(pair).confidence for pair in context.pairs}
+    changes = []
+    for name, value in context.figures.items():
+        if name not in baseline:
             continue
-        chance = 1 / max(confidence.get(name, 1.0), 0.01) - 1
-        if abs(math.log(max(value, 1e-30) / max(was, 1e-30))) < _CHANGE_THRESHOLD + 2 * chance:
-            continue
-        what = "match" if name in confidence else "rate"
-        found.append(f"{what} of {name}: {value / max(was, 1e-30):.2g} x")
-    return tuple(found)
+        ratio = max(value, _TINY) / max(baseline[name], _TINY)
+        doubt = 1 / max(confidences.get(name, 1.0), 0.01) - 1
+        if abs(math.log(ratio)) >= _CHANGE_THRESHOLD + _CHANGE_PER_DOUBT * doubt:
+            kind = "match" if name in confidences else "rate"
+            changes.append(f"{kind} of {name}: {value / max(baseline[name], _TINY):.2g} x")
+    return tuple(changes)
+
+
+def _pair_name(pair: tuple[str, str]) -> str:
+    return " and ".join(pair)

@@ -1,9 +1,9 @@
-"""Estimates: how many rows any join of some streams makes and holds, from statistics.
+"""Estimates: how many rows the join of any streams makes and stores, from statistics.
 
-Streams that share a key class are joined in the sample: over the sampled keys, the product of the shares
-that each stream has of a key, scaled up. What that cannot tell, whether keys of several classes go together
-and how many rows a condition leaves that is no equality, is guessed, until the running plan has made rows of
-the join itself or of a part of it: then what it made counts.
+Streams that share a key class are joined in the sample: over the sampled keys, the product of the shares of
+each stream's rows that have the key, scaled up. A sample cannot tell whether keys of several classes are
+correlated, nor how many rows a condition other than an equality leaves. That is guessed, until the running
+plan has made rows of the join or of a part of it: then the rows that it made correct the guess.
 """
 
 from __future__ import annotations
@@ -25,21 +25,29 @@ from midstream.state.statistics import Statistics
 
 Streams = frozenset[str]
 
-# The share of rows that a condition leaves, as long as nobody has seen it: that of System R.
-_CONDITION = 1 / 3
-# What a plan made is believed once it was watched for one and a half windows, of which this much counts.
+# The share of rows that a condition leaves, as long as it has not been observed: that of System R.
+_CONDITION_SELECTIVITY = 1 / 3
+# Rows made by a plan count once it has been observed for one and a half windows. These are three time
+# constants, in which the decayed seconds of observation come to 1 - exp(-3) of the most that they can be.
 _MIN_OBSERVED_SHARE = 0.95
-# An estimate that is surer than this needs no correction.
+# Above this confidence the sample is not corrected: when streams change, rows made lag behind it.
 _CONFIDENT = 0.5
-# No estimate is larger: numbers in a manifest must be finite.
-_LARGEST_RATE = 1e60
-# What was seen corrects an estimate by this factor at most.
-_CORRECTION = 100.0
+# Rows per second; numbers in a manifest must be finite.
+_MAX_RATE = 1e60
+# Rows made of a part of a join correct the estimate by this factor at most.
+_MAX_CORRECTION = 100.0
+# Added to estimated and to made rows before they are compared, so that hardly any rows prove hardly anything.
+_PRIOR_ROWS = 3.0
+# If no sampled key has rows of all streams, as many matches are assumed as cannot be ruled out.
+_UNSEEN_MATCHES = 0.5
+_UNSEEN_CONFIDENCE = 0.05
+# Stands for zero where something is divided by it.
+_TINY = 1e-9
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure, and how sure it is: from 0, a guess, to 1, known."""
+    """A value, and how certain it is: from 0, a guess, to 1, observed."""
 
     value: float
     confidence: float
@@ -51,136 +59,141 @@ class Estimator:
     def __init__(self, query: Query, statistics: Statistics) -> None:
         self.query = query
         self.statistics = statistics
-        self._seconds = max(statistics.seconds, 1e-9)
-        self._shares = {c.id: _Shares(query, c.id, statistics) for c in query.classes}
-        self._known: dict[Streams, Estimate] = {}
-        self.windows = WindowModel(query, max(statistics.elapsed, 1.0))
+        self._seconds = max(statistics.seconds, _TINY)
+        self._key_shares = {c.id: _KeyShares(query, c.id, statistics) for c in query.classes}
+        self._window_model = WindowModel(query, max(statistics.elapsed, 1.0))
+        self._estimates: dict[Streams, Estimate] = {}
 
     def rate(self, streams: Iterable[str]) -> float:
-        """Rows of the join that come into being in a second of event time."""
+        """Rows of the join that are made per second of event time."""
         return self.estimate(streams).value
 
-    def rows(self, streams: Iterable[str]) -> float:
-        """Rows of the join that may still be of use at any time."""
+    def rate_by_newest(self, streams: Iterable[str]) -> float:
+        """Those of them whose newest component is of one particular stream: each is the newest as often."""
         members = frozenset(streams)
-        lifetime = self.windows.lifetime(members)
-        # A row is of use while its oldest component is; with one window, on average for a share of it.
-        alive = max(1 / len(members), 1 - self.windows.span(members) / max(lifetime, 1e-9))
-        return self.held(members) * alive
+        return self.rate(members) / len(members)
 
-    def held(self, streams: Iterable[str]) -> float:
-        """Rows of the join that its state holds: until their newest component is too old."""
+    def live_rows(self, streams: Iterable[str]) -> float:
+        """Rows of the join, at any time, that can still become part of a result."""
         members = frozenset(streams)
-        return self.rate(members) * self.windows.lifetime(members)
+        lifetime = self._window_model.lifetime(members)
+        # A row is live while its oldest component is; with one window, on average for a share of it.
+        live_share = max(1 / len(members), 1 - self._window_model.span(members) / max(lifetime, _TINY))
+        return self.stored_rows(members) * live_share
 
-    def runs(self, streams: Iterable[str]) -> float:
-        """Slices that a state has in a partition, each of which is searched; they are merged as they age."""
-        return math.log2(2 + self.windows.lifetime(frozenset(streams)) * self.epochs())
+    def stored_rows(self, streams: Iterable[str]) -> float:
+        """Rows of the join in its state, which stores them until their newest component has expired."""
+        members = frozenset(streams)
+        return self.rate(members) * self._window_model.lifetime(members)
+
+    def slices(self, streams: Iterable[str]) -> float:
+        """Slices of a state in a partition, each of which a probe searches; compaction merges them by age."""
+        return math.log2(2 + self._window_model.lifetime(frozenset(streams)) * self.epochs_per_second)
 
     def row_bytes(self, streams: Iterable[str]) -> float:
-        """Bytes of payload that the rows of a join stand for."""
-        known = self.statistics.streams
-        return sum(known[name].bytes / max(known[name].rows, 1e-9) for name in sorted(streams))
+        """Bytes of payload of a row of the join."""
+        statistics = self.statistics.streams
+        return sum(statistics[name].bytes / max(statistics[name].rows, _TINY) for name in sorted(streams))
 
-    def epochs(self) -> float:
-        """Epochs in a second of event time."""
+    @property
+    def epochs_per_second(self) -> float:
+        """Epochs per second of event time."""
         return self.statistics.epochs / self._seconds
 
     def estimate(self, streams: Iterable[str]) -> Estimate:
-        """The rate of a join, and how sure it is."""
+        """The rate of a join, and how certain it is."""
         members = frozenset(streams)
-        if members not in self._known:
-            self._known[members] = self._corrected(members, self._from_sample(members))
-        return self._known[members]
+        if members not in self._estimates:
+            self._estimates[members] = self._corrected(members, self._from_sample(members))
+        return self._estimates[members]
 
     def selectivity(self, streams: Iterable[str]) -> Estimate:
-        """The share of all combinations of rows, near enough in time, that join."""
+        """The share of the combinations of rows within all windows that match."""
         members = frozenset(streams)
         share, doubt = 1.0, 0.0
         joined = [c for c in self.query.classes if len(c.streams & members) > 1]
         for key_class in joined:
-            one = self._shares[key_class.id].joined(key_class.streams & members)
-            share *= one.value
-            doubt += 1 / max(one.confidence, 1e-3) - 1
-        # Nobody knows whether keys of different classes go together.
+            matching = self._key_shares[key_class.id].matching(key_class.streams & members)
+            share *= matching.value
+            doubt += 1 / max(matching.confidence, 1e-3) - 1
+        # Keys of different classes may be correlated.
         doubt += max(len(joined) - 1, 0)
         for residual in self.query.residuals:
             if len(residual.streams) > 1 and residual.streams <= members:
-                share *= _CONDITION
+                share *= _CONDITION_SELECTIVITY
                 doubt += 1.0
         return Estimate(share, 1 / (1 + doubt))
 
     def _from_sample(self, members: Streams) -> Estimate:
-        known = self.statistics.streams
+        streams = self.statistics.streams
         # In a fixed order, here and below: sums of the same numbers must be the same in every process.
-        each = [known[name].rows / self._seconds for name in sorted(members)]
-        if len(each) == 1:
-            return Estimate(each[0], 1.0)
+        rates = [streams[name].rows / self._seconds for name in sorted(members)]
+        if len(rates) == 1:
+            return Estimate(rates[0], 1.0)
         selectivity = self.selectivity(members)
-        value = selectivity.value * math.prod(each) * self.windows.combinations(members)
-        return Estimate(min(value, _LARGEST_RATE), selectivity.confidence)
+        rate = selectivity.value * math.prod(rates) * self._window_model.combinations(members)
+        return Estimate(min(rate, _MAX_RATE), selectivity.confidence)
 
     def _corrected(self, members: Streams, estimate: Estimate) -> Estimate:
-        """The estimate, by what the running plan has made of the join or of its largest part."""
-        parts = [part for part in self._seen if part <= members and len(part) > 1]
-        # When streams change, what was made lags behind the sample: it counts where the sample cannot tell.
+        """The estimate, corrected by the rows that the running plan made of the join or its largest part."""
+        parts = [part for part in self._observed_rates if part <= members and len(part) > 1]
         if not parts or estimate.confidence > _CONFIDENT:
             return estimate
         part = max(parts, key=lambda p: (len(p), sorted(p)))
-        seen = self._seen[part]
+        observed = self._observed_rates[part]
         if part == members:
-            return Estimate(seen, 1.0)
-        thought = self._from_sample(part).value
-        # A little of both is added, so that hardly any rows prove hardly anything.
-        little = 3 / max(self.statistics.observed_seconds, 1e-9)
-        factor = (seen + little) / (thought + little)
-        factor = min(max(factor, 1 / _CORRECTION), _CORRECTION)
+            return Estimate(observed, 1.0)
+        estimated = self._from_sample(part).value
+        prior = _PRIOR_ROWS / max(self.statistics.observed_seconds, _TINY)
+        factor = (observed + prior) / (estimated + prior)
+        factor = min(max(factor, 1 / _MAX_CORRECTION), _MAX_CORRECTION)
         return Estimate(estimate.value * factor, estimate.confidence)
 
     @cached_property
-    def _seen(self) -> dict[Streams, float]:
+    def _observed_rates(self) -> dict[Streams, float]:
         """The rates of the joins that the running plan makes, if it has run long enough."""
         statistics = self.statistics
         if statistics.observed_seconds < _MIN_OBSERVED_SHARE * half_window(self.query):
             return {}
         return {
-            frozenset(s.streams): made / statistics.observed_seconds
-            for s, made in statistics.produced.items()
+            frozenset(state.streams): rows / statistics.observed_seconds
+            for state, rows in statistics.produced.items()
         }
 
 
-class _Shares:
-    """For one key class: of each counted key, the share of each stream's rows that have it."""
+class _KeyShares:
+    """For one key class: the share of each stream's rows that have each counted key."""
 
     def __init__(self, query: Query, key_class: int, statistics: Statistics) -> None:
         names = [name for name in query.names if name in query.classes[key_class].streams]
         hot = np.frombuffer(statistics.frequent_keys.get(key_class, b""), "<u8")
-        known = {n: statistics.streams[n].keys[key_column(n, key_class)] for n in names}
-        counted = {n: arrays(keys) for n, keys in known.items()}
+        key_statistics = {n: statistics.streams[n].keys[key_column(n, key_class)] for n in names}
+        counted = {n: arrays(keys) for n, keys in key_statistics.items()}
         union = np.unique(np.concatenate([keys for keys, _ in counted.values()]))
-        self.thresholds = {n: keys.threshold for n, keys in known.items()}
-        self.rows = {n: max(statistics.streams[n].rows, 1e-9) for n in names}
-        self.is_hot = np.isin(union, hot)
-        self.place = fractions(union)
-        self.shares: dict[str, npt.NDArray[np.float64]] = {}
+        self._thresholds = {n: keys.threshold for n, keys in key_statistics.items()}
+        self._rows = {n: max(statistics.streams[n].rows, _TINY) for n in names}
+        self._is_hot = np.isin(union, hot)
+        self._hash_fractions = fractions(union)
+        self._shares: dict[str, npt.NDArray[np.float64]] = {}
         for name, (keys, weights) in counted.items():
-            column = np.zeros(len(union))
-            column[np.searchsorted(union, keys)] = weights / self.rows[name]
-            self.shares[name] = column
+            shares = np.zeros(len(union))
+            shares[np.searchsorted(union, keys)] = weights / self._rows[name]
+            self._shares[name] = shares
 
-    def joined(self, members: Streams) -> Estimate:
-        """The share of combinations with equal keys."""
-        threshold = min(self.thresholds[name] for name in members)
-        sampled = ~self.is_hot & (self.place < threshold)
-        both = np.ones(len(self.place))
+    def matching(self, members: Streams) -> Estimate:
+        """The share of all combinations of rows that have equal keys."""
+        threshold = min(self._thresholds[name] for name in members)
+        is_sampled = ~self._is_hot & (self._hash_fractions < threshold)
+        products = np.ones(len(self._hash_fractions))
         for name in sorted(members):
-            both = both * self.shares[name]
-        cold, hot = both[sampled], both[self.is_hot]
+            products = products * self._shares[name]
+        cold, hot = products[is_sampled], products[self._is_hot]
         total = float(cold.sum()) / threshold + float(hot.sum())
         if total <= 0:
-            # Nothing was seen: as if half a pair had been, of rows that each were alone with their key.
-            alone = math.prod(1 / self.rows[name] for name in sorted(members))
-            return Estimate(alone / threshold / 2, 0.05)
-        spread = math.sqrt(float((cold**2).sum()) * (1 - threshold)) / threshold
-        few = math.sqrt(sum(1 / max(0.1, self.rows[name] * threshold) for name in sorted(members)))
-        return Estimate(total, 1 / (1 + spread / total + few))
+            # One combination of rows among all that there are.
+            single = math.prod(1 / self._rows[name] for name in sorted(members))
+            return Estimate(_UNSEEN_MATCHES * single / threshold, _UNSEEN_CONFIDENCE)
+        sampling_error = math.sqrt(float((cold**2).sum()) * (1 - threshold)) / threshold / total
+        sampled_rows = (max(0.1, self._rows[name] * threshold) for name in sorted(members))
+        counting_error = math.sqrt(sum(1 / rows for rows in sampled_rows))
+        return Estimate(total, 1 / (1 + sampling_error + counting_error))

@@ -1,4 +1,4 @@
-"""Adapting as text that a person reads: what is known of the streams, and what was decided why."""
+"""Adapting as text that a person reads: the statistics of the streams, and what was decided and why."""
 
 from __future__ import annotations
 
@@ -6,39 +6,36 @@ from collections.abc import Iterator
 
 from midstream.adapt.decision import DecisionContext
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.optimizer import total_cost
+from midstream.adapt.plan_cost import plan_cost
 from midstream.plan.layout import key_column
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation, Decision
 from midstream.state.statistics import KeyStatistics, Statistics
 
 
-def explain_adaptive(decision_context: DecisionContext, known: Adaptation, *, adapts: bool) -> str:
-    """The statistics, the last decision, and what holds until the next."""
+def explain_adaptive(context: DecisionContext, adaptation: Adaptation, *, adapts: bool) -> str:
+    """The statistics, the last decision, and what holds until the next one."""
     lines = ["== Adapting ==" if adapts else "== Adapting (off) =="]
-    if not decision_context.is_known():
+    if not context.has_statistics():
         lines.append("Nothing is known yet of some streams.")
         return "\n".join(lines)
-    estimator = decision_context.estimator
-    cost = total_cost(
-        decision_context.query, decision_context.layout.plan, estimator, decision_context.partitions
-    )
-    lines.append(f"The running plan, {decision_context.layout.plan}, costs {_units(cost)}.")
-    lines += ["", "Streams", *_streams(decision_context.query, decision_context.statistics, estimator)]
-    lines += ["", "Joins", *_joins(decision_context)]
-    if known.last_decision is not None:
-        lines += ["", *describe_decision(known.last_decision)]
-    if adapts and known.cooldown_until > decision_context.now:
-        lines.append(
-            f"Nothing is changed for {known.cooldown_until - decision_context.now:,.0f} s of event time."
-        )
-    if known.requested_plan == str(decision_context.layout.plan):
+    plan, estimator = context.layout.plan, context.estimator
+    cost = plan_cost(plan, estimator, context.partitions)
+    lines.append(f"The running plan, {plan}, costs {_units(cost)}.")
+    lines += ["", "Streams", *_streams(context.query, context.statistics, estimator)]
+    lines += ["", "Joins", *_joins(context)]
+    if adaptation.last_decision is not None:
+        lines += ["", *describe_decision(adaptation.last_decision)]
+    cooldown = adaptation.cooldown_until - context.now
+    if adapts and cooldown > 0:
+        lines.append(f"Nothing is changed for {cooldown:,.0f} s of event time.")
+    if adaptation.requested_plan == str(plan):
         lines.append("The plan was asked for: it stands until something changes.")
     return "\n".join(lines)
 
 
 def describe_decision(decision: Decision) -> Iterator[str]:
-    """A decision: what had changed, what was compared, what came of it."""
+    """A decision: what had changed, which plans were compared, what was decided."""
     verdict = f"to {decision.verdict}. {_sentence(decision.reason)}"
     yield f"Last decision, after epoch {decision.epoch}: {verdict}"
     for change in decision.changed:
@@ -49,10 +46,10 @@ def describe_decision(decision: Decision) -> Iterator[str]:
         marks = [m for m, p in (("running", decision.plan), ("best", decision.best_plan)) if p == plan]
         yield f"  {plan:<{width}}  {_units(cost)}  {', '.join(marks)}".rstrip()
     if decision.best_plan != decision.plan:
-        with_what = " with background work" if decision.background else ""
-        with_what = " with its plans apart" if decision.isolated else with_what
+        how = " with background work" if decision.background else ""
+        how = " with its plans apart" if decision.isolated else how
         saved = (decision.cost - decision.best_cost) * decision.horizon
-        yield f"  A migration by {decision.strategy}{with_what} costs {decision.migration_cost:,.0f} units;"
+        yield f"  A migration by {decision.strategy}{how} costs {decision.migration_cost:,.0f} units;"
         yield f"  in {decision.horizon:,.0f} s the best plan saves {saved:,.0f}."
 
 
@@ -63,18 +60,18 @@ def _streams(query: Query, statistics: Statistics, estimator: Estimator) -> Iter
         for key_class in (c for c in query.classes if name in c.streams):
             keys = statistics.streams[name].keys.get(key_column(name, key_class.id), KeyStatistics())
             distinct = len(keys.keys) / 8 / keys.threshold
-            observed_seconds = f"{keys.threshold:.2%} of them watched"
-            yield f"    {key_class}: distinct keys about {distinct:,.0f}, {observed_seconds}"
+            sampled = f"{keys.threshold:.2%} of them sampled"
+            yield f"    {key_class}: distinct keys about {distinct:,.0f}, {sampled}"
     for key_class in query.classes:
         hot = len(statistics.frequent_keys.get(key_class.id, b"")) // 8
         if hot:
             yield f"  {hot} frequent keys of {key_class}"
 
 
-def _joins(decision_context: DecisionContext) -> Iterator[str]:
-    for pair in decision_context.pairs:
-        found = decision_context.estimator.estimate(pair)
-        yield f"  {' and '.join(pair)}: {_number(found.value)} rows/s, {found.confidence:.0%} sure"
+def _joins(context: DecisionContext) -> Iterator[str]:
+    for pair in context.pairs:
+        estimate = context.estimator.estimate(pair)
+        yield f"  {' and '.join(pair)}: {_number(estimate.value)} rows/s, {estimate.confidence:.0%} sure"
 
 
 def _units(cost: float) -> str:

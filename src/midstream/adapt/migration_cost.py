@@ -1,9 +1,9 @@
-"""The price of a migration, by each strategy, beyond what the new plan costs anyway.
+"""What a migration costs by each strategy, beyond what the new plan costs anyway.
 
-Moving state computes all that is missing at once. The others run two plans side by side, and what that
-costs changes as old rows expire: so the way is gone through in steps, with the same hand-over tables that the
-migration will have, from which follows the share of its rows that each plan makes. What the new plan cannot
-make yet, it saves: a migration may cost less than nothing.
+A strategy that does not run the old plan rebuilds at once all rows that the new plan lacks. The others run
+both plans side by side, and what that costs changes as old rows expire. So the migration is simulated in
+steps, with the same hand-over tables that will carry it out: they say which share of its rows each plan
+produces. Rows that the new plan cannot produce yet save it work, so a migration may cost less than nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from functools import partial
 from math import inf, prod
 from types import MappingProxyType
 
-from midstream.adapt.cost import INSERT, SENT, cost_of, probing_cost, probings
+from midstream.adapt.cost import Cost, CostModel
 from midstream.adapt.estimate import Estimator, Streams
+from midstream.adapt.plan_cost import cost_of, input_steps, probe_steps
 from midstream.adapt.statistics import half_window
 from midstream.migration.combined_layout import copies_of
 from midstream.migration.handover import ReplacedSubplan, complete, first_tables, replaced_subplans
 from midstream.migration.state_match import StateMatch, match_states
+from midstream.migration.strategies import STRATEGIES, Strategy, Variant
 from midstream.plan.build_layout import build_layout
 from midstream.plan.handover import needs_future_rows
 from midstream.plan.layout import Layout, Node
@@ -27,47 +29,49 @@ from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan
 from midstream.state.migration import HandoverEntry, HandoverTables
 
-# A window is gone through in so many steps at most; epoch by epoch if it has fewer.
-_STEPS = 16
-# Background work goes on until the oldest slice is through, and slices are merged: by the rules of compaction
-# the oldest one has, on average, this part of a window of rows that have expired.
-_OVERHANG = 1 / 3
-# If epochs take up to so many times as long as ever, nobody minds.
+# A window is simulated in at most this many steps, and epoch by epoch if it has fewer epochs.
+_MAX_STEPS_PER_WINDOW = 16
+# Background work ends with the oldest slice. Compaction has merged it: by its rules, on average, such a slice
+# begins this many windows before the oldest live row.
+_OVERHANG_WINDOWS = 1 / 3
 UNNOTICEABLE_SLOWDOWN = 1.1
+"""Epochs that take up to this many times as long as before the migration are as good as undisturbed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MigrationCost:
     """What a migration costs by one strategy."""
 
     strategy: str
     background: bool
+    """Whether the new plan's missing rows are computed in the background."""
     work: float
-    """All of its work; below zero if the two plans together do less than the new one will."""
+    """Units in all; below zero if the two plans together do less than the new one will."""
     seconds: float
-    """How long it lasts, in event time."""
-    worst: float
-    """How much an epoch takes where it takes most, in epochs of the plan that runs now."""
+    """How long it takes, in event time."""
+    peak_slowdown: float
+    """How long the longest epoch takes, as a multiple of an epoch of the plan that runs now."""
     isolated: bool = False
     """Whether a hybrid begins without any rows, and leaves all that has an old one to the old plan."""
-    delays: bool = False
+    delays_results: bool = False
     """Whether results wait for its end."""
 
 
 def migration_costs(old: Layout, plan: Plan, estimator: Estimator) -> list[MigrationCost]:
-    """What it would cost to go from one plan to another."""
-    way = _MigrationSimulation(old, match_states(old, build_layout(estimator.query, plan), 0), estimator)
-    at_once = way.shipped + sum(way.whole(state, _everything) for state in sorted(way.found.empty))
-    moving = MigrationCost("moving_state", False, at_once, 0.0, way.slowdown(at_once))
-    if not way.expires:
-        # Nothing old ever goes, and only background work brings a migration to its end.
-        return [way.hybrid(background=True), moving]
-    sharing = [way.hybrid(background=False), way.hybrid(background=True)]
-    return [*sharing, way.isolated("hybrid"), moving, way.isolated("parallel_track")]
+    """What it would cost to change to a plan, by each variant of a strategy that would come to an end."""
+    new = build_layout(estimator.query, plan)
+    simulation = _MigrationSimulation(old, match_states(old, new, 0), estimator)
+    return [
+        simulation.cost(strategy, variant)
+        for strategy in STRATEGIES.values()
+        for variant in strategy.variants()
+        # Where rows never expire, nothing can be waited for.
+        if simulation.rows_expire or not strategy.waits_for_expiry(background=variant.background)
+    ]
 
 
 _Share = Callable[[Streams, str], float]
-"""Of rows with these streams, the newest component being of this one: the share that a plan makes."""
+"""Of the rows with these streams whose newest component is of this stream: the share that a plan makes."""
 
 
 def _everything(*_: object) -> float:
@@ -75,147 +79,204 @@ def _everything(*_: object) -> float:
 
 
 class _MigrationSimulation:
-    """The way from one plan to another, gone through step by step."""
+    """A migration from one plan to another, in steps of some epochs each; step 0 begins with it."""
 
-    def __init__(self, old: Layout, found: StateMatch, estimator: Estimator) -> None:
-        window = 2 * half_window(estimator.query)
-        self.expires = window < inf
-        # Without a window, states have rows of all the time since the first statistics.
-        self.window = window if self.expires else max(estimator.statistics.elapsed, 1.0)
-        epochs = max(1.0, self.window * estimator.epochs())
-        self.steps = min(_STEPS, round(epochs))
-        self.fading = 1 / self.steps if self.expires else 0.0
-        self.epochs_in_step = epochs / self.steps
-        self.epoch = self.window / epochs
-        self.found = found
-        self.new = new = found.layout
-        self.before, self.after = (cost_of(layout, estimator, 1).total for layout in (old, new))
+    def __init__(self, old: Layout, state_match: StateMatch, estimator: Estimator) -> None:
         self.estimator = estimator
-        shipped = ((SENT + INSERT) * estimator.rows(m.target.streams) for m in found.moves)
-        self.shipped = sum(shipped, 0.0)
-        self.shared = old.states & new.states
-        self.tasks = replaced_subplans(old, new, self.shared)
-        self.sent = old.fragment_of_input.keys() | new.fragment_of_input.keys()
-        self.nodes = {node.id: node for fragment in new.fragments for node in fragment.nodes}
-        # Streams that the new plan wants elsewhere come in twice as long as both plans run.
-        own = (s for s in old.fragment_of_input if s.is_base and s not in new.states)
-        self.twice = sum(((SENT + INSERT) * estimator.rate(s.streams) for s in own), 0.0)
+        self.model = CostModel(estimator)
+        self.state_match = state_match
+        self.new = new = state_match.layout
+        self.old_cost, self.new_cost = (cost_of(layout, estimator, 1).units for layout in (old, new))
+        window = 2 * half_window(estimator.query)
+        self.rows_expire = window < inf
+        # Without a window, states have rows of all the time since the first statistics.
+        self.window = window if self.rows_expire else max(estimator.statistics.elapsed, 1.0)
+        epochs = max(1.0, self.window * estimator.epochs_per_second)
+        self.steps = min(_MAX_STEPS_PER_WINDOW, round(epochs))
+        """Steps in a window."""
+        self.epochs_per_step = epochs / self.steps
+        self.seconds_per_step = self.window / self.steps
+        self.seconds_per_epoch = self.window / epochs
+        self.expired_per_step = 1 / self.steps if self.rows_expire else 0.0
+        """The share of a state's old rows that expires with each step."""
+        moved_rows = (estimator.live_rows(move.target.streams) for move in state_match.moves)
+        self.move_work = _moved(sum(moved_rows, 0.0))
+        """Units for shuffling states that the new plan wants elsewhere; all of it in the first epoch."""
+        self.shared_states = old.states & new.states
+        self.subplans = replaced_subplans(old, new, self.shared_states)
+        self.shuffled_states = old.fragment_of_input.keys() | new.fragment_of_input.keys()
+        self.new_nodes = {node.id: node for fragment in new.fragments for node in fragment.nodes}
+        own_streams = (s for s in old.fragment_of_input if s.is_base and s not in new.states)
+        self.double_input_cost = _moved(sum((estimator.rate(s.streams) for s in own_streams), 0.0))
+        """Units per second for streams that the new plan wants elsewhere: both plans take their rows in."""
 
-    def slowdown(self, work: float) -> float:
-        """How long an epoch takes with so much work beyond that of the new plan."""
-        return max(UNNOTICEABLE_SLOWDOWN, (work / self.epoch + self.after) / max(self.before, 1e-9))
+    def cost(self, strategy: Strategy, variant: Variant) -> MigrationCost:
+        """What a variant of a strategy costs."""
+        if not strategy.runs_old_plan:
+            return self._rebuilding_at_once(strategy)
+        return self._isolated(strategy) if variant.isolated else self._sharing(strategy, variant)
 
-    def hybrid(self, *, background: bool) -> MigrationCost:
-        """Both plans on what they share; the old one makes only what the new one cannot."""
-        tables = first_tables(self.tasks, self.found.empty, {}, 0)
-        computed: dict[StateId, int] = {}
-        work, worst, step = self.shipped, self.shipped, 0
-        while any(tables.values()) and (step < self.steps or not self.expires):
-            here = self._both(tables, step, early=True)
-            if background:
-                # At the least pace there is: with each epoch, an epoch's worth, the newest rows first.
-                lowest = min((e for t in tables.values() for e in t), key=lambda e: (len(e.bounds), e.state))
+    def _rebuilding_at_once(self, strategy: Strategy) -> MigrationCost:
+        """All missing rows are computed before the next epoch."""
+        missing = sorted(self.state_match.empty)
+        work = self.move_work + sum(self._rebuilding(state, _everything) for state in missing)
+        return MigrationCost(
+            strategy=strategy.name,
+            background=False,
+            work=work,
+            seconds=0.0,
+            peak_slowdown=self._slowdown(work),
+        )
+
+    def _sharing(self, strategy: Strategy, variant: Variant) -> MigrationCost:
+        """Both plans use the states that they share; the old one produces only what the new one cannot."""
+        tables = first_tables(self.subplans, self.state_match.empty, {}, 0)
+        rebuilt_from: dict[StateId, int] = {}
+        work, peak_work, step = self.move_work, self.move_work, 0
+        while any(tables.values()) and (step < self.steps or not self.rows_expire):
+            step_work = self._both_plans(tables, step, prunes=strategy.prunes)
+            if variant.background:
+                # At the slowest pace: in the time of an epoch one epoch of old rows, the newest first.
+                entries = (entry for table in tables.values() for entry in table)
+                lowest = min(entries, key=lambda entry: (len(entry.bounds), entry.state))
                 state, stream = lowest.state, min(lowest.bounds, key=lambda s: lowest.bounds[s])
-                computed[state] = computed.get(state, lowest.bounds[stream]) - 1
-                oldest = (step if self.expires else 0) - self.steps
-                if computed[state] >= oldest:
-                    here += self.whole(state, partial(self._piece, lowest.bounds, stream, step))
-                if computed[state] <= oldest + (1 - self.steps * _OVERHANG if self.expires else 0):
+                rebuilt_from[state] = rebuilt_from.get(state, lowest.bounds[stream]) - 1
+                oldest_live = (step if self.rows_expire else 0) - self.steps
+                if rebuilt_from[state] >= oldest_live:
+                    step_work += self._rebuilding(state, partial(self._epoch_share, lowest, stream, step))
+                overhang = self.steps * _OVERHANG_WINDOWS - 1 if self.rows_expire else 0
+                if rebuilt_from[state] <= oldest_live - overhang:
                     tables = complete(tables, self.new, state, step + 1)
-            work += here
-            # States are shipped with the first epoch.
-            worst = max(worst, here / self.epochs_in_step + (0.0 if step else self.shipped))
+            work += step_work
+            first = 0.0 if step else self.move_work
+            peak_work = max(peak_work, step_work / self.epochs_per_step + first)
             step += 1
         return MigrationCost(
-            "hybrid", background, work, self.window * step / self.steps, self.slowdown(worst)
+            strategy=strategy.name,
+            background=variant.background,
+            work=work,
+            seconds=step * self.seconds_per_step,
+            peak_slowdown=self._slowdown(peak_work),
         )
 
-    def isolated(self, strategy: str) -> MigrationCost:
-        """The old plan makes all that has an old row; the plans have nothing in common but what comes in."""
-        delays = strategy == "parallel_track"
-        copies = copies_of(self.tasks, self.shared, 0)
-        empty = self.found.empty | set(copies.values()) | {move.target for move in self.found.moves}
-        tables = first_tables(self.tasks, empty, copies, 0)
-        kept = sum(INSERT * self.estimator.rate(s.streams) for s in copies) * self.window / self.steps
-        each = [kept + self._both(tables, step, early=not delays) for step in range(self.steps)]
-        worst = self.slowdown(max(each) / self.epochs_in_step)
+    def _isolated(self, strategy: Strategy) -> MigrationCost:
+        """The old plan produces all that has an old row; the plans share nothing but the streams."""
+        copies = copies_of(self.subplans, self.shared_states, 0)
+        moved = {move.target for move in self.state_match.moves}
+        empty = self.state_match.empty | set(copies.values()) | moved
+        tables = first_tables(self.subplans, empty, copies, 0)
+        copied_rows = sum(self.estimator.rate(s.streams) for s in copies) * self.seconds_per_step
+        copy_work = Cost(inserted_rows=copied_rows).units
+        work = [
+            copy_work + self._both_plans(tables, step, prunes=strategy.prunes) for step in range(self.steps)
+        ]
         return MigrationCost(
-            strategy, False, sum(each), self.window, worst, isolated=not delays, delays=delays
+            strategy=strategy.name,
+            background=False,
+            work=sum(work),
+            seconds=self.window,
+            peak_slowdown=self._slowdown(max(work) / self.epochs_per_step),
+            isolated=strategy.isolation == "optional",
+            delays_results=strategy.defers_results,
         )
 
-    def whole(self, state: StateId, part: Callable[[Streams], float]) -> float:
-        """What it costs to compute a state, or a part of it: its share of the rows with some streams."""
-        node, cost = self.nodes[state], 0.0
-        for mine, seen, other in probings(node):
-            if mine != frozenset(node.inputs[0].streams):
-                break
-            going, found = (self.estimator.rows(streams) * part(streams) for streams in (seen, seen | other))
-            cost += probing_cost(going, found, other, self.estimator).total
-        whole = frozenset(state.streams)
-        return cost + INSERT * self.estimator.rows(whole) * part(whole)
+    def _slowdown(self, epoch_work: float) -> float:
+        """How long an epoch takes with so much work beyond that of the new plan."""
+        cost = epoch_work / self.seconds_per_epoch + self.new_cost
+        return max(UNNOTICEABLE_SLOWDOWN, cost / max(self.old_cost, 1e-9))
 
-    def _both(self, tables: HandoverTables, step: int, *, early: bool) -> float:
-        """What both plans cost in a step, beyond the new one alone."""
-        cost = self.twice
-        for task in (task for task in self.tasks if tables[task.root]):
-            entries = tables[task.root]
-            cost += self._old_nodes(task, entries, step, early=early)
-            cost += self._nodes(task, task.new, partial(self._makes, entries, step))
-            cost -= self._nodes(task, task.new, _everything)
-        return cost * self.window / self.steps
+    def _rebuilding(self, state: StateId, share: Callable[[Streams], float]) -> float:
+        """Units for computing a share of a state from the live rows of its inputs."""
+        node, cost = self.new_nodes[state], 0.0
+        for step in input_steps(node, 0):
+            probing, matched = (
+                self.estimator.live_rows(streams) * share(streams) for streams in (step.probing, step.matched)
+            )
+            cost += self._probe_step(step.probed, probing, matched)
+        streams = frozenset(state.streams)
+        return cost + Cost(inserted_rows=self.estimator.live_rows(streams) * share(streams)).units
+
+    def _both_plans(self, tables: HandoverTables, step: int, *, prunes: bool) -> float:
+        """Units that both plans need in a step, beyond the new one alone."""
+        cost = self.double_input_cost
+        for subplan in (subplan for subplan in self.subplans if tables[subplan.root]):
+            entries = tables[subplan.root]
+            cost += self._old_nodes(subplan, entries, step, prunes=prunes)
+            cost += self._nodes(subplan, subplan.new, partial(self._made_by_new, entries, step))
+            cost -= self._nodes(subplan, subplan.new, _everything)
+        return cost * self.seconds_per_step
 
     def _old_nodes(
-        self, task: ReplacedSubplan, entries: Iterable[HandoverEntry], step: int, *, early: bool
+        self, subplan: ReplacedSubplan, entries: Iterable[HandoverEntry], step: int, *, prunes: bool
     ) -> float:
-        """What the old plan costs in a second; ``early`` if it drops at once what is not its to make."""
-        if not early:
-            return self._nodes(task, task.old, _everything)
-        keeps = {}
-        for parent, state in ((node, state) for node in task.old for state in node.inputs):
-            retention_bounds = [entry for entry in entries if needs_future_rows(parent, state, entry.bounds)]
-            keeps[state] = partial(self._within, retention_bounds, step)
-        return self._nodes(task, task.old, partial(self._within, entries, step), keeps)
-
-    def _within(self, entries: Iterable[HandoverEntry], step: int, seen: Streams, newest: str) -> float:
-        """Of such rows, the share that may become something that is the old plan's to make."""
-        return 1 - prod(1 - self._old(e.bounds, seen, step) for e in entries if newest not in e.bounds)
-
-    def _makes(self, entries: Iterable[HandoverEntry], step: int, seen: Streams, newest: str) -> float:
-        """The share that the new plan makes: rows without a part that one of its states lacks."""
-        met = (e for e in entries if newest not in e.bounds and e.bounds.keys() <= seen)
-        return prod(1 - self._old(e.bounds, seen, step) for e in met)
-
-    def _old(self, bounds: Mapping[str, int], seen: Iterable[str], step: int) -> float:
-        """The share of rows whose components all came before their bounds, in the middle of a step."""
-        return prod(max(0.0, 1 - (step + 0.5 - bounds[s]) * self.fading) for s in sorted(seen) if s in bounds)
-
-    def _piece(self, bounds: Mapping[str, int], stream: str, step: int, seen: Streams) -> float:
-        """The part of a state that is computed with a step: what came of one stream in as long a time."""
-        return self._old(bounds, seen - {stream}, step) / (self.steps if stream in seen else 1)
+        """What the old plan costs per second; ``prunes`` if it drops at once what is not its to make."""
+        if not prunes:
+            return self._nodes(subplan, subplan.old, _everything)
+        stored_shares = {}
+        for parent, state in ((node, state) for node in subplan.old for state in node.inputs):
+            needed = [entry for entry in entries if needs_future_rows(parent, state, entry.bounds)]
+            stored_shares[state] = partial(self._made_by_old, needed, step)
+        return self._nodes(subplan, subplan.old, partial(self._made_by_old, entries, step), stored_shares)
 
     def _nodes(
         self,
-        task: ReplacedSubplan,
+        subplan: ReplacedSubplan,
         nodes: Iterable[Node],
         share: _Share,
-        keeps: Mapping[StateId, _Share] = MappingProxyType({}),
+        stored_shares: Mapping[StateId, _Share] = MappingProxyType({}),
     ) -> float:
-        """What nodes cost in a second, and the states that they make for their own plan alone.
+        """What nodes cost per second, with the states that they make for their own plan alone.
 
-        ``keeps`` are the shares of their rows that states keep, where these are other than are made.
+        ``stored_shares`` are the shares of rows that states store, where that is not all that is made.
         """
         cost = 0.0
         for node in nodes:
-            for mine, seen, other in probings(node):
-                going, found = (self._rate(streams, mine, share) for streams in (seen, seen | other))
-                cost += probing_cost(going, found, other, self.estimator).total
-            if node.id != task.root:
-                streams = node.id.streams
-                cost += INSERT * self._rate(frozenset(streams), streams, keeps.get(node.id, share))
-                if node.id in self.sent:
-                    cost += SENT * self._rate(frozenset(streams), streams, share)
+            for step in probe_steps(node):
+                probing, matched = (
+                    self._rate(streams, step.new, share) for streams in (step.probing, step.matched)
+                )
+                cost += self._probe_step(step.probed, probing, matched)
+            if node.id != subplan.root:
+                streams = frozenset(node.id.streams)
+                stored = self._rate(streams, streams, stored_shares.get(node.id, share))
+                sent = self._rate(streams, streams, share) if node.id in self.shuffled_states else 0.0
+                cost += Cost(inserted_rows=stored, shuffled_rows=sent).units
         return cost
 
-    def _rate(self, seen: Streams, heads: Iterable[str], share: _Share) -> float:
-        """Rows that a plan makes in a second with these streams, the newest component being a head's."""
-        return self.estimator.rate(seen) / len(seen) * sum(share(seen, newest) for newest in sorted(heads))
+    def _probe_step(self, probed: Streams, probing_rows: float, matched_rows: float) -> float:
+        return self.model.probe_step(probed, probing_rows=probing_rows, matched_rows=matched_rows).units
+
+    def _rate(self, streams: Streams, newest: Iterable[str], share: _Share) -> float:
+        """Rows per second that a plan makes of a join, the newest component being of one of some streams."""
+        shares = sum(share(streams, stream) for stream in sorted(newest))
+        return self.estimator.rate_by_newest(streams) * shares
+
+    def _made_by_old(
+        self, entries: Iterable[HandoverEntry], step: int, streams: Streams, newest: str
+    ) -> float:
+        """The share of rows that may become part of something that is the old plan's to make."""
+        open_entries = (entry for entry in entries if newest not in entry.bounds)
+        return 1 - prod(1 - self._old_share(entry.bounds, streams, step) for entry in open_entries)
+
+    def _made_by_new(
+        self, entries: Iterable[HandoverEntry], step: int, streams: Streams, newest: str
+    ) -> float:
+        """The share of rows that the new plan makes: those without a part that one of its states lacks."""
+        complete_entries = (e for e in entries if newest not in e.bounds and e.bounds.keys() <= streams)
+        return prod(1 - self._old_share(entry.bounds, streams, step) for entry in complete_entries)
+
+    def _old_share(self, bounds: Mapping[str, int], streams: Iterable[str], step: int) -> float:
+        """The share of rows whose components all came before their bounds, in the middle of a step."""
+        ages = (step + 0.5 - bounds[stream] for stream in sorted(streams) if stream in bounds)
+        return prod(max(0.0, 1 - age * self.expired_per_step) for age in ages)
+
+    def _epoch_share(self, entry: HandoverEntry, stream: str, step: int, streams: Streams) -> float:
+        """The share of a state that background work computes in a step: of one stream, one step of rows."""
+        return self._old_share(entry.bounds, streams - {stream}, step) / (
+            self.steps if stream in streams else 1
+        )
+
+
+def _moved(rows: float) -> float:
+    """Units for sending rows to another partition and storing them there."""
+    return Cost(shuffled_rows=rows, inserted_rows=rows).units

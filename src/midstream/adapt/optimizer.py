@@ -1,10 +1,10 @@
 """The best plan: over all trees, of nodes with any number of inputs, by what they would cost.
 
 Up to eight streams, by dynamic programming over connected sets of streams: the best plan of a set is the best
-way to take it apart into two or more sets, each with its own best plan. Sets that nothing connects are left
-out: if an estimate is wrong, a cross product is what hurts most. What is held between epochs costs,
-so an intermediate state is kept only where it pays: otherwise its inputs are inputs of the node above.
-Beyond eight streams pairs are put together greedily, and then taken apart again where that pays.
+way to divide it into two or more sets, each with its own best plan. Sets that no key class connects are left
+out: where an estimate is wrong, a cross product does the most harm. Storing rows between epochs has a cost,
+so an intermediate state is part of a plan only where it pays; otherwise its inputs are inputs of the node
+above. With more than eight streams pairs are joined greedily, and nodes are dissolved where that pays.
 """
 
 from __future__ import annotations
@@ -12,174 +12,131 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
+from math import inf
 
-from midstream.adapt.cost import EXPIRED_MATCH_FACTOR, HELD, MATCH, PROBE, ROW, SENT, STAGE, cost_of
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.subsets import StreamSet, Subsets, splits
-from midstream.plan.build_layout import build_layout
+from midstream.adapt.plan_cost import plan_cost
+from midstream.adapt.subplan_cost import Subplan, SubplanCosts
+from midstream.adapt.subsets import StreamSet, splits
+from midstream.plan.placement import spanning_classes
 from midstream.plan.tree import Plan, join, leaf
-from midstream.query.query import Query
 
-EXHAUSTIVE = 8
-# With many streams so many nodes are tried to be done without.
-_TRIES = 64
-# Up to so many streams there is time to look for the best order of probes in every node.
-_FEW = 5
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The best plan of a set of streams."""
-
-    parts: tuple[StreamSet, ...] = ()
-    """What its top node joins; empty for a stream."""
-    cost: float = 0.0
-    """What it costs, apart from stages."""
-    stage: int = 0
-    """The stage that its top node runs in."""
+MAX_EXHAUSTIVE_STREAMS = 8
+"""Eight streams take some tenths of a second; each further stream takes about five times as long."""
+# With more streams, how many plans with one node dissolved are looked at: some milliseconds.
+_MAX_DISSOLVED_PLANS = 64
+# Up to this many streams the probe order of every node that is compared is improved, else of the best plan's.
+_MAX_STREAMS_FOR_ORDERING = 5
+# An order must be cheaper by more than rounding errors to count as cheaper.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan and what it costs in a second of event time."""
+    """A plan and what it costs in units per second."""
 
     plan: Plan
     cost: float
 
 
-def best_plan(query: Query, estimator: Estimator, partitions: int) -> Candidate:
-    """The plan that costs least, as far as the estimates go."""
-    search = _Search(query, estimator, partitions)
-    found = search.exhaustive() if len(query.names) <= EXHAUSTIVE else search.greedy()
-    return Candidate(found, total_cost(query, found, estimator, partitions))
-
-
-def total_cost(query: Query, plan: Plan, estimator: Estimator, partitions: int) -> float:
-    """What a plan costs."""
-    return cost_of(build_layout(query, plan), estimator, partitions).total
+def best_plan(estimator: Estimator, partitions: int) -> Candidate:
+    """The plan that costs least, by the estimates."""
+    search = _Search(estimator, partitions)
+    exhaustive = len(estimator.query.names) <= MAX_EXHAUSTIVE_STREAMS
+    plan = search.exhaustive() if exhaustive else search.greedy()
+    return Candidate(plan, plan_cost(plan, estimator, partitions))
 
 
 class _Search:
     """The best plans of more and more sets of streams."""
 
-    def __init__(self, query: Query, estimator: Estimator, partitions: int) -> None:
-        self.query = query
-        self.estimator = estimator
-        self.partitions = partitions
-        self.sets = Subsets(estimator)
-        self.best: dict[StreamSet, _Part] = {stream: _Part() for stream in self.sets.streams}
-        self.stage = STAGE * estimator.epochs()
+    def __init__(self, estimator: Estimator, partitions: int) -> None:
+        self.costs = SubplanCosts(estimator, partitions)
+        self.sets = self.costs.sets
+        self.best: dict[StreamSet, Subplan] = {stream: Subplan() for stream in self.sets.streams}
 
     def exhaustive(self) -> Plan:
         """The best of all plans."""
         sets, best = self.sets, self.best
-        connected = sets.is_connected(sets.whole)
-        for members in sorted(range(1, sets.whole + 1), key=int.bit_count):
+        connected = sets.is_connected(sets.everything)
+        # What each set costs as an input of any node, at least: splits that cost more are passed over.
+        floors = {stream: sets.index_cost[stream] + sets.input_cost[stream] for stream in sets.streams}
+        for members in sorted(range(1, sets.everything + 1), key=int.bit_count):
             if members in best or (connected and not sets.is_connected(members)):
                 continue
-            found, least = _Part(), float("inf")
-            for parts in splits(members):
-                if not all(part in best for part in parts):
+            cheapest, least = Subplan(), inf
+            for inputs in splits(members, best):
+                if sum([floors[one] for one in inputs]) >= least:
                     continue
-                if sum(best[part].cost + sets.kept(part) for part in parts) >= least:
-                    continue
-                made = self._joined(parts, least)
-                if made.cost + self.stage * made.stage < least:
-                    found, least = made, made.cost + self.stage * made.stage
-            best[members] = found
-        return self._plan(sets.whole)
+                subplan = self._joined(inputs, least)
+                cost = self.costs.with_stages(subplan)
+                if cost < least:
+                    cheapest, least = subplan, cost
+            best[members] = cheapest
+            floors[members] = cheapest.cost + sets.index_cost[members]
+        return self._plan(sets.everything)
 
     def greedy(self) -> Plan:
-        """Put together what costs least to put together, until all is one; then take apart what pays."""
-        sets, tops = self.sets, list(self.best)
-        while len(tops) > 1:
-            pairs = [(a, b) for i, a in enumerate(tops) for b in tops[i + 1 :]]
-            joined = [p for p in pairs if sets.classes(p[0]) & sets.classes(p[1])] or pairs
-            made = {p: self._joined(p) for p in joined}
-            pair = min(joined, key=lambda p: (made[p].cost + sets.kept(p[0] | p[1]), p))
-            tops = [top for top in tops if top not in pair] + [pair[0] | pair[1]]
-            self.best[pair[0] | pair[1]] = made[pair]
-        return self._flattened(self._plan(sets.whole))
+        """The best of a few plans: one node for all streams, and pairs that are joined one after the other.
 
-    def _flattened(self, plan: Plan, tries: int = _TRIES) -> Plan:
+        Whether pairs are better chosen with or without a view to stages depends on the query: both are tried.
+        """
+        one_node = join(*map(self._plan, self._best_order(self.sets.streams)))
+        pairwise = (self._pairwise(stage_cost) for stage_cost in (0.0, self.costs.stage_cost))
+        return min([one_node, *map(self._dissolved, pairwise)], key=self.costs.of_plan)
+
+    def _pairwise(self, stage_cost: float) -> Plan:
+        """Join the pair of plans that costs least until all is one plan."""
+        sets, tops = self.sets, list(self.sets.streams)
+        while len(tops) > 1:
+            pairs = list(combinations(tops, 2))
+            connected = [(a, b) for a, b in pairs if sets.classes[a] & sets.classes[b]] or pairs
+            joined = {(a, b): self._joined((a, b)) for a, b in connected}
+            costs = {
+                (a, b): subplan.cost + stage_cost * subplan.stage + sets.index_cost[a | b]
+                for (a, b), subplan in joined.items()
+            }
+            a, b = min(connected, key=lambda pair: (costs[pair], pair))
+            self.best[a | b] = joined[a, b]
+            tops = [top for top in tops if top not in (a, b)] + [a | b]
+        return self._plan(sets.everything)
+
+    def _dissolved(self, plan: Plan, remaining: int = _MAX_DISSOLVED_PLANS) -> Plan:
         """The plan without the intermediate states that do not pay."""
-        cost = total_cost(self.query, plan, self.estimator, self.partitions)
-        for without in islice(_without_one_node(plan), tries):
-            tries -= 1
-            if total_cost(self.query, without, self.estimator, self.partitions) < cost:
-                return self._flattened(without, tries)
+        cost = self.costs.of_plan(plan)
+        for without in islice(_without_one_node(plan), remaining):
+            remaining -= 1
+            if self.costs.of_plan(without) < cost:
+                return self._dissolved(without, remaining)
         return plan
 
     def _plan(self, members: StreamSet) -> Plan:
-        parts = self.best[members].parts
-        if not parts:
+        inputs = self.best[members].inputs
+        if not inputs:
             return leaf(self.sets.named(members)[0])
-        return join(*(self._plan(part) for part in self._reordered(parts)))
+        return join(*(self._plan(one) for one in self._best_order(inputs)))
 
-    def _joined(self, parts: tuple[StreamSet, ...], most: float = float("inf")) -> _Part:
-        """The plan that joins the best plans of some sets in one node; nobody wants it if it costs more."""
-        sets = self.sets
-        placed = sets.spanning(parts)
-        order = self._reordered(parts) if len(sets.names) <= _FEW else self._ordered(parts)
-        # Without a key all rows are in one partition, and the others wait.
-        alone = 1 if placed else self.partitions
-        cost = self._probing(order, most) * alone
-        stage = 0
-        moved = []
-        for part in parts:
-            below = self.best[part]
-            cost += below.cost + sets.kept(part) * alone
-            if below.parts:
-                above = sets.spanning(below.parts)
-                alike = bool(above & placed) or not (above or placed)
-                stage = max(stage, below.stage + (not alike))
-                moved += [] if alike else [part]
-        for part in parts:
-            if part in moved:
-                cost += (SENT * sets.rate(part) + HELD * sets.payload(part)) * alone
-            elif not self.best[part].parts:
-                # Rows for a later stage pass through the earlier ones.
-                cost += (SENT * (1 + stage) * sets.rate(part) + sets.kept_stream(part)) * alone
-        return _Part(parts, cost, stage)
+    def _joined(self, inputs: tuple[StreamSet, ...], limit: float = inf) -> Subplan:
+        """The plan that joins the best plans of some sets in one node; from a limit on it costs infinity."""
+        few = len(self.sets.names) <= _MAX_STREAMS_FOR_ORDERING
+        order = self._best_order(inputs) if few else self._order_by_growth(inputs)
+        return self.costs.join(order, self.best, limit)
 
-    def _probing(self, parts: tuple[StreamSet, ...], most: float = float("inf")) -> float:
-        """What the probes of a node over some sets cost, in this order."""
-        sets, cost = self.sets, 0.0
-        for head in parts:
-            if cost > most:
-                break
-            seen, mine, going = head, head.bit_count(), sets.rate(head)
-            waiting = [part for part in parts if part != head]
-            while waiting:
-                part = waiting.pop(self._next(seen, waiting))
-                seen |= part
-                cost += PROBE * going * sets.runs(part)
-                going = sets.rate(seen) * mine / seen.bit_count()
-                cost += (MATCH * EXPIRED_MATCH_FACTOR * part.bit_count() + ROW) * going
-        return cost
+    def _order_by_growth(self, inputs: Sequence[StreamSet]) -> tuple[StreamSet, ...]:
+        """An order in which probing rows first meet the inputs that leave the fewest of them."""
+        return tuple(sorted(inputs, key=lambda one: (self.sets.growth[one], one)))
 
-    def _next(self, seen: StreamSet, waiting: Sequence[StreamSet]) -> int:
-        """As the layout does: go on with what shares most."""
-        if len(self.sets.keys) == 1:
-            return 0
-        here = self.sets.classes(seen)
-        shared = [(here & self.sets.classes(part)).bit_count() for part in waiting]
-        return shared.index(max(shared))
-
-    def _ordered(self, parts: tuple[StreamSet, ...]) -> tuple[StreamSet, ...]:
-        """An order in which rows probe: first what leaves least of them."""
-        return tuple(sorted(parts, key=lambda part: (self.sets.growth(part), part)))
-
-    def _reordered(self, parts: tuple[StreamSet, ...]) -> tuple[StreamSet, ...]:
-        """The order in which probes cost least, as far as swapping two at a time finds it."""
-        best = self._ordered(parts)
-        cost = self._probing(best)
-        for i, j in combinations(range(len(parts)), 2):
+    def _best_order(self, inputs: Sequence[StreamSet]) -> tuple[StreamSet, ...]:
+        """The order in which probes cost least, as far as swapping two inputs at a time leads to it."""
+        placing = spanning_classes([self.sets.classes[one] for one in inputs])
+        best = self._order_by_growth(inputs)
+        least = self.costs.probing(best, placing)
+        for i, j in combinations(range(len(best)), 2):
             swapped = list(best)
             swapped[i], swapped[j] = swapped[j], swapped[i]
-            less = self._probing(tuple(swapped))
-            if less < cost * (1 - 1e-9):
-                best, cost = tuple(swapped), less
+            cost = self.costs.probing(swapped, placing, least)
+            if cost < least * (1 - _ROUNDING):
+                best, least = tuple(swapped), cost
         return best
 
 

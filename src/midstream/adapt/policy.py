@@ -1,8 +1,8 @@
-"""How a query migrates: of the ways to a plan that are open to it, the one that serves its goal best."""
+"""How a query migrates: of the strategies that it may use, the one that serves its goal best."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Literal
@@ -12,21 +12,22 @@ from midstream.adapt.migration_cost import UNNOTICEABLE_SLOWDOWN, MigrationCost,
 from midstream.adapt.statistics import half_window
 from midstream.errors import OptionError
 from midstream.migration.request import BACKGROUND, BackgroundChoice, Request, make_request
+from midstream.migration.strategies import AUTO, STRATEGIES
 from midstream.plan.layout import Layout
 from midstream.plan.tree import Plan
 from midstream.query.query import Query
 from midstream.state.statistics import Statistics
 
 Goal = Literal["steady", "cheap", "quick"]
-GOALS: tuple[Goal, ...] = ("steady", "cheap", "quick")
 
 
 @dataclass(frozen=True)
 class MigrationPolicy:
-    """How a query migrates if nobody says otherwise."""
+    """How a query migrates unless a request says otherwise."""
 
-    strategy: str = "auto"
+    strategy: str = AUTO
     background: bool = True
+    """Whether the new plan's missing rows may be computed in the background."""
     goal: Goal = "steady"
 
     def request(
@@ -48,33 +49,47 @@ class MigrationPolicy:
 def candidate_migrations(
     old: Layout, plan: Plan, estimator: Estimator, policy: MigrationPolicy
 ) -> list[MigrationCost]:
-    """The prices among which there is a choice."""
-    known = migration_costs(old, plan, estimator)
+    """The migrations to a plan that a policy allows, with their costs."""
+    migrations = migration_costs(old, plan, estimator)
     if not policy.background:
-        known = [p for p in known if not p.background]
-    if policy.strategy == "auto":
-        return known
-    chosen = [p for p in known if p.strategy == policy.strategy]
-    # Background work is part of hybrid unless it is off. Some ways never end without a window: then others.
-    return [p for p in chosen if p.background == policy.background] or chosen or known
+        migrations = [migration for migration in migrations if not migration.background]
+    if policy.strategy == AUTO:
+        return migrations
+    chosen = [migration for migration in migrations if migration.strategy == policy.strategy]
+    # Background work is part of hybrid unless it is off. Without a window some strategies never end: then the
+    # others are candidates.
+    return [m for m in chosen if m.background == policy.background] or chosen or migrations
 
 
 def best_migration(
     old: Layout, plan: Plan, statistics: Statistics, query: Query, policy: MigrationPolicy
 ) -> MigrationCost:
-    """The best way to a plan; as long as nothing is known of the streams, one that comes to an end."""
+    """The best migration to a plan; as long as streams have no statistics, one that comes to an end."""
     if set(statistics.streams) != set(query.names):
-        ends = policy.background or half_window(query) < inf
-        known = "hybrid" if ends else "moving_state"
-        wanted = known if policy.strategy == "auto" else policy.strategy
-        return MigrationCost(wanted, policy.background, 0.0, 0.0, UNNOTICEABLE_SLOWDOWN)
+        return MigrationCost(
+            strategy=_first_that_ends(query, policy) if policy.strategy == AUTO else policy.strategy,
+            background=policy.background,
+            work=0.0,
+            seconds=0.0,
+            peak_slowdown=UNNOTICEABLE_SLOWDOWN,
+        )
     return pick(candidate_migrations(old, plan, Estimator(query, statistics), policy), policy.goal)
 
 
-def pick(known: Iterable[MigrationCost], goal: Goal) -> MigrationCost:
-    """The strategy that serves a goal best."""
-    if goal == "quick":
-        return min(known, key=lambda p: (p.seconds, p.work))
-    if goal == "cheap":
-        return min(known, key=lambda p: p.work)
-    return min(known, key=lambda p: (p.delays, p.worst, p.work))
+def _first_that_ends(query: Query, policy: MigrationPolicy) -> str:
+    expires = half_window(query) < inf
+    waits = {s.name: s.waits_for_expiry(background=policy.background) for s in STRATEGIES.values()}
+    return next(name for name, waiting in waits.items() if expires or not waiting)
+
+
+def pick(migrations: Iterable[MigrationCost], goal: Goal) -> MigrationCost:
+    """The migration that serves a goal best."""
+    return min(migrations, key=_RANKS[goal])
+
+
+_RANKS: dict[Goal, Callable[[MigrationCost], tuple[float, ...]]] = {
+    "steady": lambda m: (m.delays_results, m.peak_slowdown, m.work),
+    "cheap": lambda m: (m.work,),
+    "quick": lambda m: (m.seconds, m.work),
+}
+GOALS: tuple[Goal, ...] = tuple(_RANKS)

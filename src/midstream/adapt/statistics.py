@@ -1,14 +1,14 @@
-"""Statistics after an epoch: what was known fades, and what the epoch brought is added.
+"""Statistics after an epoch: earlier rows decay, and those of the epoch are added.
 
 The sample of keys is **correlated**: every stream keeps the same keys, those with the smallest hashes, so
 that joining samples estimates the join of the streams, for any set of them, whether or not the running plan
-ever joins them. Sketches of sums (as in AGMS) would need less room for two streams, and cannot do more than
-two; independent samples would hardly ever meet in a key. What sampling is bad at, a few keys with a large
-share of the rows, is counted apart.
+ever joins them. Sketches of sums (AGMS) would need less space, but only work for two streams; independent
+samples would hardly ever have a key in common. Sampling is bad at a few keys with a large share of the rows,
+so those, the hot keys, are counted separately.
 
-Rows fade with a time constant of half the window. Rows that keep coming are then weighted as if they were
-spread over that time, and rows of two streams that come together, like an order and its payment, as they
-are in the window.
+Rows decay with a time constant of half the window. Rows that keep coming then weigh as if they were spread
+over that time; rows of two streams that come together, like an order and its payment, are as often together
+in the statistics as in the window.
 """
 
 from __future__ import annotations
@@ -26,52 +26,55 @@ from midstream.plan.layout import key_column
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.state.statistics import KeyStatistics, Statistics, StreamStatistics
+from midstream.values import MICROS_PER_SECOND
 
-SECOND = 1_000_000
-# Keys that are kept of a stream and class, and frequent ones of a class.
-KEYS = 512
-FREQUENT_KEYS = 32
-# A key is frequent if it has this share of a stream's rows, until it has less than half of it.
-_SHARE = 1 / 128
-# Below this weight a key is forgotten: nearly all of what it had has faded.
-_FORGOTTEN = 0.01
+MAX_SAMPLED_KEYS = 512
+"""Keys that are kept of a stream and key class, besides hot keys: with their weights 8 KB in a manifest."""
+MAX_HOT_KEYS = 32
+"""Hot keys of a key class."""
+# A key is hot if it has this share of a stream's rows, until it has less than half of that.
+_HOT_SHARE = 1 / 128
+# Rows, after decay, below which a key is forgotten: its last row came four and a half time constants ago.
+_MIN_KEY_WEIGHT = 0.01
 
 Weights = npt.NDArray[np.float64]
 
 
 def half_window(query: Query) -> float:
-    """The time constant of fading, in seconds; infinite if some streams are joined without a window."""
+    """Half of the longest window in seconds; infinite if some streams are joined without a window."""
     bounds = [query.windows.bound(a, b) for a, b in combinations(query.names, 2)]
-    known = [bound for bound in bounds if bound is not None]
-    return max(known) / SECOND / 2 if len(known) == len(bounds) and max(known) > 0 else math.inf
+    finite = [bound for bound in bounds if bound is not None]
+    return max(finite) / MICROS_PER_SECOND / 2 if len(finite) == len(bounds) and max(finite) > 0 else math.inf
 
 
 def advance(
     query: Query,
     before: Statistics,
+    *,
     seconds: float,
     rows: Mapping[str, int],
     sizes: Mapping[str, int],
     keys: Mapping[str, KeyCounts],
     produced: Mapping[StateId, int] | None,
 ) -> Statistics:
-    """The statistics after an epoch of so many seconds of event time.
+    """The statistics after an epoch in which so many ``seconds`` of event time have passed.
 
-    ``produced`` are the rows that a plan, the same as before, produced alone; None if two did, or another.
+    ``rows`` and ``sizes``, in bytes, are by stream, ``keys`` by key column. ``produced`` are the rows that
+    the running plan produced, by state; None if two plans ran, or another one than before.
     """
     constant = half_window(query)
-    fade = math.exp(-seconds / constant)
-    # What came during the epoch has faded by a part of it already.
-    fresh = constant * (1 - fade) / seconds if seconds > 0 and constant < math.inf else 1.0
+    decay = math.exp(-seconds / constant)
+    # Rows that came during the epoch have decayed for a part of it: this is their mean weight.
+    weight = constant * (1 - decay) / seconds if seconds > 0 and constant < math.inf else 1.0
     streams = {}
     for name in query.names:
         old = before.streams.get(name, StreamStatistics())
         columns = [key_column(name, c.id) for c in query.classes if name in c.streams]
         streams[name] = StreamStatistics(
-            rows=old.rows * fade + rows.get(name, 0) * fresh,
-            bytes=old.bytes * fade + sizes.get(name, 0) * fresh,
+            rows=old.rows * decay + rows.get(name, 0) * weight,
+            bytes=old.bytes * decay + sizes.get(name, 0) * weight,
             keys={
-                column: _add(old.keys.get(column, KeyStatistics()), keys.get(column), fade, fresh)
+                column: _add_counts(old.keys.get(column, KeyStatistics()), keys.get(column), decay, weight)
                 for column in columns
             },
         )
@@ -84,25 +87,25 @@ def advance(
         }
         streams[name] = StreamStatistics(stream.rows, stream.bytes, trimmed)
     return Statistics(
-        seconds=before.seconds * fade + seconds * fresh,
+        seconds=before.seconds * decay + seconds * weight,
         elapsed=before.elapsed + seconds,
-        epochs=before.epochs * fade + fresh,
+        epochs=before.epochs * decay + weight,
         streams=streams,
         frequent_keys=hot,
-        produced={} if produced is None else _faded(before.produced, produced, fade, fresh),
-        observed_seconds=0.0 if produced is None else before.observed_seconds * fade + seconds * fresh,
+        produced={} if produced is None else _add_produced(before.produced, produced, decay, weight),
+        observed_seconds=0.0 if produced is None else before.observed_seconds * decay + seconds * weight,
     )
 
 
-def _faded(
-    before: Mapping[StateId, float], produced: Mapping[StateId, int], fade: float, fresh: float
+def _add_produced(
+    before: Mapping[StateId, float], produced: Mapping[StateId, int], decay: float, weight: float
 ) -> dict[StateId, float]:
     states = dict.fromkeys([*before, *produced])
-    return {s: before.get(s, 0.0) * fade + produced.get(s, 0) * fresh for s in states}
+    return {state: before.get(state, 0.0) * decay + produced.get(state, 0) * weight for state in states}
 
 
 def samplings(query: Query, statistics: Statistics) -> dict[str, Sampling]:
-    """Which keys the next epoch counts."""
+    """Which keys the next epoch counts, by key column."""
     return {
         column: Sampling(keys.threshold, statistics.frequent_keys.get(c.id, b""))
         for c in query.classes
@@ -117,17 +120,17 @@ def arrays(keys: KeyStatistics) -> tuple[Hashes, Weights]:
     return np.frombuffer(keys.keys, "<u8"), np.frombuffer(keys.weights, "<f8")
 
 
-def _add(old: KeyStatistics, new: KeyCounts | None, fade: float, fresh: float) -> KeyStatistics:
-    keys, faded = arrays(old)
-    weights = faded * fade
+def _add_counts(old: KeyStatistics, new: KeyCounts | None, decay: float, weight: float) -> KeyStatistics:
+    keys, old_weights = arrays(old)
+    weights = old_weights * decay
     threshold = old.threshold
     if new is not None:
         threshold = min(threshold, new.threshold)
         keys = np.concatenate([keys, np.frombuffer(new.keys, "<u8")])
-        weights = np.concatenate([weights, np.frombuffer(new.counts, "<f8") * fresh])
-    keys, where = np.unique(keys, return_inverse=True)
-    together = np.bincount(where, weights, len(keys)).astype("<f8")
-    return KeyStatistics(threshold, keys.tobytes(), together.tobytes())
+        weights = np.concatenate([weights, np.frombuffer(new.counts, "<f8") * weight])
+    distinct, positions = np.unique(keys, return_inverse=True)
+    sums = np.bincount(positions, weights, len(distinct)).astype("<f8")
+    return KeyStatistics(threshold, distinct.tobytes(), sums.tobytes())
 
 
 def _hot_keys(
@@ -137,37 +140,37 @@ def _hot_keys(
     streams: Mapping[str, StreamStatistics],
     counted: Mapping[str, KeyCounts],
 ) -> bytes:
-    """The keys of which some stream has a large share, the largest shares first if there are too many."""
-    known = set(np.frombuffer(before.frequent_keys.get(key_class, b""), "<u8").tolist())
+    """The keys that have a large share of some stream; of too many, those with the largest shares."""
+    hot_before = set(np.frombuffer(before.frequent_keys.get(key_class, b""), "<u8").tolist())
     shares: dict[int, float] = {}
     for name in (n for n in query.names if n in query.classes[key_class].streams):
         column = key_column(name, key_class)
         rows = max(streams[name].rows, 1e-9)
         keys, weights = arrays(streams[name].keys[column])
-        for place in np.flatnonzero(weights >= rows * _SHARE / 2).tolist():
-            key, share = int(keys[place]), float(weights[place]) / rows
-            if share >= _SHARE or key in known:
+        for i in np.flatnonzero(weights >= rows * _HOT_SHARE / 2).tolist():
+            key, share = int(keys[i]), float(weights[i]) / rows
+            if share >= _HOT_SHARE or key in hot_before:
                 shares[key] = max(shares.get(key, 0.0), share)
         if column in counted:
             for key in np.frombuffer(counted[column].frequent, "<u8").tolist():
-                shares[key] = max(shares.get(key, 0.0), _SHARE)
-    best = sorted(shares, key=lambda key: (-shares[key], key))[:FREQUENT_KEYS]
-    return np.array(sorted(best), "<u8").tobytes()
+                shares[key] = max(shares.get(key, 0.0), _HOT_SHARE)
+    largest = sorted(shares, key=lambda key: (-shares[key], key))[:MAX_HOT_KEYS]
+    return np.array(sorted(largest), "<u8").tobytes()
 
 
 def _trim(keys: KeyStatistics, hot: bytes) -> KeyStatistics:
-    """Forget what has faded, and all but so many keys with the smallest hashes."""
+    """Forget keys that have decayed, and all but a number of keys with the smallest hashes."""
     hashes, weights = arrays(keys)
     is_hot = np.isin(hashes, np.frombuffer(hot, "<u8"))
-    place = fractions(hashes)
-    kept = is_hot | ((weights >= _FORGOTTEN) & (place < keys.threshold))
+    hash_fractions = fractions(hashes)
+    kept = is_hot | ((weights >= _MIN_KEY_WEIGHT) & (hash_fractions < keys.threshold))
     threshold = keys.threshold
-    cold = np.sort(place[kept & ~is_hot])
-    if len(cold) > KEYS:
-        threshold = max(float(cold[KEYS]), MIN_SAMPLED_SHARE)
-        kept &= is_hot | (place < threshold)
-    elif len(cold) < KEYS // 8:
-        # Fewer keys than there is room for: more are sampled from now on. Until they have come as often as
-        # the others, they are thought rarer than they are.
+    cold = np.sort(hash_fractions[kept & ~is_hot])
+    if len(cold) > MAX_SAMPLED_KEYS:
+        threshold = max(float(cold[MAX_SAMPLED_KEYS]), MIN_SAMPLED_SHARE)
+        kept &= is_hot | (hash_fractions < threshold)
+    elif len(cold) < MAX_SAMPLED_KEYS // 8:
+        # There is room for more keys: from now on a larger share is sampled. Until the added keys have been
+        # counted for some time constants, they seem rarer than they are.
         threshold = min(1.0, 2 * threshold)
     return KeyStatistics(threshold, hashes[kept].tobytes(), weights[kept].tobytes())

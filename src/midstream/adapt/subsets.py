@@ -1,114 +1,116 @@
-"""Sets of streams as the optimizer sees them: numbers, and what is known of each, looked up once."""
+"""Sets of streams as the optimizer handles them: bit masks, with the costs and keys of each computed once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
+from typing import TypeVar
 
-from midstream.adapt.cost import HELD, INDEX_BYTES, INSERT
-from midstream.adapt.estimate import Estimator
+from midstream.adapt.cost import CostModel
+from midstream.adapt.estimate import Estimator, Streams
 
 StreamSet = int
-"""A set of streams: a bit for each, the first stream the lowest."""
+"""A set of streams: a bit for each, the first stream of the query being the lowest."""
+ClassMask = int
+"""A set of key classes: a bit for each, by its id."""
+
+# Below any rate that a stream has, so that a growth per row is finite.
+_MIN_RATE = 1e-12
+
+T = TypeVar("T")
+
+
+class _Lookup(dict[StreamSet, T]):
+    """A value for each set of streams, computed when it is first asked for."""
+
+    def __init__(self, compute: Callable[[StreamSet], T]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, members: StreamSet) -> T:
+        value = self[members] = self._compute(members)
+        return value
 
 
 class Subsets:
-    """The sets of a query's streams."""
+    """The sets of a query's streams; costs are in units per second."""
 
     def __init__(self, estimator: Estimator) -> None:
-        query = estimator.query
+        query, model = estimator.query, CostModel(estimator)
         self.names = query.names
-        self.whole: StreamSet = (1 << len(self.names)) - 1
+        self.everything: StreamSet = (1 << len(self.names)) - 1
         self.streams: list[StreamSet] = [1 << i for i in range(len(self.names))]
-        self.keys = [sum(1 << self.names.index(name) for name in c.streams) for c in query.classes]
+        self.class_streams = [sum(1 << self.names.index(name) for name in c.streams) for c in query.classes]
         """The streams of each key class."""
-        self._estimator = estimator
-        self._classes: dict[StreamSet, int] = {}
-        self._rates: dict[StreamSet, float] = {}
-        self._runs: dict[StreamSet, float] = {}
-        self._kept: dict[StreamSet, float] = {}
-        self._growth: dict[StreamSet, float] = {}
 
-    def rate(self, members: StreamSet) -> float:
-        """Rows of the join in a second."""
-        if members not in self._rates:
-            self._rates[members] = self._estimator.rate(self.named(members))
-        return self._rates[members]
+        def members_of(members: StreamSet) -> Streams:
+            return frozenset(self.named(members))
 
-    def runs(self, members: StreamSet) -> float:
-        """Slices of the set's state."""
-        if members not in self._runs:
-            self._runs[members] = self._estimator.runs(self.named(members))
-        return self._runs[members]
-
-    def kept(self, members: StreamSet) -> float:
-        """What it costs to keep the joined rows of a set; those of a stream are kept in any case."""
-        if members not in self._kept:
-            names = self.named(members)
-            size = INDEX_BYTES * (1 + 2 * len(names)) * self._estimator.held(names)
-            cost = INSERT * self.rate(members) + HELD * size
-            self._kept[members] = 0.0 if len(names) == 1 else cost
-        return self._kept[members]
-
-    def kept_stream(self, stream: StreamSet) -> float:
-        """What it costs to keep the rows of a stream, with what they carry."""
-        names = self.named(stream)
-        size = INDEX_BYTES * 3 + self._estimator.row_bytes(names)
-        return INSERT * self.rate(stream) + HELD * size * self._estimator.held(names)
-
-    def payload(self, members: StreamSet) -> float:
-        """Bytes that the joined rows of a set carry where they enter another stage."""
-        names = self.named(members)
-        return self._estimator.row_bytes(names) * self._estimator.held(names)
-
-    def growth(self, members: StreamSet) -> float:
-        """How many rows become of one that probes the set: of another stream with a key of it, on average."""
-        if members not in self._growth:
-            keys = self.classes(members)
-            others = [s for s in self.streams if not s & members and self.classes(s) & keys]
-            each = [self.rate(s | members) / max(self.rate(s), 1e-12) for s in others]
-            self._growth[members] = sum(each) / max(len(each), 1)
-        return self._growth[members]
-
-    def classes(self, members: StreamSet) -> int:
-        """The key classes that some of the streams have, a bit for each."""
-        if members not in self._classes:
-            bits = (1 << c for c, streams in enumerate(self.keys) if streams & members)
-            self._classes[members] = sum(bits)
-        return self._classes[members]
-
-    def spanning(self, parts: tuple[StreamSet, ...]) -> int:
-        """The key classes that all parts have, by which rows can be placed."""
-        spanning = -1
-        for part in parts:
-            spanning &= self.classes(part)
-        return spanning
-
-    def is_connected(self, members: StreamSet) -> bool:
-        """Whether keys lead from every stream to every other."""
-        reached = members & -members
-        while True:
-            near = reached
-            for streams in self.keys:
-                if streams & reached:
-                    near |= streams & members
-            if near == reached:
-                return reached == members
-            reached = near
+        self.rate = _Lookup(lambda members: estimator.rate(members_of(members)))
+        """Rows of the join per second."""
+        self.rate_by_newest = _Lookup(lambda members: estimator.rate_by_newest(members_of(members)))
+        """Those whose newest component is of one particular stream."""
+        self.probe_cost = _Lookup(
+            lambda members: model.probe_step(members_of(members), probing_rows=1, matched_rows=0).units
+        )
+        """One row searches the state of the set."""
+        self.match_cost = _Lookup(
+            lambda members: model.probe_step(members_of(members), probing_rows=0, matched_rows=1).units
+        )
+        """One live row of that state is matched."""
+        self.index_cost = _Lookup(lambda members: model.index(members_of(members)).units)
+        """The state is kept in the order of one key."""
+        self.input_cost = _Lookup(lambda members: model.fragment_input(members_of(members)).units)
+        """The rows enter a fragment."""
+        self.forwarding_cost = _Lookup(lambda members: model.forwarding(members_of(members)).units)
+        """The rows of a stream pass through one more stage."""
+        self.classes: _Lookup[ClassMask] = _Lookup(self._classes)
+        """The key classes that some of the streams have."""
+        self.growth = _Lookup(self._growth)
+        """How many rows one row becomes that probes the set."""
 
     def named(self, members: StreamSet) -> list[str]:
         """The names of the streams."""
         return [name for i, name in enumerate(self.names) if members >> i & 1]
 
+    def set_of(self, streams: Streams) -> StreamSet:
+        """The set of the streams with these names."""
+        return sum(1 << i for i, name in enumerate(self.names) if name in streams)
 
-def splits(members: StreamSet) -> Iterator[tuple[StreamSet, ...]]:
-    """Every way to divide a set into two or more."""
-    first = members & -members
-    rest = members ^ first
-    subset = rest
-    # All subsets of the rest but itself: what stays with the first member.
+    def is_connected(self, members: StreamSet) -> bool:
+        """Whether key classes lead from every stream to every other."""
+        reached = members & -members
+        while True:
+            extended = reached
+            for streams in self.class_streams:
+                if streams & reached:
+                    extended |= streams & members
+            if extended == reached:
+                return reached == members
+            reached = extended
+
+    def _classes(self, members: StreamSet) -> ClassMask:
+        return sum(1 << i for i, streams in enumerate(self.class_streams) if streams & members)
+
+    def _growth(self, members: StreamSet) -> float:
+        """The average over single streams that share a key class with the set."""
+        classes = self.classes[members]
+        others = [s for s in self.streams if not s & members and self.classes[s] & classes]
+        growths = [self.rate[s | members] / max(self.rate[s], _MIN_RATE) for s in others]
+        return sum(growths) / max(len(growths), 1)
+
+
+def splits(members: StreamSet, usable: Container[StreamSet]) -> Iterator[tuple[StreamSet, ...]]:
+    """Every way to divide a set into two or more sets that are usable."""
+    lowest = members & -members
+    others = members ^ lowest
+    subset = others
+    # The set with the lowest stream goes through all sets that have it, except the whole.
     while subset:
-        subset = (subset - 1) & rest
-        remaining = rest ^ subset
-        yield (first | subset, remaining)
-        for parts in splits(remaining):
-            yield (first | subset, *parts)
+        subset = (subset - 1) & others
+        first, remaining = lowest | subset, others ^ subset
+        if first not in usable:
+            continue
+        if remaining in usable:
+            yield (first, remaining)
+        for parts in splits(remaining, usable):
+            yield (first, *parts)

@@ -1,4 +1,4 @@
-"""Nearness: what windows mean for sizes. How many combinations of rows are near enough, and for how long."""
+"""What windows mean for sizes: how many combinations of rows lie within them, how long rows are stored."""
 
 from __future__ import annotations
 
@@ -7,41 +7,44 @@ from itertools import combinations
 
 import numpy as np
 
-from midstream.adapt.statistics import SECOND
 from midstream.query.query import Query
+from midstream.values import MICROS_PER_SECOND
 
-# Points that are tried to find out which share of a region lies within several windows.
-_POINTS = 2048
-# Logarithm of the largest number of combinations.
-_LARGEST = 200.0
-# Fractions of multiples of this number, and of its powers, are spread evenly.
-_SPREAD = 0.6180339887498949
+# Points at which windows of different lengths are checked.
+_SAMPLE_POINTS = 2048
+# Natural logarithm of the largest number of combinations: products with rates must remain finite.
+_MAX_LOG_COMBINATIONS = 200.0
+# The golden ratio's fraction: multiples of it and of its powers, modulo 1, fill an interval evenly. Random
+# numbers would make the estimate another one in every process.
+_GOLDEN_FRACTION = 0.6180339887498949
+# Windows of no length are calculated with as if they had this many seconds.
+_MIN_WINDOW_SECONDS = 1e-6
 
 
 class WindowModel:
-    """The windows of a query in seconds; where there is none, all of the time that has passed."""
+    """The windows of a query in seconds; between streams without one, all of the time that has passed."""
 
     def __init__(self, query: Query, elapsed: float) -> None:
         self._names = query.names
         self._bounds: dict[frozenset[str], float] = {}
         for a, b in combinations(query.names, 2):
             bound = query.windows.bound(a, b)
-            seconds = elapsed if bound is None else max(bound / SECOND, 1e-6)
+            seconds = elapsed if bound is None else max(bound / MICROS_PER_SECOND, _MIN_WINDOW_SECONDS)
             self._bounds[frozenset((a, b))] = seconds
-        self._counted: dict[frozenset[str], float] = {}
+        self._combinations: dict[frozenset[str], float] = {}
 
     def combinations(self, members: frozenset[str]) -> float:
-        """Of one row each a second: combinations that are near enough, in a second."""
-        if members not in self._counted:
-            self._counted[members] = self._count(sorted(members))
-        return self._counted[members]
+        """Combinations within all windows per second, if each stream has one row per second."""
+        if members not in self._combinations:
+            self._combinations[members] = self._count(sorted(members))
+        return self._combinations[members]
 
     def span(self, members: frozenset[str]) -> float:
-        """How far apart rows of a combination may be."""
+        """How far apart the rows of a combination may be, in seconds."""
         return max((self._bounds[frozenset(pair)] for pair in combinations(members, 2)), default=0.0)
 
     def lifetime(self, members: frozenset[str]) -> float:
-        """How long a state keeps a combination: until it is too old for every stream that may still come."""
+        """How long a state stores a combination: until it has expired for every stream not yet joined."""
         others = [name for name in self._names if name not in members]
         return max((min(self._bounds[frozenset((o, m))] for m in members) for o in others), default=0.0)
 
@@ -51,28 +54,29 @@ class WindowModel:
             return 1.0
         if len(bounds) == 1:
             # Any of them may be the newest; the others are within the window before it.
-            return len(members) * _power(bounds.pop(), len(members) - 1)
+            log_combinations = (len(members) - 1) * math.log(bounds.pop())
+            return len(members) * math.exp(min(log_combinations, _MAX_LOG_COMBINATIONS))
         return self._count_uneven(members)
 
     def _count_uneven(self, members: list[str]) -> float:
-        """Streams are added one by one, each near one that is there; then all windows are checked."""
-        times = {members[0]: np.zeros(_POINTS)}
-        steps = np.arange(1, _POINTS + 1)
+        """The volume of all combinations of times that lie within windows of different lengths.
+
+        Streams are added one by one, each within its window of one that is there already; of the points that
+        are sampled from that region, some lie within the other windows too.
+        """
+        times = {members[0]: np.zeros(_SAMPLE_POINTS)}
+        numbers = np.arange(1, _SAMPLE_POINTS + 1)
         volume = 1.0
         while len(times) < len(members):
-            waiting = [
+            pairs = [
                 (self._bounds[frozenset((t, m))], t, m) for t in times for m in members if m not in times
             ]
-            bound, there, name = min(waiting)
-            place = np.modf(steps * _SPREAD ** len(times))[0]
-            times[name] = times[there] + bound * (2 * place - 1)
+            bound, neighbour, name = min(pairs)
+            fractions = np.modf(numbers * _GOLDEN_FRACTION ** len(times))[0]
+            times[name] = times[neighbour] + bound * (2 * fractions - 1)
             volume *= 2 * bound
-        within = np.ones(_POINTS, np.bool_)
+        within = np.ones(_SAMPLE_POINTS, np.bool_)
         for a, b in combinations(members, 2):
             within &= np.abs(times[a] - times[b]) <= self._bounds[frozenset((a, b))]
-        return min(volume, math.exp(_LARGEST)) * max(float(within.mean()), 1 / _POINTS)
-
-
-def _power(base: float, exponent: int) -> float:
-    """The power, but no number that is too large to go on with."""
-    return math.exp(min(exponent * math.log(base), _LARGEST))
+        share = max(float(within.mean()), 1 / _SAMPLE_POINTS)
+        return min(volume, math.exp(_MAX_LOG_COMBINATIONS)) * share

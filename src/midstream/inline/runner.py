@@ -53,7 +53,7 @@ _Sinks = Mapping[Literal["results", "late"], InlineSink | None]
 
 
 class InlineJoin(ReportingQuery):
-    """A query that runs in this process. Opening one on a used store goes on where it stopped."""
+    """A query that runs in this process; on a store that was used before, it continues where it stopped."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class InlineJoin(ReportingQuery):
         """Without a ``sink`` results are only returned; with one they are also staged and published.
 
         The same goes for late rows, which are otherwise only kept in ``late``. Without a ``lease`` the one of
-        the store is taken, and whoever had it before can commit nothing any more.
+        the store is taken, and its previous holder can commit nothing any more.
         """
         super().__init__(EpochReporter(query))
         self.query = query
@@ -162,7 +162,7 @@ class _SinkPublisher:
 
 
 class _InlineShell:
-    """One epoch in this process; it is also the writer, and keeps the tables that others would write."""
+    """One epoch as the epoch runner sees it; also the writer, which keeps results and late rows in memory."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class _InlineShell:
         return report
 
     def prepare(self, epoch: int, report: Report) -> None:
-        """Nothing: a sink has what was staged."""
+        """Do nothing: the caller gets the results after the commit."""
 
     def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
         """Keep results, and let the sink stage them."""

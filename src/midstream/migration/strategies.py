@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +17,14 @@ from midstream.errors import OptionError
 
 AUTO = "auto"
 """What a user may ask for instead of a strategy: the one that suits the goal best when it begins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A way in which a strategy may run."""
+
+    background: bool
+    isolated: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +47,29 @@ class Strategy:
         """Whether it ends only when the old plan's rows have expired."""
         return self.runs_old_plan and not (self.rebuilds_in_background and background)
 
+    def variants(self) -> Iterator[Variant]:
+        """The ways in which it may run."""
+        isolations = {"always": (True,), "never": (False,), "optional": (False, True)}[self.isolation]
+        for isolated in isolations:
+            yield Variant(background=False, isolated=isolated)
+            if self.rebuilds_in_background and not isolated:
+                yield Variant(background=True, isolated=False)
+
     def may_isolate(self, *, background: bool) -> bool:
         """Whether there is a choice between sharing states and starting without rows."""
         return self.isolation == "optional" and not background
 
 
+# In the order of preference: of two that serve a goal equally well, the first is taken.
 _ALL = (
+    Strategy(
+        name="hybrid",
+        runs_old_plan=True,
+        isolation="optional",
+        prunes=True,
+        defers_results=False,
+        rebuilds_in_background=True,
+    ),
     Strategy(
         name="moving_state",
         runs_old_plan=False,
@@ -60,14 +85,6 @@ _ALL = (
         prunes=False,
         defers_results=True,
         rebuilds_in_background=False,
-    ),
-    Strategy(
-        name="hybrid",
-        runs_old_plan=True,
-        isolation="optional",
-        prunes=True,
-        defers_results=False,
-        rebuilds_in_background=True,
     ),
 )
 STRATEGIES: Mapping[str, Strategy] = {strategy.name: strategy for strategy in _ALL}

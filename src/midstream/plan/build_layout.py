@@ -24,6 +24,13 @@ from midstream.plan.layout import (
     representative,
     state_of,
 )
+from midstream.plan.placement import (
+    fragment_classes,
+    fragment_stage,
+    next_input,
+    search_classes,
+    spanning_classes,
+)
 from midstream.plan.tree import Plan
 from midstream.query.query import Query
 
@@ -33,8 +40,9 @@ def build_layout(query: Query, plan: Plan) -> Layout:
     groups = _group_nodes(query, plan)
     fragments: list[Fragment] = []
     for number, group in enumerate(groups):
-        senders = [i for i, other in enumerate(groups) if other.receiver is group]
-        stage = 1 + max((fragments[i].stage for i in senders), default=-1)
+        stage = fragment_stage(
+            fragments[i].stage for i, other in enumerate(groups) if other.receiver is group
+        )
         nodes = tuple(_node(query, node, group.key) for node in group.nodes)
         inputs = _inputs(query, group)
         fragments.append(Fragment(number, group.key, stage, inputs, nodes))
@@ -59,17 +67,18 @@ def _group_nodes(query: Query, plan: Plan) -> list[_Group]:
     ordered: list[_Group] = []
 
     def visit(node: Plan, parent: _Group | None) -> None:
-        node_classes = frozenset.intersection(*(query.classes_of(c.streams) for c in node.inputs))
-        shared = parent.classes & node_classes if parent else frozenset()
-        joins_parent = parent is not None and (bool(shared) or not (parent.classes or node_classes))
-        group = parent if parent is not None and joins_parent else _Group(node_classes, parent)
-        if joins_parent:
-            group.classes = shared
+        spanning = spanning_classes(query.classes_of(child.streams) for child in node.inputs)
+        merged = None if parent is None else fragment_classes(parent.classes, spanning)
+        if parent is None or merged is None:
+            group = _Group(spanning, parent)
+        else:
+            group = parent
+            group.classes = merged
         for child in node.inputs:
             if child.inputs:
                 visit(child, group)
         group.nodes.append(node)
-        if not joins_parent:
+        if group is not parent:
             ordered.append(group)
 
     visit(plan, None)
@@ -98,9 +107,9 @@ def _probes(query: Query, node: Plan, head: Plan, key: Key, residuals: list[int]
     probes: list[Probe] = []
     while remaining:
         shared = [query.classes_of(joined) & query.classes_of(child.streams) for child in remaining]
-        best = max(range(len(remaining)), key=lambda i: (len(shared[i]), -i))
-        child, common = remaining.pop(best), shared[best]
-        search = key or tuple(sorted(common))
+        following = next_input([len(classes) for classes in shared])
+        child, common = remaining.pop(following), shared[following]
+        search = tuple(sorted(search_classes(frozenset(key), common)))
         exact = len(search) == 1 and query.classes[search[0]].exact_hash
         joined = joined | child.streams
         ready = tuple(i for i in open_residuals if query.residuals[i].streams <= joined)

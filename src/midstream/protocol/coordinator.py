@@ -178,9 +178,12 @@ class Coordinator:
 
     def decision_context(self, manifest: Manifest) -> DecisionContext:
         """What decisions about the plan are made from."""
-        partitions = self.settings.partitions
         return DecisionContext(
-            self.query, self.layout(manifest), manifest.statistics, partitions, manifest.epoch
+            query=self.query,
+            layout=self.layout(manifest),
+            statistics=manifest.statistics,
+            partitions=self.settings.partitions,
+            epoch=manifest.epoch,
         )
 
     def _adapt(self, manifest: Manifest, intent: Intent) -> Adaptation:

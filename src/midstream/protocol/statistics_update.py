@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from midstream.adapt.statistics import SECOND, advance
+from midstream.adapt.statistics import advance
 from midstream.protocol.report import Report
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, StreamProgress
 from midstream.state.statistics import Statistics
+from midstream.values import MICROS_PER_SECOND
 
 
 def update_statistics(
@@ -22,7 +23,7 @@ def update_statistics(
     return advance(
         query,
         before.statistics,
-        max(now - was, 0) / SECOND,
+        seconds=max(now - was, 0) / MICROS_PER_SECOND,
         rows={name: count.accepted for name, count in report.counts.items()},
         sizes={name: count.bytes for name, count in report.counts.items()},
         keys=report.keys,

@@ -20,7 +20,7 @@ _LEVELS: Mapping[Severity, int] = {"info": logging.INFO, "warning": logging.WARN
 
 
 def log_event(event: Event | EpochProgress) -> None:
-    """The listener that writes events to the log; progress is too much for it."""
+    """The listener that writes events to the log; progress, one for every epoch, would flood it."""
     if isinstance(event, Event):
         _log.log(_LEVELS[event.severity], "batch %d: %s", event.batch_id, event.message)
 

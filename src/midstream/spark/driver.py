@@ -1,7 +1,7 @@
-"""The driver of a running query: Spark calls it with each micro-batch, and it runs the next epoch.
+"""The driver of a running query: Spark calls it with each micro-batch, which it runs as the next epoch.
 
-Spark commits its offsets when the call returns. If it dies before, it gives the same batch again under the
-same number, and the last manifest tells whether that epoch was committed.
+Spark commits its offsets when the call returns. If the process dies before that, Spark gives the same batch
+again under the same number, and the newest manifest says whether its epoch was committed.
 """
 
 from __future__ import annotations

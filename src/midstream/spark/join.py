@@ -1,4 +1,4 @@
-"""The entrance: say which streams are joined, on what and how far apart, then write the result."""
+"""The builder of a join: which streams are joined, on what and how far apart, and what is selected."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Join:
         return replace(self, _cross=True)
 
     def query(self) -> Query:
-        """Check everything that was asked; raises the first thing that is wrong."""
+        """The join as a checked value; raises the first error that is found."""
         return build_query(
             self._streams,
             self._predicates,

@@ -13,7 +13,7 @@ from midstream.adapt.policy import GOALS, Goal
 from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import OptionError
 from midstream.migration.request import BACKGROUND
-from midstream.migration.strategies import STRATEGY_CHOICES
+from midstream.migration.strategies import AUTO, STRATEGY_CHOICES
 from midstream.protocol.settings import CLOCKS, MAX_GROUPS, ONE_DAY, Clock
 from midstream.spark.option_readers import (
     a_duration,
@@ -151,7 +151,7 @@ class QueryOptions:
     )
     strategy: str = option(
         "strategy",
-        default="auto",
+        default=AUTO,
         shown="auto",
         read=one_of(STRATEGY_CHOICES),
         may_change="yes",

@@ -69,6 +69,8 @@ def start_query(
             run=run,
         )
         runner.recover()
+        # First: a stream keeps the Python that its tasks run with from when it is made.
+        use_this_python(spark)
         sources = _make_sources(runner, frames, whole_rows=writer.keeps_late_rows)
         stream = sources.stream()
         driver = Driver(
@@ -80,7 +82,6 @@ def start_query(
             lease=lease,
             interval_ms=trigger.interval_ms(),
         )
-        use_this_python(spark)
         # A driver that has taken over has a Spark which expects nobody else in its half of the checkpoint.
         lease.check()
         running = _start_spark(stream, driver, spark_folder(checkpoint), trigger, name)

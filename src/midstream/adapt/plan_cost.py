@@ -1,0 +1,73 @@
+"""What a plan costs: the cost model, added up over its layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from midstream.adapt.cost import Cost, CostModel, waiting_factor
+from midstream.adapt.estimate import Estimator, Streams
+from midstream.plan.build_layout import build_layout
+from midstream.plan.layout import Fragment, Layout, Node
+from midstream.plan.tree import Plan
+
+
+class ProbeStep(NamedTuple):
+    """Rows that begin as new rows of one input of a node search the state of another input."""
+
+    new: Streams
+    """The streams of the input in which the rows are new."""
+    probing: Streams
+    """The streams that the rows have components of so far."""
+    probed: Streams
+
+    @property
+    def matched(self) -> Streams:
+        """The streams of the rows that come out."""
+        return self.probing | self.probed
+
+
+def plan_cost(plan: Plan, estimator: Estimator, partitions: int) -> float:
+    """What a plan costs, in units per second."""
+    return cost_of(build_layout(estimator.query, plan), estimator, partitions).units
+
+
+def cost_of(layout: Layout, estimator: Estimator, partitions: int) -> Cost:
+    """What a plan costs that has been laid out."""
+    model = CostModel(estimator)
+    total = model.additional_stage() * (layout.stages - 1)
+    for fragment in layout.fragments:
+        cost = sum(_parts(fragment, model), Cost())
+        total += cost * waiting_factor(partitions, is_placed=bool(fragment.key))
+    return total
+
+
+def _parts(fragment: Fragment, model: CostModel) -> Iterator[Cost]:
+    for step in chain.from_iterable(probe_steps(node) for node in fragment.nodes):
+        probing, matched = (
+            model.estimator.rate_by_newest(streams) * len(step.new)
+            for streams in (step.probing, step.matched)
+        )
+        yield model.probe_step(step.probed, probing_rows=probing, matched_rows=matched)
+    for state, keys in fragment.arrangements.items():
+        yield model.index(frozenset(state.streams)) * len(keys)
+    for fragment_input in fragment.inputs:
+        streams = frozenset(fragment_input.streams)
+        yield model.fragment_input(streams)
+        if fragment_input.is_stream:
+            yield model.forwarding(streams) * fragment.stage
+
+
+def probe_steps(node: Node) -> Iterator[ProbeStep]:
+    """All probe steps of a node, input by input."""
+    return chain.from_iterable(input_steps(node, i) for i in range(len(node.inputs)))
+
+
+def input_steps(node: Node, number: int) -> Iterator[ProbeStep]:
+    """The probe steps of the new rows of one input."""
+    new = probing = frozenset(node.inputs[number].streams)
+    for probe in node.probes[number]:
+        step = ProbeStep(new, probing, frozenset(probe.input.streams))
+        yield step
+        probing = step.matched
