@@ -1,11 +1,11 @@
 """The one tree of errors.
 
-Every message has the same grammar: *what must hold; what was got. Hint: what to do.*  The parts stay
-available as fields, so that a program can use them without reading text, and every error survives
-pickling because it may have to cross from a Spark executor to the driver.
+Every message has the same grammar: *what must hold; what was got. Hint: what to do.*  The parts are also
+fields, so that programs need not parse text. Every error can be pickled, because it may have to travel from a
+Spark executor to the driver.
 
-Policy: everything a user can cause derives from :class:`MidstreamError`; :class:`InternalError` means
-that Midstream itself broke one of its promises and asks for a report.
+Everything that a user can cause derives from :class:`MidstreamError`; :class:`InternalError` means that
+Midstream broke one of its own promises, and asks for a report.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class MidstreamError(Exception):
 
 
 class QueryError(MidstreamError, ValueError):
-    """What is asked cannot be asked: streams, columns, predicates, windows or outputs."""
+    """The query is not valid: its streams, columns, predicates, windows or outputs."""
 
 
 class PlanError(MidstreamError, ValueError):
@@ -50,31 +50,31 @@ class LockedError(CheckpointError):
 
 
 class FencedError(CheckpointError):
-    """This driver was given up for dead, and another has gone on."""
+    """This driver was given up: another driver has taken its lease."""
 
 
 class StreamError(MidstreamError):
-    """The running query met something that it must not pass over in silence."""
+    """The running query met data that it must not ignore silently."""
 
 
 class MigrationError(MidstreamError):
-    """A change of plan cannot be carried out; started again, the query goes on with the plan it had."""
+    """A migration cannot be carried out; after a restart the query continues with the plan it had."""
 
 
 class InternalError(MidstreamError):
-    """A promise of Midstream's own was broken; please report it with the message."""
+    """Midstream broke one of its own promises; please report it with the message."""
 
 
 def error_fields(error: MidstreamError) -> dict[str, str | None]:
-    """An error as plain text, to travel without pickling."""
+    """An error as plain text, which can be sent without pickling."""
     got = None if error.got is None else str(error.got)
     return {"kind": type(error).__name__, "must": error.must, "got": got, "hint": error.hint}
 
 
 def error_from(fields: dict[str, str | None]) -> MidstreamError:
-    """The error that :func:`error_fields` described; one of an unknown kind is an internal one."""
-    known: list[type[MidstreamError]] = [*MidstreamError.__subclasses__(), *CheckpointError.__subclasses__()]
-    kind = next((kind for kind in known if kind.__name__ == fields["kind"]), InternalError)
+    """The error that :func:`error_fields` described; an :class:`InternalError` if its kind is unknown."""
+    kinds: list[type[MidstreamError]] = [*MidstreamError.__subclasses__(), *CheckpointError.__subclasses__()]
+    kind = next((kind for kind in kinds if kind.__name__ == fields["kind"]), InternalError)
     return kind(str(fields["must"]), got=fields["got"], hint=fields["hint"])
 
 

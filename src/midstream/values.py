@@ -1,7 +1,7 @@
-"""Small values that every layer speaks: times and durations.
+"""Values that every layer uses: times and durations.
 
 Event times are whole microseconds since the Unix epoch, as in Spark. A duration is a count of
-microseconds too, so that windows and lateness are compared without ever rounding.
+microseconds too, so that windows and lateness are compared without rounding.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNITS = {
     "week": 604_800_000_000,
 }
 # Half of what 64 bits hold, so that a time plus or minus a duration never overflows: 100,000 years.
-_LONGEST = 36_500_000 * 86_400_000_000
+_MAX_DURATION = 36_500_000 * 86_400_000_000
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
@@ -60,15 +60,15 @@ def duration(text: str | timedelta, what: str) -> Micros:
         unit = _unit(part.group(2)) if part else None
         if part is None or unit is None:
             raise QueryError(f"{what} must be a duration", got=repr(text), hint=hint)
-        # Digits without end are infinity to a float, which cannot be rounded.
-        total += round(min(float(part.group(1)) * unit, 2 * _LONGEST))
+        # A number with too many digits is an infinite float, which cannot be rounded.
+        total += round(min(float(part.group(1)) * unit, 2 * _MAX_DURATION))
         position = part.end()
     return _bounded(total, text, what)
 
 
 def _bounded(micros: int, given: str | timedelta, what: str) -> Micros:
-    if micros > _LONGEST:
-        raise QueryError(f"{what} must be at most {show_duration(_LONGEST)}", got=repr(given))
+    if micros > _MAX_DURATION:
+        raise QueryError(f"{what} must be at most {show_duration(_MAX_DURATION)}", got=repr(given))
     return Micros(micros)
 
 

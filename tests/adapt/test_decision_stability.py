@@ -58,7 +58,7 @@ def test_a_query_goes_on_if_the_migration_that_it_decided_on_is_impossible(monke
     def with_small_columns(name, tables, *, moved=False):
         # As if a moved state had more than 2 GiB, the most that a column can hold.
         with monkeypatch.context() as patch:
-            patch.setattr(intake, "_LARGEST_COLUMN", 100 if moved else 1 << 31)
+            patch.setattr(intake, "_MAX_COLUMN_BYTES", 100 if moved else 1 << 31)
             return concat_arrivals(name, tables, moved=moved)
 
     query = query_of("abc", chain("abc"), window=20)

@@ -1,12 +1,14 @@
-"""Guards say where a library failed, as much as is known, and nothing of the values."""
+"""Error contexts say where a library failed, as far as is known, and quote no values."""
 
 import pickle
 import traceback
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
 
+from midstream.engine.arrays import as_column
 from midstream.engine.error_context import ComputingError, error_context
 from midstream.errors import InternalError, error_fields, error_from
 
@@ -22,7 +24,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
-def test_what_a_library_raises_becomes_our_error(failure):
+def test_an_error_of_a_library_becomes_our_error(failure):
     with (
         pytest.raises(InternalError) as raised,
         error_context("a step", batch=3, streams="ab", columns=["a.x"]),
@@ -36,12 +38,17 @@ def test_what_a_library_raises_becomes_our_error(failure):
 
 
 def test_a_real_panic_is_caught():
-    far = pl.Series(pl.from_arrow(pa.array([2**31 - 1], pa.int32()).view(pa.date32())))
+    beyond_the_calendar = pl.Series(pl.from_arrow(pa.array([2**31 - 1], pa.int32()).view(pa.date32())))
     with pytest.raises(InternalError, match=r"PanicException in .*\(batch 0\)"), error_context(batch=0):
-        far.to_frame("x").to_struct().struct.json_encode()
+        beyond_the_calendar.to_frame("x").to_struct().struct.json_encode()
 
 
-def test_each_guard_adds_what_those_inside_have_not_said():
+def test_the_line_of_our_code_is_named():
+    with pytest.raises(InternalError, match=r"got Arrow\w+ in arrays.py, line \d+"), error_context():
+        as_column(np.array(["no number"], object))
+
+
+def test_outer_contexts_add_what_inner_ones_lack():
     task, node = error_context("a step", batch=3, streams="abc"), error_context(streams=["a"])
     condition = error_context(condition="a.x < b.x", columns=["a.x", "b.x", "a.x"])
     with pytest.raises(InternalError) as raised, task, node, condition:
@@ -58,9 +65,9 @@ def test_other_errors_pass(error):
     assert raised.value is error
 
 
-def test_it_survives_the_way_to_the_driver():
+def test_it_can_be_sent_to_the_driver():
     with pytest.raises(ComputingError) as raised, error_context("a step", batch=3):
         raise pa.ArrowInvalid(CANARY)
-    for again in (error_from(error_fields(raised.value)), pickle.loads(pickle.dumps(raised.value))):  # noqa: S301
-        assert isinstance(again, InternalError)
-        assert str(again) == str(raised.value)
+    for copy in (error_from(error_fields(raised.value)), pickle.loads(pickle.dumps(raised.value))):  # noqa: S301
+        assert isinstance(copy, InternalError)
+        assert str(copy) == str(raised.value)

@@ -121,27 +121,27 @@ FALSE = [
 
 
 @pytest.mark.parametrize(("text", "a", "b"), TRUE, ids=lambda v: v if isinstance(v, str) else "")
-def test_it_passes(text, a, b):
+def test_the_pair_passes(text, a, b):
     assert passes(text, a, b)
 
 
 @pytest.mark.parametrize(("text", "a", "b"), FALSE, ids=lambda v: v if isinstance(v, str) else "")
-def test_it_does_not_pass(text, a, b):
+def test_the_pair_does_not_pass(text, a, b):
     assert not passes(text, a, b)
 
 
 DAYS = [-(2**31), -106_751_992, -106_751_991, -719_163, 0, 2_932_896, 106_751_991, 106_751_992, 2**31 - 1]
 TIMES = [-(2**63), -(2**62), -1, 0, 1, 2**62, 2**63 - 1]
 DAY, HOUR = 86_400_000_000, 3_600_000_000
-HOLDS = range(-(2**63), 2**63)
+INT64 = range(-(2**63), 2**63)
 
 
 def over_pairs(text: str, left: pa.Array, right: pa.Array) -> list[bool]:
-    """What a condition says of all pairs of values, the left ones slowest."""
+    """Which pairs of values pass, for all pairs, with the left value changing slowest."""
     (residual,) = read_predicate(text, STREAMS, "UTC")[1]
     pairs = [(i, j) for i in range(len(left)) for j in range(len(right))]
-    taken = {"a": left.take([i for i, _ in pairs]), "b": right.take([j for _, j in pairs])}
-    columns = {str(ref): pa.chunked_array([taken[ref.stream]]) for ref in residual.columns}
+    columns_of = {"a": left.take([i for i, _ in pairs]), "b": right.take([j for _, j in pairs])}
+    columns = {str(ref): pa.chunked_array([columns_of[ref.stream]]) for ref in residual.columns}
     return filter_residual(residual, columns).to_list()
 
 
@@ -164,45 +164,45 @@ def test_dates_and_times_of_any_year_compare(column, sign):
     assert over_pairs(text, array, array) == [compare(a, b) for a in values for b in values]
 
 
-def test_a_date_that_no_timestamp_holds_compares_with_none():
-    got = over_pairs("a.day <= b.local", dates(DAYS), times(TIMES, "local"))
-    assert got == [a * DAY in HOLDS and a * DAY <= b for a in DAYS for b in TIMES]
+def test_a_date_beyond_timestamps_compares_with_no_time():
+    passed = over_pairs("a.day <= b.local", dates(DAYS), times(TIMES, "local"))
+    assert passed == [a * DAY in INT64 and a * DAY <= b for a in DAYS for b in TIMES]
     nulls = over_pairs("(a.day <= b.local) IS NULL", dates(DAYS), times(TIMES, "local"))
-    assert nulls == [a * DAY not in HOLDS for a in DAYS for _ in TIMES]
+    assert nulls == [a * DAY not in INT64 for a in DAYS for _ in TIMES]
     chosen = over_pairs("coalesce(a.day, b.local) IS NULL", dates(DAYS), times([0], "local"))
     assert chosen == [False] * len(DAYS)
     either = over_pairs(
         "CASE WHEN true THEN a.day ELSE b.local END IS NULL", dates(DAYS), times([0], "local")
     )
-    assert either == [a * DAY not in HOLDS for a in DAYS]
+    assert either == [a * DAY not in INT64 for a in DAYS]
 
 
-def test_differences_that_no_interval_holds_are_null():
-    got = over_pairs("a.day - b.day > INTERVAL 1 DAY", dates(DAYS), dates(DAYS))
-    assert got == [(a - b) * DAY in HOLDS and a - b > 1 for a in DAYS for b in DAYS]
+def test_differences_beyond_intervals_are_null():
+    passed = over_pairs("a.day - b.day > INTERVAL 1 DAY", dates(DAYS), dates(DAYS))
+    assert passed == [(a - b) * DAY in INT64 and a - b > 1 for a in DAYS for b in DAYS]
     for column in ("t", "local"):
         array = times(TIMES, column)
-        got = over_pairs(f"a.{column} - b.{column} < INTERVAL 1 HOUR", array, array)
-        assert got == [a - b in HOLDS and a - b < HOUR for a in TIMES for b in TIMES]
-        got = over_pairs(f"abs(a.{column} - b.{column}) >= INTERVAL 1 HOUR", array, array)
-        assert got == [a - b in HOLDS and HOUR <= abs(a - b) < 2**63 for a in TIMES for b in TIMES]
+        passed = over_pairs(f"a.{column} - b.{column} < INTERVAL 1 HOUR", array, array)
+        assert passed == [a - b in INT64 and a - b < HOUR for a in TIMES for b in TIMES]
+        passed = over_pairs(f"abs(a.{column} - b.{column}) >= INTERVAL 1 HOUR", array, array)
+        assert passed == [a - b in INT64 and HOUR <= abs(a - b) < 2**63 for a in TIMES for b in TIMES]
 
 
 @pytest.mark.parametrize("column", ["t", "local"])
-def test_sums_that_no_timestamp_holds_are_null(column):
+def test_sums_beyond_timestamps_are_null(column):
     array = times(TIMES, column)
     later = over_pairs(f"a.{column} + INTERVAL 1 HOUR > b.{column}", array, array)
-    assert later == [a + HOUR in HOLDS and a + HOUR > b for a in TIMES for b in TIMES]
+    assert later == [a + HOUR in INT64 and a + HOUR > b for a in TIMES for b in TIMES]
     earlier = over_pairs(f"a.{column} - INTERVAL 1 HOUR < b.{column}", array, array)
-    assert earlier == [a - HOUR in HOLDS and a - HOUR < b for a in TIMES for b in TIMES]
+    assert earlier == [a - HOUR in INT64 and a - HOUR < b for a in TIMES for b in TIMES]
 
 
-@pytest.mark.parametrize(("unit", "per_micro"), [("s", 10**6), ("ms", 10**3)])
-def test_times_in_coarser_units_compare_as_far_as_microseconds_reach(unit, per_micro):
+@pytest.mark.parametrize(("unit", "micros"), [("s", 10**6), ("ms", 10**3)])
+def test_times_in_coarser_units_compare_within_the_range_of_microseconds(unit, micros):
     values = [-(2**63), -1, 0, 1, 2**63 - 1]
     array = pa.array(values, pa.int64()).cast(pa.timestamp(unit, "UTC"))
-    got = over_pairs("a.t <= b.t", array, times(TIMES, "t"))
-    assert got == [a * per_micro in HOLDS and a * per_micro <= b for a in values for b in TIMES]
+    passed = over_pairs("a.t <= b.t", array, times(TIMES, "t"))
+    assert passed == [a * micros in INT64 and a * micros <= b for a in values for b in TIMES]
 
 
 def test_the_smallest_bigint_has_no_opposite():

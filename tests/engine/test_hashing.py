@@ -69,7 +69,7 @@ def test_hashes_do_not_depend_on_how_the_array_lies_in_memory(values, hashes):
     assert hash_values(pa.chunked_array([], values.type)).tolist() == []
 
 
-def test_zeros_and_nans_are_each_one_value():
+def test_all_zeros_and_all_nans_hash_alike():
     other_nan = np.array([0x7FF8000000000123], np.uint64).view(np.float64)
     values = pa.array(np.concatenate([[0.0, -0.0, np.nan, -np.nan], other_nan]))
     hashes = hash_values(values).tolist()
@@ -79,15 +79,15 @@ def test_zeros_and_nans_are_each_one_value():
 
 
 @given(st.lists(st.text(max_size=30) | st.text("ab", max_size=20), max_size=20))
-def test_a_text_hashes_alike_wherever_it_stands(texts):
-    together = hash_values(pa.array(texts, pa.string())).tolist()
-    assert together == [int(hash_values(pa.array([text]))[0]) for text in texts]
-    assert together == hash_values(pa.array([t.encode() for t in texts], pa.binary())).tolist()
-    assert len(set(together)) == len(set(texts))
+def test_the_hash_of_a_text_does_not_depend_on_its_position(texts):
+    hashes = hash_values(pa.array(texts, pa.string())).tolist()
+    assert hashes == [int(hash_values(pa.array([text]))[0]) for text in texts]
+    assert hashes == hash_values(pa.array([t.encode() for t in texts], pa.binary())).tolist()
+    assert len(set(hashes)) == len(set(texts))
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1), st.integers(1, 1024))
 def test_groups_grow_with_the_hash_and_stay_in_range(hashes, groups):
-    found = group_of(np.array(sorted(hashes), np.uint64), groups)
-    assert (np.diff(found) >= 0).all()
-    assert 0 <= found.min() <= found.max() < groups
+    numbers = group_of(np.array(sorted(hashes), np.uint64), groups)
+    assert (np.diff(numbers) >= 0).all()
+    assert 0 <= numbers.min() <= numbers.max() < groups

@@ -1,4 +1,4 @@
-"""Where many rows have one hash, they are in order of time; what is near in time is found by it."""
+"""Rows with hot keys are in order of time."""
 
 import numpy as np
 import pytest
@@ -23,51 +23,51 @@ def lines_of(rows: IndexRows) -> list[tuple[int, int, int]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def wanted(rows: IndexRows, large: int) -> list[tuple[int, int, int]]:
-    """Large groups by time, and with one time as they were; the others as they were."""
+def expected(rows: IndexRows, hot_rows: int) -> list[tuple[int, int, int]]:
+    """Rows with hot keys in a stable order of time, the others in their order."""
     lines = lines_of(rows)
-    found = []
-    for group in sorted({line[0] for line in lines}):
-        here = [line for line in lines if line[0] == group]
-        found += sorted(here, key=lambda line: line[1]) if len(here) >= large else here
-    return found
+    ordered = []
+    for key in sorted({line[0] for line in lines}):
+        group = [line for line in lines if line[0] == key]
+        ordered += sorted(group, key=lambda line: line[1]) if len(group) >= hot_rows else group
+    return ordered
 
 
 @given(LINES, st.integers(1, 6))
-def test_only_large_groups_are_put_in_order_and_only_once(lines, large):
+def test_only_rows_with_hot_keys_are_reordered_and_only_once(lines, hot_rows):
     rows = make_rows(lines)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hot_keys, "HOT_KEY_ROWS", large)
+        patch.setattr(hot_keys, "HOT_KEY_ROWS", hot_rows)
         ordered = in_time_order(rows)
         assert in_time_order(ordered) is ordered
-    assert lines_of(ordered) == wanted(rows, large)
+    assert lines_of(ordered) == expected(rows, hot_rows)
     assert ordered.times["a"].tolist() == [-number for number in ordered.references[StateId("a,b")]]
 
 
 @given(LINES, st.data())
-def test_some_of_rows_in_order_are_in_order(lines, data):
+def test_a_subset_of_rows_in_order_is_in_order(lines, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hot_keys, "HOT_KEY_ROWS", 3)
         rows = in_time_order(make_rows(lines))
         mask = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
-        some = rows.take(np.array(mask, np.bool_))
-        assert in_time_order(some) is some
+        subset = rows.take(np.array(mask, np.bool_))
+        assert in_time_order(subset) is subset
 
 
 @given(st.lists(LINES, min_size=1, max_size=4))
-def test_rows_that_were_put_together_are_put_in_order_too(parts):
+def test_merged_rows_are_put_in_order_too(parts):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hot_keys, "HOT_KEY_ROWS", 3)
         merged = merge_rows([in_time_order(make_rows(lines)) for lines in parts])
-        assert lines_of(in_time_order(merged)) == wanted(merged, 3)
+        assert lines_of(in_time_order(merged)) == expected(merged, 3)
 
 
-def test_rows_without_a_large_group_are_left_as_they_are():
+def test_rows_without_hot_keys_are_left_as_they_are():
     rows = make_rows(
         [(number // (hot_keys.HOT_KEY_ROWS - 1), -number) for number in range(10 * hot_keys.HOT_KEY_ROWS)]
     )
     assert in_time_order(rows) is rows
-    hotter = make_rows(
+    hot = make_rows(
         [(number // hot_keys.HOT_KEY_ROWS, -number) for number in range(10 * hot_keys.HOT_KEY_ROWS)]
     )
-    assert in_time_order(hotter) is not hotter
+    assert in_time_order(hot) is not hot

@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from midstream.engine import references as module
+from midstream.engine import references as references_module
 from midstream.engine.index_rows import IndexRows, merge_rows
 from midstream.engine.payload import Payload, make_segments, merge_payload, segments_of
 from midstream.engine.references import epoch_of, new_references, segment_of, split_references
@@ -21,12 +21,12 @@ def test_a_reference_is_epoch_partition_and_position():
     assert epoch_of(references).tolist() == [7] * 4
     assert segments.tolist() == [segment_of(7, 3)] * 4
     assert positions.tolist() == [0, 1, 2, 3]
-    assert new_references(8, 0, 1)[0] > new_references(7, module.MAX_PARTITIONS - 1, 1)[0]
+    assert new_references(8, 0, 1)[0] > new_references(7, references_module.MAX_PARTITIONS - 1, 1)[0]
     assert new_references(2**28, 0, 1)[0] > 0
 
 
-def test_too_many_rows_at_once_are_refused(monkeypatch):
-    monkeypatch.setattr(module, "MAX_POSITIONS", 4)
+def test_too_many_rows_of_an_epoch_are_refused(monkeypatch):
+    monkeypatch.setattr(references_module, "MAX_POSITIONS", 4)
     assert len(new_references(0, 0, 4)) == 4
     with pytest.raises(StreamError, match=r"at most 4 rows .* got 5. Hint: read less per trigger"):
         new_references(0, 0, 5)
@@ -39,7 +39,7 @@ def make_rows(*hashes: int) -> IndexRows:
     )
 
 
-def test_rows_survive_being_a_table():
+def test_rows_can_be_a_table_and_back():
     rows = make_rows(1, 5, 2**64 - 1)
     again = IndexRows.from_table(rows.to_table(), (0,))
     assert again.hashes.tolist() == rows.hashes.tolist()
@@ -61,29 +61,29 @@ def segment(epoch: int, *values: str, latest: int = 0) -> pa.Table:
 
 def test_payload_is_found_by_reference_in_any_order_across_slices():
     payload = Payload(lambda: (segment(5, "x", "y"), segment(2, "p", "q", "r")))
-    wanted = np.concatenate([new_references(2, 1, 3)[::-1], new_references(5, 1, 2)])
-    assert payload.fetch(["a.v"], wanted).column("a.v").to_pylist() == ["r", "q", "p", "x", "y"]
+    rows = np.concatenate([new_references(2, 1, 3)[::-1], new_references(5, 1, 2)])
+    assert payload.fetch(["a.v"], rows).column("a.v").to_pylist() == ["r", "q", "p", "x", "y"]
 
 
-def test_merged_payload_answers_as_before():
+def test_merged_payload_has_the_same_rows():
     tables = [segment(1, "x"), segment(2, "p", "q"), segment(4, "z")]
     merged = Payload(lambda: (merge_payload(tables, ["a"], ALIVE),))
-    wanted = np.concatenate([new_references(4, 1, 1), new_references(2, 1, 2), new_references(1, 1, 1)])
-    assert merged.fetch(["a.v"], wanted).column("a.v").to_pylist() == ["z", "p", "q", "x"]
+    rows = np.concatenate([new_references(4, 1, 1), new_references(2, 1, 2), new_references(1, 1, 1)])
+    assert merged.fetch(["a.v"], rows).column("a.v").to_pylist() == ["z", "p", "q", "x"]
 
 
-def test_merging_leaves_out_segments_of_which_nothing_is_alive():
+def test_merging_drops_dead_segments():
     purge = Purge(Windows((("a", "b", Micros(10)),)), {"a": None, "b": 100})
     tables = [segment(1, "old", latest=89), segment(2, "new", "n", latest=90)]
     merged = merge_payload(tables, ["a"], purge)
     assert merged.column("a.v").to_pylist() == ["new", "n"]
     assert segments_of(merged).tolist() == [[segment_of(2, 1), 2, 90]]
-    nothing = merge_payload(tables[:1], ["a"], purge)
-    assert nothing.num_rows == 0
-    assert segments_of(nothing).shape == (0, 3)
+    empty = merge_payload(tables[:1], ["a"], purge)
+    assert empty.num_rows == 0
+    assert segments_of(empty).shape == (0, 3)
 
 
-def test_a_reference_that_leads_nowhere_is_our_own_mistake():
+def test_a_reference_without_a_row_is_an_internal_error():
     with pytest.raises(InternalError, match="every reference must lead to a row; got segment"):
         Payload(lambda: (segment(1, "x"),)).fetch(["a.v"], new_references(2, 1, 1))
     with pytest.raises(InternalError, match="no payload at all"):

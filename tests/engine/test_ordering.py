@@ -27,7 +27,7 @@ def test_many_numbers_of_any_size(bits):
     check(random.integers(0, 2**bits - 1, 70_000, dtype=np.uint64))
 
 
-def test_numbers_that_differ_only_where_there_is_no_room():
+def test_numbers_that_differ_only_in_dropped_bits():
     high = np.uint64(1) << np.uint64(63)
     random = np.random.default_rng(1)
     check(

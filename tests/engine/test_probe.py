@@ -10,7 +10,7 @@ from midstream.values import Micros
 
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 NO_WINDOWS = Windows(())
-# Few values, so that there are large groups and equal times; and both ends of what there is.
+# Few values, so that there are hot keys and equal times; and both ends of the range.
 TIMES = st.one_of(st.integers(-3, 6), st.sampled_from([EARLIEST, EARLIEST + 1, LATEST - 1, LATEST]))
 BOUNDS = st.sampled_from([None, 0, 1, 3, 2**61, LATEST - 1, LATEST, LATEST + 1, 10**20])
 
@@ -37,26 +37,30 @@ def drawn_windows() -> st.SearchStrategy[Windows]:
 
 
 def pairs_of(rows: IndexRows, run: IndexRows, windows: Windows) -> list[tuple[int, int]]:
-    portions = probe.matches(rows, run, windows)
+    portions = probe.candidate_pairs(rows, run, windows)
     return [pair for left, right in portions for pair in zip(left.tolist(), right.tolist(), strict=True)]
 
 
 def is_near(rows: IndexRows, i: int, run: IndexRows, j: int, windows: Windows) -> bool:
-    """Whether a row is near enough, by the time that rows of the run are searched by."""
-    theirs = int(run.times[run.first][j])
-    bounds = [(int(times[i]), windows.bound(name, run.first)) for name, times in rows.times.items()]
-    # Wider than 63 bits is no bound here; what it still rules out is left to the check of all windows.
-    return all(bound is None or bound > LATEST or abs(mine - theirs) <= bound for mine, bound in bounds)
+    """Whether two rows are within the windows, as far as the time by which the run is sorted tells."""
+    run_time = int(run.times[run.time_order_stream][j])
+    bounds = [
+        (int(times[i]), windows.bound(name, run.time_order_stream)) for name, times in rows.times.items()
+    ]
+    # A bound of more than 63 bits is ignored here; the check of all windows applies it later.
+    return all(bound is None or bound > LATEST or abs(time - run_time) <= bound for time, bound in bounds)
 
 
 @given(drawn_rows("a"), drawn_rows("c"), st.sampled_from([1, 2, 3, 5, 1000]))
 def test_all_pairs_are_found_once_in_order_and_in_portions(rows, run, portion):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, "CANDIDATES_AT_ONCE", portion)
-        portions = [(left.tolist(), right.tolist()) for left, right in probe.matches(rows, run, NO_WINDOWS)]
+        patch.setattr(probe, "MAX_CANDIDATES_AT_ONCE", portion)
+        portions = [
+            (left.tolist(), right.tolist()) for left, right in probe.candidate_pairs(rows, run, NO_WINDOWS)
+        ]
     assert all(0 < len(left) == len(right) <= portion for left, right in portions)
-    found = [pair for left, right in portions for pair in zip(left, right, strict=True)]
-    assert found == [(i, j) for i, x in enumerate(rows.hashes) for j, y in enumerate(run.hashes) if x == y]
+    pairs = [pair for left, right in portions for pair in zip(left, right, strict=True)]
+    assert pairs == [(i, j) for i, x in enumerate(rows.hashes) for j, y in enumerate(run.hashes) if x == y]
 
 
 @given(
@@ -66,20 +70,18 @@ def test_all_pairs_are_found_once_in_order_and_in_portions(rows, run, portion):
     st.integers(1, 6),
     st.sampled_from([1, 3, 1000]),
 )
-def test_of_many_rows_with_one_hash_only_those_are_found_that_are_near_in_time(
-    rows, run, windows, large, portion
-):
+def test_of_rows_with_a_hot_key_only_those_near_in_time_are_candidates(rows, run, windows, hot_rows, portion):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, "CANDIDATES_AT_ONCE", portion)
-        patch.setattr(hot_keys, "HOT_KEY_ROWS", large)
+        patch.setattr(probe, "MAX_CANDIDATES_AT_ONCE", portion)
+        patch.setattr(hot_keys, "HOT_KEY_ROWS", hot_rows)
         run = in_time_order(run)
-        found = pairs_of(rows, run, windows)
+        pairs = pairs_of(rows, run, windows)
     sizes = dict(zip(*(c.tolist() for c in np.unique(run.hashes, return_counts=True)), strict=True))
-    assert found == [
+    assert pairs == [
         (i, j)
         for i, x in enumerate(rows.hashes.tolist())
         for j, y in enumerate(run.hashes.tolist())
-        if x == y and (sizes[y] < large or is_near(rows, i, run, j, windows))
+        if x == y and (sizes[y] < hot_rows or is_near(rows, i, run, j, windows))
     ]
 
 
@@ -87,14 +89,14 @@ def test_of_many_rows_with_one_hash_only_those_are_found_that_are_near_in_time(
     "count",
     [hot_keys.HOT_KEY_ROWS - 1, hot_keys.HOT_KEY_ROWS, hot_keys.HOT_KEY_ROWS + 1, 2 * hot_keys.HOT_KEY_ROWS],
 )
-def test_groups_are_large_from_a_certain_size_on(count):
+def test_a_key_is_hot_from_a_number_of_rows_on(count):
     run = in_time_order(make_rows("c", [(7, -time) for time in range(count)]))
     windows = Windows((("a", "c", Micros(1)),))
-    found = pairs_of(make_rows("a", [(6, 0), (7, -5), (8, 0)]), run, windows)
-    assert len(found) == (3 if count >= hot_keys.HOT_KEY_ROWS else count)
+    pairs = pairs_of(make_rows("a", [(6, 0), (7, -5), (8, 0)]), run, windows)
+    assert len(pairs) == (3 if count >= hot_keys.HOT_KEY_ROWS else count)
 
 
-def test_a_row_that_nothing_can_be_near_to_finds_nothing():
+def test_a_row_whose_windows_exclude_each_other_has_no_candidates():
     run = in_time_order(make_rows("c", [(7, time) for time in range(100)]))
     windows = Windows((("a", "c", Micros(1)), ("b", "c", Micros(1))))
     rows = make_rows("ab", [(7, 10, 90), (7, 10, 11), (7, EARLIEST, LATEST)])

@@ -150,7 +150,7 @@ def test_event_times_may_be_anything_that_64_bits_hold_and_beyond_that_are_none(
 
 TWO_KEYS = ["a.k = b.k", "b.j = c.j", "a.v <> c.v"]
 FAILURES = {
-    "a column on its way in": (encode, "fitting_micros", "encoding rows", "batch 0, stream a, column a.t"),
+    "a column on its way in": (encode, "int64_micros", "encoding rows", "batch 0, stream a, column a.t"),
     "the key of a row on its way in": (encode, "hash_key", "encoding rows", "batch 0, stream a, column a.k"),
     "rows that are ingested": (step, "ingest", "a step", "batch 0, stream a"),
     "keys that are counted": (key_sample, "hash_values", "a step", "batch 0, stream b, column b."),

@@ -1,4 +1,4 @@
-"""Runs with a migration in them: the queries, their data, what must come out, and how to get there."""
+"""Cases for tests of migrations: queries, data, expected results, and strategies."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PLANS = tuple(all_plans("abcd"))
 CLIQUE = ("a.k = b.k", "b.k = c.k", "c.k = d.k")
 SEVERAL_KEYS = ("a.k = b.k", "b.k2 = c.k2", "c.k = d.k", "a.v <> c.v")
 
-MORE = 3
+EPOCHS_AFTERWARDS = 3
 """Epochs that are run after the end of a migration: about a window."""
 
 Epochs = list[dict[str, pa.Table]]
 
 
 def query_of(shape: Shape, on: tuple[str, ...], window: int, select: tuple[str, ...] = ()) -> Query:
-    """A query over four generated streams, with a window of so many seconds between any two."""
+    """A query over four generated streams, with a window, in seconds, between any two."""
     return build_query(
         [stream(name, shape) for name in "abcd"],
         list(on),
@@ -41,16 +41,16 @@ def query_of(shape: Shape, on: tuple[str, ...], window: int, select: tuple[str, 
 
 @dataclass(frozen=True)
 class StrategyCase:
-    """A strategy and what goes with it."""
+    """A strategy with its options."""
 
     strategy: str
     background: bool = True
     isolated: bool | None = None
-    """Whether plans that wait for old rows to expire are kept apart; None if the price decides."""
+    """Whether the new plan starts without any rows; None to let the estimated cost decide."""
 
     def __str__(self) -> str:
         waits = self.strategy == "hybrid" and not self.background
-        return f"hybrid_{'apart' if self.isolated else 'sharing'}" if waits else self.strategy
+        return f"hybrid_{'isolated' if self.isolated else 'sharing'}" if waits else self.strategy
 
     def migrate(self, join: InlineJoin, plan: str | Plan) -> None:
         join.migrate(
@@ -69,7 +69,7 @@ STRATEGY_CASES = (
 
 @dataclass(frozen=True)
 class MigrationCase:
-    """A query and how its data are made; both decide what it must give."""
+    """A query, and how its data are generated."""
 
     on: tuple[str, ...]
     shape: Shape
@@ -83,28 +83,28 @@ class MigrationCase:
 
 
 @lru_cache(maxsize=32)
-def data_of(ground: MigrationCase, seed: int) -> tuple[Query, Epochs, pa.Table]:
+def data_of(case: MigrationCase, seed: int) -> tuple[Query, Epochs, pa.Table]:
     """The query, its epochs, and all results by the oracle."""
-    query = ground.query
-    epochs = generate(dict.fromkeys("abcd", ground.shape), ground.epochs, seed)
-    wanted = batch_join(query, accept(query, epochs).tables(query))
-    assert wanted.num_rows > 100, "data that give next to nothing test nothing"
-    return query, epochs, wanted
+    query = case.query
+    epochs = generate(dict.fromkeys("abcd", case.shape), case.epochs, seed)
+    expected = batch_join(query, accept(query, epochs).tables(query))
+    assert expected.num_rows > 100, "a case with few results tests little"
+    return query, epochs, expected
 
 
 @lru_cache(maxsize=64)
-def _until(
-    ground: MigrationCase, seed: int, plan: Plan, start: int
+def _run_until(
+    case: MigrationCase, seed: int, plan: Plan, start: int
 ) -> tuple[dict[str, pa.Buffer], list[pa.Table]]:
-    """What a run of a plan has stored and given before an epoch: many migrations begin there."""
-    query, epochs, _ = data_of(ground, seed)
+    """The files and results of a run before an epoch, from which many migrations start."""
+    query, epochs, _ = data_of(case, seed)
     store = MemoryStore()
-    join = InlineJoin(query, plan, settings=ground.settings, store=store)
+    join = InlineJoin(query, plan, settings=case.settings, store=store)
     return store.files, [join.run_epoch(epoch) for epoch in epochs[:start]]
 
 
 def check_migration(
-    ground: MigrationCase,
+    case: MigrationCase,
     seed: int,
     old: Plan,
     new: Plan,
@@ -112,28 +112,29 @@ def check_migration(
     start: int,
     background_epochs: int | None,
 ) -> None:
-    """Fail unless a run that migrates at ``start`` gives what the oracle gives, and ends on the new plan.
+    """Check that a run that migrates at ``start`` has the results of the oracle, and ends with the new plan.
 
-    Once the migration has ended, the run goes on for some epochs to see whether the new plan lacks anything.
+    After the end of the migration, the run continues for some epochs to see whether the new plan lacks rows.
     """
-    query, epochs, wanted = data_of(ground, seed)
-    files, before = _until(ground, seed, old, start)
-    join = InlineJoin(query, settings=ground.settings, store=MemoryStore(dict(files)))
+    query, epochs, expected = data_of(case, seed)
+    files, before = _run_until(case, seed, old, start)
+    join = InlineJoin(query, settings=case.settings, store=MemoryStore(dict(files)))
     how.migrate(join, new)
-    got, more = [*before], MORE
-    while len(got) < ground.epochs and more:
-        got.append(join.run_epoch(epochs[len(got)], background_epochs=background_epochs))
-        more -= join.manifest.migration is None
+    results, remaining = [*before], EPOCHS_AFTERWARDS
+    while len(results) < case.epochs and remaining:
+        results.append(join.run_epoch(epochs[len(results)], background_epochs=background_epochs))
+        remaining -= join.manifest.migration is None
     what = (
         f"{how} from '{old}' to '{new}' at epoch {start}, seed {seed}, background_epochs {background_epochs}"
     )
-    assert_same_rows(pa.concat_tables(got), wanted.filter(pa.array(_epoch_of(wanted) < len(got))), what)
+    expected = expected.filter(pa.array(_epoch_of(expected) < len(results)))
+    assert_same_rows(pa.concat_tables(results), expected, what)
     assert join.manifest.migrations == 1, what
     assert join.manifest.migration is None, what
     assert join.manifest.plan == str(new), what
 
 
 def _epoch_of(results: pa.Table) -> npt.NDArray[np.int64]:
-    """The epoch that results belong to, that of their newest row; ids say from which epoch a row is."""
+    """The epoch of each result, that of its newest row; the ids of rows contain their epochs."""
     ids: npt.NDArray[np.int64] = np.max([column.to_numpy() for column in results.columns], axis=0)
     return ids // 1_000_000

@@ -1,4 +1,4 @@
-"""Runs of four streams that note what holds after each epoch of a migration."""
+"""Runs of four streams that record manifests, work, results and progress of each epoch."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from tests.migration.migration_cases import StrategyCase
 
 ON = ["a.k = b.k", "b.k = c.k", "c.k = d.k"]
 QUERY = small_query(ON, "abcd", everywhere=30, select=["a.v as a", "b.v as b", "c.v as c", "d.v as d"])
-ENDLESS = small_query(ON, "abcd", select=["a.v as a", "b.v as b", "c.v as c", "d.v as d"])
-LEFT_DEEP, TURNED = "((a b) c) d", "((c d) a) b"
-BEGIN = 3
+WITHOUT_WINDOW = small_query(ON, "abcd", select=["a.v as a", "b.v as b", "c.v as c", "d.v as d"])
+LEFT_DEEP, REORDERED = "((a b) c) d", "((c d) a) b"
+START = 3
 HYBRID = StrategyCase("hybrid")
 SHARING = StrategyCase("hybrid", background=False, isolated=False)
-APART = StrategyCase("hybrid", background=False, isolated=True)
+ISOLATED = StrategyCase("hybrid", background=False, isolated=True)
 PARALLEL_TRACK = StrategyCase("parallel_track")
 
 
 def arrivals(epoch: int) -> dict[str, pa.Table]:
-    """A row of each stream in every epoch, ten microseconds after the last one; all keys are equal."""
+    """One row of each stream, ten microseconds after that of the previous epoch; all keys are equal."""
     return {name: rows((10 * epoch, 1, 1, f"{name}{epoch}")) for name in "abcd"}
 
 
 @dataclass
 class Run:
-    """A run that notes what holds after each epoch."""
+    """A run that records manifests, work, results and progress of each epoch."""
 
     query: Query = QUERY
     plan: str = LEFT_DEEP
@@ -53,9 +53,9 @@ class Run:
 
     def reopen(self) -> None:
         self.join = InlineJoin(self.query, self.plan, settings=Settings(1, 1), store=self.store)
-        self.join.addListener(self._note)
+        self.join.addListener(self._record)
 
-    def _note(self, event: Event | EpochProgress) -> None:
+    def _record(self, event: Event | EpochProgress) -> None:
         if isinstance(event, EpochProgress):
             self.progress.append(event)
 
@@ -75,12 +75,12 @@ class Run:
 
     @property
     def running(self) -> list[int]:
-        """The epochs after which a migration was under way."""
+        """The epochs after which a migration was in progress."""
         return [m.epoch for m in self.manifests if m.migration is not None]
 
     @property
     def ends(self) -> dict[int, str]:
-        """The epochs with which migrations were over, and to which plan."""
+        """The epochs in which migrations ended, with their new plans."""
         return {m.epoch: m.ended_migration.new_plan for m in self.manifests if m.ended_migration is not None}
 
     @property
@@ -88,20 +88,21 @@ class Run:
         """The events of all epochs."""
         return [event for progress in self.progress for event in progress.events]
 
-    def told(self) -> list[tuple[int, str]]:
+    def event_types(self) -> list[tuple[int, str]]:
+        """The epoch and type of each event."""
         return [(event.batch_id, event.type) for event in self.events]
 
 
-def a_migration(
+def run_migration(
     how: StrategyCase,
-    new: str = TURNED,
+    new: str = REORDERED,
     epochs: int = 12,
     background_epochs: int | None = None,
     query: Query = QUERY,
 ) -> Run:
-    run = Run(query).go(BEGIN)
+    run = Run(query).go(START)
     run.migrate(new, how)
-    return run.go(epochs - BEGIN, background_epochs)
+    return run.go(epochs - START, background_epochs)
 
 
 def slices_of(manifest: Manifest, *states: str) -> list[Slice]:
@@ -114,13 +115,13 @@ def entries_of(migration: Migration | None) -> list[HandoverEntry]:
 
 
 def work_of(names: str, plan: str) -> WorkCounts:
-    """What a part of the query does by itself in the epoch that migrations begin in."""
+    """The work of a query over some of the streams in the epoch in which migrations begin."""
     on = [f"a.k = {name}.k" for name in names[1:]]
     join = InlineJoin(small_query(on, names, everywhere=30), plan, settings=Settings(1, 1))
-    for epoch in range(BEGIN + 1):
+    for epoch in range(START + 1):
         join.run_epoch({name: table for name, table in arrivals(epoch).items() if name in names})
     return join.report.work
 
 
-def stayed(epochs: int = 12, query: Query = QUERY) -> Run:
+def run_unchanged(epochs: int = 12, query: Query = QUERY) -> Run:
     return Run(query).go(epochs)

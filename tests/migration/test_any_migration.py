@@ -1,4 +1,4 @@
-"""Any query, any plans, any epochs, any migrations at any time: what comes out is what DuckDB gives."""
+"""Any query, any plans, any epochs, any migrations at any time: the results are those of DuckDB."""
 
 from __future__ import annotations
 
@@ -22,93 +22,93 @@ from tests.migration.migration_cases import STRATEGY_CASES, StrategyCase
 
 
 @dataclass(frozen=True)
-class Moves:
-    """Which migrations are asked for before which epochs, and how fast their background work goes."""
+class MigrationSchedule:
+    """Which migrations are requested before which epochs, the background_epochs of background work, and restarts."""
 
     requests: Mapping[int, Request]
-    background_epochs_by_epoch: tuple[int | None, ...]
+    paces: tuple[int | None, ...]
     stops: frozenset[int] = frozenset()
 
 
-def _asked(query: Query, plan: Plan, how: StrategyCase) -> Request:
+def _request(query: Query, plan: Plan, how: StrategyCase) -> Request:
     return make_request(query, str(plan), how.strategy, background=how.background, isolated=how.isolated)
 
 
 def _is_possible(query: Query, plan: Plan, how: StrategyCase) -> bool:
     try:
-        _asked(query, plan, how)
+        _request(query, plan, how)
     except OptionError:
         return False
     return True
 
 
 @st.composite
-def moves(draw: st.DrawFn, case: Case, *, with_stops: bool = False) -> Moves:
-    """Some requests, several in a row included."""
+def migration_schedules(draw: st.DrawFn, case: Case, *, with_stops: bool = False) -> MigrationSchedule:
+    """Requests before some epochs, possibly several in a row."""
     possible = [how for how in STRATEGY_CASES if _is_possible(case.query, case.plan, how)]
     count = len(case.epochs)
-    wanted = draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=4))
+    request_epochs = draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=4))
     requests = {}
-    for epoch in sorted(wanted):
+    for epoch in sorted(request_epochs):
         how = draw(st.sampled_from(possible))
         plan = draw(plans(case.query.names))
-        requests[epoch] = _asked(case.query, plan, how)
+        requests[epoch] = _request(case.query, plan, how)
     background_epochs = st.sampled_from([1, 2, None, 0])
-    background_epochs_by_epoch = tuple(draw(st.lists(background_epochs, min_size=count, max_size=count)))
+    paces = tuple(draw(st.lists(background_epochs, min_size=count, max_size=count)))
     stops = draw(st.frozensets(st.integers(1, count))) if with_stops else frozenset()
-    return Moves(requests, background_epochs_by_epoch, stops)
+    return MigrationSchedule(requests, paces, stops)
 
 
 @dataclass
 class Run:
-    """A run with migrations, checked after every epoch against one without."""
+    """A run with migrations, compared after every epoch with one without."""
 
     case: Case
-    moves: Moves
+    schedule: MigrationSchedule
     store: MemoryStore = field(default_factory=MemoryStore)
     tables: list[pa.Table] = field(default_factory=list)
     late: dict[str, int] = field(default_factory=dict)
 
-    def all(self) -> InlineJoin:
+    def run_all(self) -> InlineJoin:
         case = self.case
         join = InlineJoin(case.query, case.plan, settings=case.settings, store=self.store)
-        stays = InlineJoin(case.query, case.plan, settings=case.settings)
+        unchanged = InlineJoin(case.query, case.plan, settings=case.settings)
         waiting: Request | None = None
-        goal, begun = case.plan, 0
+        expected_plan, begun = case.plan, 0
         for number, epoch in enumerate(case.epochs):
-            if number in self.moves.stops:
+            if number in self.schedule.stops:
                 join = InlineJoin(case.query, settings=case.settings, store=self.store)
-            if number in self.moves.requests:
-                waiting = self.moves.requests[number]
+            if number in self.schedule.requests:
+                waiting = self.schedule.requests[number]
                 join.migrate(
                     waiting.plan,
                     waiting.strategy,
                     background="auto" if waiting.background else "off",
                     isolated=waiting.isolated,
                 )
-            # A request is heeded once none is under way: the last one that was made by then.
+            # The last request is applied by the next epoch without a migration in progress.
             if join.manifest.migration is None and waiting is not None:
-                begun += waiting.plan != goal
-                goal, waiting = waiting.plan, None
-            handed_out = {name: len(tables) for name, tables in join.late.items()}
-            self.tables.append(
-                join.run_epoch(epoch, background_epochs=self.moves.background_epochs_by_epoch[number])
-            )
+                begun += waiting.plan != expected_plan
+                expected_plan, waiting = waiting.plan, None
+            earlier = {name: len(tables) for name, tables in join.late.items()}
+            self.tables.append(join.run_epoch(epoch, background_epochs=self.schedule.paces[number]))
             for name, tables in join.late.items():
-                rows = sum(table.num_rows for table in tables[handed_out[name] :])
+                rows = sum(table.num_rows for table in tables[earlier[name] :])
                 self.late[name] = self.late.get(name, 0) + rows
-            stays.run_epoch(epoch)
+            unchanged.run_epoch(epoch)
             manifest = join.manifest
-            assert manifest.streams == stays.manifest.streams
+            assert manifest.streams == unchanged.manifest.streams
             assert manifest.migrations == begun
             running = manifest.migration
-            assert parse_plan(running.new_plan if running else manifest.plan, case.query.names) == goal
-        assert self.late == {name: sum(t.num_rows for t in ts) for name, ts in stays.late.items()}
+            assert (
+                parse_plan(running.new_plan if running else manifest.plan, case.query.names) == expected_plan
+            )
+        assert self.late == {name: sum(t.num_rows for t in ts) for name, ts in unchanged.late.items()}
         return join
 
 
-def _held(join: InlineJoin) -> list[pa.Table]:
-    """Results that still wait for the end of a parallel track, as a reader of the store finds them."""
+def _deferred_results(join: InlineJoin) -> list[pa.Table]:
+    """Results that parallel track still defers, read from the store."""
     files = SliceFiles(join.store)
     return [files.open(s) for s in join.manifest.slices if s.owner.kind == "deferred"]
 
@@ -119,13 +119,13 @@ def _oracle(case: Case) -> pa.Table:
     )
 
 
-def check_migrations(case: Case, chosen: Moves) -> Run:
-    run = Run(case, chosen)
-    join = run.all()
-    held = _held(join)
+def check_migrations(case: Case, schedule: MigrationSchedule) -> Run:
+    run = Run(case, schedule)
+    join = run.run_all()
+    deferred = _deferred_results(join)
     running = join.manifest.migration
-    assert not held or (running is not None and running.strategy == "parallel_track")
-    assert_same_rows(pa.concat_tables([*run.tables, *held]), _oracle(case))
+    assert not deferred or (running is not None and running.strategy == "parallel_track")
+    assert_same_rows(pa.concat_tables([*run.tables, *deferred]), _oracle(case))
     assert join.manifest.results == sum(table.num_rows for table in run.tables)
     return run
 
@@ -133,17 +133,17 @@ def check_migrations(case: Case, chosen: Moves) -> Run:
 @given(st.data())
 def test_migrations_change_no_result_and_no_count(data):
     case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1500))
-    check_migrations(case, data.draw(moves(case)))
+    check_migrations(case, data.draw(migration_schedules(case)))
 
 
 @given(st.data())
-def test_nor_do_they_if_the_query_is_stopped_and_reopened_in_the_middle(data):
+def test_nor_do_they_if_the_query_is_restarted_meanwhile(data):
     case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1500))
-    check_migrations(case, data.draw(moves(case, with_stops=True)))
+    check_migrations(case, data.draw(migration_schedules(case, with_stops=True)))
 
 
 @settings(max_examples=20)
 @given(st.data())
 def test_nor_with_six_streams(data):
     case = data.draw(cases(max_epochs=5, max_results=1000).filter(lambda case: len(case.query.names) == 6))
-    check_migrations(case, data.draw(moves(case, with_stops=True)))
+    check_migrations(case, data.draw(migration_schedules(case, with_stops=True)))

@@ -1,4 +1,4 @@
-"""How much background work an epoch gets."""
+"""The budget of background work that an epoch gets."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ def work(epochs: int, *, completes: bool = False) -> MigrationStep:
     return replace(STEP, rebuilds=(rebuild,), completes=A if completes else None)
 
 
-def batches(budget: BackgroundBudget, usual: float, each: float, todo: int) -> list[float]:
-    """How long batches take in which so many epochs' worth is computed."""
-    found = []
+def batches(budget: BackgroundBudget, usual: float, per_epoch: float, todo: int) -> list[float]:
+    """The durations of batches that rebuild rows of ``todo`` epochs between them."""
+    durations = []
     for _ in range(3):
         budget.learn(None, usual)
     while todo > 0:
-        now = min(budget.next(), todo)
-        todo -= now
-        found.append(usual + each * now)
-        budget.learn(work(now, completes=todo == 0), found[-1])
-    return found
+        epochs = min(budget.next(), todo)
+        todo -= epochs
+        durations.append(usual + per_epoch * epochs)
+        budget.learn(work(epochs, completes=todo == 0), durations[-1])
+    return durations
 
 
 def test_without_an_interval_batches_take_about_a_quarter_longer():
-    found = batches(BackgroundBudget(None), usual=400, each=10, todo=200)
-    assert max(found) <= 1.25 * 400
-    assert len(found) < 30
+    durations = batches(BackgroundBudget(None), usual=400, per_epoch=10, todo=200)
+    assert max(durations) <= 1.25 * 400
+    assert len(durations) < 30
 
 
-def test_with_an_interval_the_time_that_is_left_is_used_and_no_more():
-    found = batches(BackgroundBudget(1000), usual=400, each=100, todo=200)
-    assert max(found) <= 1000
-    assert max(found) >= 900
+def test_with_an_interval_the_remaining_time_is_used_and_no_more():
+    durations = batches(BackgroundBudget(1000), usual=400, per_epoch=100, todo=200)
+    assert max(durations) <= 1000
+    assert max(durations) >= 900
 
 
-def test_at_least_one_is_done_however_long_it_takes():
-    assert batches(BackgroundBudget(100), usual=400, each=1000, todo=3) == [1400] * 3
+def test_at_least_one_epoch_is_rebuilt_however_long_it_takes():
+    assert batches(BackgroundBudget(100), usual=400, per_epoch=1000, todo=3) == [1400] * 3
 
 
 @pytest.mark.parametrize("noise", [0.0, -200.0])
-def test_a_piece_that_seems_to_cost_nothing_does_not_bring_all_at_once(noise):
+def test_the_budget_at_most_doubles_if_work_seems_to_cost_nothing(noise):
     budget = BackgroundBudget(None)
     budget.learn(None, 400)
     done = []
@@ -74,14 +74,14 @@ def test_a_piece_that_seems_to_cost_nothing_does_not_bring_all_at_once(noise):
     assert done == [1, 2, 4, 8]
 
 
-def test_after_a_restart_in_the_middle_it_still_gets_going():
+def test_the_budget_grows_after_a_restart_in_the_middle():
     budget = BackgroundBudget(None)
     for _ in range(8):
         budget.learn(work(budget.next()), 500)
     assert budget.next() > 4
 
 
-def test_an_epoch_that_moves_states_or_ends_a_migration_says_nothing():
+def test_epochs_that_move_states_or_end_a_migration_are_ignored():
     budget = BackgroundBudget(None)
     budget.learn(None, 400)
     budget.learn(replace(STEP, moves=(Move(A, A.started_by(1)),)), 9000)

@@ -1,4 +1,4 @@
-"""What people are told of a migration: events, and explanations."""
+"""Events and explanations of a migration."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from midstream.plan.explain import StateSize
 from midstream.plan.state_id import StateId
 from tests.migration.migration_cases import StrategyCase
 from tests.migration.recorded_run import (
-    BEGIN,
     HYBRID,
     LEFT_DEEP,
     PARALLEL_TRACK,
     QUERY,
+    REORDERED,
     SHARING,
-    TURNED,
+    START,
     Run,
-    a_migration,
+    run_migration,
 )
 
 
-def test_events_say_what_began_what_is_complete_and_what_ended():
-    run = a_migration(HYBRID)
-    assert run.told() == [
+def test_events_of_start_completed_states_and_end():
+    run = run_migration(HYBRID)
+    assert run.event_types() == [
         (3, "migration-started"),
         (4, "state-completed"),
         (5, "state-completed"),
@@ -33,27 +33,27 @@ def test_events_say_what_began_what_is_complete_and_what_ended():
         "migration 1: the new plan has all rows of {a,c,d} now",
         "migration 1 ended after 3 epochs: the plan is '((c d) a) b'",
     ]
-    told = [event.to_dict() for event in run.events]
-    assert {(e["migration"], e["from"], e["to"]) for e in told} == {(1, LEFT_DEEP, TURNED)}
-    assert [e.get("state") for e in told] == [None, "c,d", "a,c,d", None]
+    events = [event.to_dict() for event in run.events]
+    assert {(e["migration"], e["from"], e["to"]) for e in events} == {(1, LEFT_DEEP, REORDERED)}
+    assert [e.get("state") for e in events] == [None, "c,d", "a,c,d", None]
 
 
-def test_moving_state_begins_and_ends_in_one_breath():
-    run = a_migration(StrategyCase("moving_state"))
-    assert run.told() == [(3, "migration-started"), (3, "migration-ended")]
+def test_moving_state_begins_and_ends_in_one_epoch():
+    run = run_migration(StrategyCase("moving_state"))
+    assert run.event_types() == [(3, "migration-started"), (3, "migration-ended")]
 
 
-def test_waiting_completes_no_state():
-    run = a_migration(SHARING)
-    assert run.told() == [(3, "migration-started"), (7, "migration-ended")]
+def test_without_background_work_no_state_is_completed():
+    run = run_migration(SHARING)
+    assert run.event_types() == [(3, "migration-started"), (7, "migration-ended")]
 
 
-def test_an_explanation_shows_both_plans_and_who_makes_what():
-    run = Run().go(BEGIN)
+def test_an_explanation_shows_both_plans_and_their_shares():
+    run = Run().go(START)
     before = explain_query(QUERY, run.join.manifest, {})
     assert before.startswith(f"Plan: {LEFT_DEEP}\n")
     assert "Migration" not in before
-    run.migrate(TURNED, HYBRID)
+    run.migrate(REORDERED, HYBRID)
     run.go(2)
     sizes = {StateId("a,b"): StateSize(11, 5, 1), StateId("c,d@1"): StateSize(22, 5, 1)}
     lines = explain_query(QUERY, run.join.manifest, sizes).splitlines()
@@ -70,14 +70,14 @@ def test_an_explanation_shows_both_plans_and_who_makes_what():
     ]
     old, new = lines.index("== Old plan =="), lines.index("== New plan ==")
     assert lines[old + 1] == f"Plan: {LEFT_DEEP}"
-    assert lines[new + 1] == f"Plan: {TURNED}"
+    assert lines[new + 1] == f"Plan: {REORDERED}"
     assert any("{a,b}" in line and "11 rows" in line for line in lines[old:new])
     assert any("{c,d}" in line and "22 rows" in line for line in lines[new:])
     assert "@" not in "\n".join(lines)
 
 
-def test_an_explanation_of_parts_says_which_rows_and_which_alternatives():
-    run = Run().go(BEGIN)
+def test_an_explanation_names_the_rows_of_sub_plans_and_all_entries():
+    run = Run().go(START)
     run.migrate("((b c) a) d", SHARING)
     run.go(1)
     text = explain_query(QUERY, run.join.manifest, {})
@@ -86,7 +86,7 @@ def test_an_explanation_of_parts_says_which_rows_and_which_alternatives():
         in text
     )
     assert "Shared states: {a,b,c}, {a}, {b}, {c}, {d}" in text
-    run = Run().go(BEGIN)
+    run = Run().go(START)
     run.migrate("(a d) (b c)", PARALLEL_TRACK)
     run.go(1)
     text = explain_query(QUERY, run.join.manifest, {})

@@ -1,4 +1,4 @@
-"""Whatever the two plans, the strategy and the moment: the results are those of a batch join."""
+"""For any two plans, any strategy and any start, the results are those of a batch join."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ THREE_CLASSES = MigrationCase(
 )
 
 PAIRS = tuple(permutations(PLANS, 2))
-# Early starts and much background work: then states are complete before what they lack has expired.
-WHEN = tuple(product((1, 2, 3), (1, 2, None)))
+# Early starts and fast paces, so that states are complete before the rows that they lack have expired.
+STARTS_AND_PACES = tuple(product((1, 2, 3), (1, 2, None)))
 
 
-def _some_pairs(seed: int, count: int) -> list[tuple[Plan, Plan]]:
+def _sample_pairs(seed: int, count: int) -> list[tuple[Plan, Plan]]:
     return random.Random(seed).sample(PAIRS, count)
 
 
@@ -43,15 +43,19 @@ def test_there_are_650_pairs():
 
 @pytest.mark.parametrize("part", range(5))
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
-def test_a_migration_neither_loses_nor_doubles_a_result(how: StrategyCase, part: int):
-    for (old, new), (start, background_epochs) in zip(_some_pairs(part, 20), cycle(WHEN), strict=False):
+def test_a_migration_neither_loses_nor_repeats_a_result(how: StrategyCase, part: int):
+    for (old, new), (start, background_epochs) in zip(
+        _sample_pairs(part, 20), cycle(STARTS_AND_PACES), strict=False
+    ):
         check_migration(ONE_KEY, part, old, new, how, start, background_epochs)
 
 
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
-def test_nor_does_one_between_plans_that_are_placed_by_several_keys(how: StrategyCase, part: int):
-    for (old, new), (start, background_epochs) in zip(_some_pairs(100 + part, 10), cycle(WHEN), strict=False):
+def test_nor_does_one_between_plans_with_several_keys(how: StrategyCase, part: int):
+    for (old, new), (start, background_epochs) in zip(
+        _sample_pairs(100 + part, 10), cycle(STARTS_AND_PACES), strict=False
+    ):
         check_migration(THREE_CLASSES, part, old, new, how, start, background_epochs)
 
 
@@ -68,7 +72,7 @@ def test_every_pair_of_plans(old: Plan, how: StrategyCase, start: int):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 @pytest.mark.parametrize("old", PLANS, ids=str)
-def test_every_pair_of_plans_that_are_placed_by_several_keys(old: Plan, how: StrategyCase):
+def test_every_pair_of_plans_with_several_keys(old: Plan, how: StrategyCase):
     for new in PLANS:
         if new != old:
             check_migration(THREE_CLASSES, 7, old, new, how, start=2, background_epochs=2)

@@ -1,4 +1,4 @@
-"""What two plans share, and which results are whose: matching, tasks, and the entries of their tables."""
+"""Matching the states of two plans, their replaced sub-plans, and the hand-over tables."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def matched(query: Query, old: str, new: str) -> tuple[Layout, StateMatch]:
     return before, match_states(before, build_layout(query, parse_plan(new, query.names)), NUMBER)
 
 
-def tasks(query: Query, old: str, new: str) -> tuple[list[ReplacedSubplan], StateMatch]:
-    before, found = matched(query, old, new)
-    return replaced_subplans(before, found.layout, before.states & found.layout.states), found
+def subplans_of(query: Query, old: str, new: str) -> tuple[list[ReplacedSubplan], StateMatch]:
+    before, match = matched(query, old, new)
+    return replaced_subplans(before, match.layout, before.states & match.layout.states), match
 
 
-def nodes(task: ReplacedSubplan) -> tuple[str, list[str], list[str]]:
-    return task.root, [node.id for node in task.old], [node.id for node in task.new]
+def summary(subplan: ReplacedSubplan) -> tuple[str, list[str], list[str]]:
+    return subplan.root, [node.id for node in subplan.old], [node.id for node in subplan.new]
 
 
 @pytest.mark.parametrize(
@@ -46,77 +46,79 @@ def nodes(task: ReplacedSubplan) -> tuple[str, list[str], list[str]]:
     ],
 )
 def test_with_one_key_a_state_of_the_same_streams_is_shared(new, shared, empty):
-    _, found = matched(CLIQUE, "((a b) c) d", new)
-    assert found.shared == set(shared.split())
-    assert found.empty == set(empty.split())
-    assert found.moves == ()
-    assert set(found.state_ids.values()) == found.empty
-    assert found.layout.states == found.shared | found.empty
+    _, match = matched(CLIQUE, "((a b) c) d", new)
+    assert match.shared == set(shared.split())
+    assert match.empty == set(empty.split())
+    assert match.moves == ()
+    assert set(match.state_ids.values()) == match.empty
+    assert match.layout.states == match.shared | match.empty
 
 
 @pytest.mark.parametrize(
     ("new", "shared", "moved", "empty"),
     [
-        # b was searched by k and is now by j; what is searched for d is the same.
+        # b was searched by k and is now searched by j; a,b,c is still searched by the same key.
         ("((b c) a) d", "a c d a,b,c", "b", "b,c@7"),
-        # a,b and d have no key in common: they meet in one engine partition, and c needs both its keys.
+        # a,b and d have no key in common: they run in one engine partition, and c needs both its keys.
         ("((a b) d) c", "a b", "a,b c d", "a,b,d@7"),
         ("((b a) c) d", "a b c d a,b a,b,c", "", ""),
         ("a b c d", "", "a b c d", ""),
     ],
 )
-def test_with_several_keys_it_is_shared_only_where_both_plans_want_it_in_the_same_place(
+def test_with_several_keys_it_is_shared_only_if_both_plans_have_it_in_the_same_location(
     new, shared, moved, empty
 ):
-    _, found = matched(CHAIN, "((a b) c) d", new)
-    assert found.shared == set(shared.split())
-    assert {(move.source, move.target) for move in found.moves} == {(s, f"{s}@7") for s in moved.split()}
-    assert found.empty == set(empty.split())
+    _, match = matched(CHAIN, "((a b) c) d", new)
+    assert match.shared == set(shared.split())
+    assert {(move.source, move.target) for move in match.moves} == {(s, f"{s}@7") for s in moved.split()}
+    assert match.empty == set(empty.split())
 
 
-def test_a_combined_state_is_moved_unless_something_below_it_is_lacking():
-    # a,b,c was searched by j, for d, and is now by v, for e.
+def test_an_intermediate_state_is_moved_unless_a_state_below_is_empty():
+    # a,b,c was searched by j, for d, and is now searched by v, for e.
     on = ["a.k = b.k", "b.k = c.k", "c.j = d.j", "a.v = e.v"]
     query = small_query(on, "abcde", everywhere=30)
-    _, found = matched(query, "(((a b) c) d) e", "(((a b) c) e) d")
-    assert Move(StateId("a,b,c"), StateId("a,b,c@7")) in found.moves
-    assert "a,b" in found.shared
-    _, found = matched(query, "(((a b) c) d) e", "(((b c) a) e) d")
-    assert found.empty == {"b,c@7", "a,b,c@7", "a,b,c,e@7"}
+    _, match = matched(query, "(((a b) c) d) e", "(((a b) c) e) d")
+    assert Move(StateId("a,b,c"), StateId("a,b,c@7")) in match.moves
+    assert "a,b" in match.shared
+    _, match = matched(query, "(((a b) c) d) e", "(((b c) a) e) d")
+    assert match.empty == {"b,c@7", "a,b,c@7", "a,b,c,e@7"}
 
 
-def test_a_task_reaches_from_a_state_of_both_plans_down_to_the_next_ones():
-    found, _ = tasks(CLIQUE, "((a b) c) d", "((b c) a) d")
-    assert [nodes(task) for task in found] == [("a,b,c", ["a,b", "a,b,c"], ["b,c@7", "a,b,c"])]
-    found, _ = tasks(CLIQUE, "((a b) c) d", "((a b) d) c")
-    assert [nodes(task) for task in found] == [("a,b,c,d", ["a,b,c", "a,b,c,d"], ["a,b,d@7", "a,b,c,d"])]
+def test_a_sub_plan_reaches_from_a_shared_state_down_to_the_next_ones():
+    subplans, _ = subplans_of(CLIQUE, "((a b) c) d", "((b c) a) d")
+    assert [summary(subplan) for subplan in subplans] == [("a,b,c", ["a,b", "a,b,c"], ["b,c@7", "a,b,c"])]
+    subplans, _ = subplans_of(CLIQUE, "((a b) c) d", "((a b) d) c")
+    assert [summary(subplan) for subplan in subplans] == [
+        ("a,b,c,d", ["a,b,c", "a,b,c,d"], ["a,b,d@7", "a,b,c,d"])
+    ]
 
 
-def test_plans_that_differ_in_two_places_have_two_tasks_and_the_lower_comes_first():
+def test_plans_that_differ_in_two_places_have_two_sub_plans_the_lower_first():
     query = small_query([f"a.k = {n}.k" for n in "bcdef"], "abcdef", everywhere=30)
-    found, match_ = tasks(query, "((((a b) c) d) e) f", "((((b c) a) e) d) f")
-    assert [nodes(task) for task in found] == [
+    subplans, match = subplans_of(query, "((((a b) c) d) e) f", "((((b c) a) e) d) f")
+    assert [summary(subplan) for subplan in subplans] == [
         ("a,b,c", ["a,b", "a,b,c"], ["b,c@7", "a,b,c"]),
         ("a,b,c,d,e", ["a,b,c,d", "a,b,c,d,e"], ["a,b,c,e@7", "a,b,c,d,e"]),
     ]
-    assert first_tables(found, match_.empty, {}, 5) == {
+    assert first_tables(subplans, match.empty, {}, 5) == {
         "a,b,c": (HandoverEntry(StateId("b,c@7"), {"b": 5, "c": 5}),),
         "a,b,c,d,e": (HandoverEntry(StateId("a,b,c,e@7"), dict.fromkeys("abce", 5)),),
     }
 
 
-def test_the_same_tree_with_its_inputs_in_another_order_is_no_task():
-    assert tasks(CLIQUE, "((a b) c) d", "d (c (b a))")[0] == []
+def test_plans_that_differ_only_in_the_order_of_inputs_have_no_sub_plan():
+    assert subplans_of(CLIQUE, "((a b) c) d", "d (c (b a))")[0] == []
 
 
 def test_at_first_only_the_lowest_empty_states_have_an_entry():
-    found, match_ = tasks(CLIQUE, "((a b) c) d", "((c d) a) b")
-    assert match_.empty == {"c,d@7", "a,c,d@7"}
-    assert first_tables(found, match_.empty, {}, 5) == {
+    subplans, match = subplans_of(CLIQUE, "((a b) c) d", "((c d) a) b")
+    assert match.empty == {"c,d@7", "a,c,d@7"}
+    assert first_tables(subplans, match.empty, {}, 5) == {
         "a,b,c,d": (HandoverEntry(StateId("c,d@7"), {"c": 5, "d": 5}),)
     }
-    found, match_ = tasks(CLIQUE, "((a b) c) d", "(a d) (b c)")
-    (entries,) = first_tables(found, match_.empty, {}, 5).values()
+    subplans, match = subplans_of(CLIQUE, "((a b) c) d", "(a d) (b c)")
+    (entries,) = first_tables(subplans, match.empty, {}, 5).values()
     assert {entry.state: entry.bounds for entry in entries} == {
         "a,d@7": {"a": 5, "d": 5},
         "b,c@7": {"b": 5, "c": 5},
@@ -124,30 +126,30 @@ def test_at_first_only_the_lowest_empty_states_have_an_entry():
 
 
 def test_a_copy_of_a_shared_state_is_empty_too():
-    found, match_ = tasks(CLIQUE, "((a b) c) d", "a b c d")
+    subplans, match = subplans_of(CLIQUE, "((a b) c) d", "a b c d")
     copies = {StateId(name): StateId(f"{name}@7") for name in "abcd"}
-    assert first_tables(found, match_.empty, {}, 5) == {"a,b,c,d": ()}
-    tables = first_tables(found, match_.empty | set(copies.values()), copies, 5)
+    assert first_tables(subplans, match.empty, {}, 5) == {"a,b,c,d": ()}
+    tables = first_tables(subplans, match.empty | set(copies.values()), copies, 5)
     assert tables == {"a,b,c,d": tuple(HandoverEntry(StateId(f"{name}@7"), {name: 5}) for name in "abcd")}
 
 
-def test_what_a_complete_state_has_missed_its_parent_lacks_with_siblings_until_then():
-    found, match_ = tasks(CLIQUE, "((a b) c) d", "((c d) a) b")
-    tables = first_tables(found, match_.empty, {}, 5)
-    higher = complete(tables, match_.layout, StateId("c,d@7"), 8)
+def test_the_entry_of_a_complete_state_moves_to_its_parent_with_siblings_until_then():
+    subplans, match = subplans_of(CLIQUE, "((a b) c) d", "((c d) a) b")
+    tables = first_tables(subplans, match.empty, {}, 5)
+    higher = complete(tables, match.layout, StateId("c,d@7"), 8)
     assert higher == {"a,b,c,d": (HandoverEntry(StateId("a,c,d@7"), {"a": 8, "c": 5, "d": 5}),)}
-    assert complete(higher, match_.layout, StateId("a,c,d@7"), 9) == {"a,b,c,d": ()}
+    assert complete(higher, match.layout, StateId("a,c,d@7"), 9) == {"a,b,c,d": ()}
 
 
 def test_completing_one_state_leaves_the_entries_of_others():
-    found, match_ = tasks(CLIQUE, "((a b) c) d", "(a d) (b c)")
-    tables = first_tables(found, match_.empty, {}, 5)
-    assert complete(tables, match_.layout, StateId("a,d@7"), 6) == {
+    subplans, match = subplans_of(CLIQUE, "((a b) c) d", "(a d) (b c)")
+    tables = first_tables(subplans, match.empty, {}, 5)
+    assert complete(tables, match.layout, StateId("a,d@7"), 6) == {
         "a,b,c,d": (HandoverEntry(StateId("b,c@7"), {"b": 5, "c": 5}),)
     }
 
 
-MARKS = {5: dict.fromkeys("abcd", 100), 8: dict.fromkeys("abcd", 200)}
+LATEST_TIMES = {5: dict.fromkeys("abcd", 100), 8: dict.fromkeys("abcd", 200)}
 
 
 def purge_at(**watermarks: int) -> Purge:
@@ -155,34 +157,34 @@ def purge_at(**watermarks: int) -> Purge:
 
 
 @pytest.mark.parametrize(
-    ("watermarks", "is_over"),
+    ("watermarks", "expires"),
     [
         ({"c": 131, "d": 131}, True),
         ({"c": 130, "d": 131}, False),
         ({"c": 131, "d": 130}, False),
-        # Whether a and b may still bring old rows does not matter: the entry's have them already.
+        # Whether a and b may still bring old rows does not matter: rows of the entry have them already.
         ({"c": 131, "d": 131, "a": 0, "b": 0}, True),
     ],
 )
-def test_an_entry_expires_once_nobody_yet_to_come_can_meet_it(watermarks, is_over):
+def test_an_entry_expires_once_no_future_row_can_meet_it(watermarks, expires):
     tables = {StateId("a,b,c,d"): (HandoverEntry(StateId("a,b@7"), {"a": 5, "b": 5}),)}
-    left = expire(tables, purge_at(**watermarks), MARKS)
-    assert left == ({"a,b,c,d": ()} if is_over else tables)
+    left = expire(tables, purge_at(**watermarks), LATEST_TIMES)
+    assert left == ({"a,b,c,d": ()} if expires else tables)
 
 
 def test_one_component_that_is_too_old_is_enough():
     tables = {StateId("a,b,c,d"): (HandoverEntry(StateId("a,b,c@7"), {"a": 5, "b": 5, "c": 8}),)}
-    assert expire(tables, purge_at(d=130), MARKS) == tables
-    assert expire(tables, purge_at(d=131), MARKS) == {"a,b,c,d": ()}
+    assert expire(tables, purge_at(d=130), LATEST_TIMES) == tables
+    assert expire(tables, purge_at(d=131), LATEST_TIMES) == {"a,b,c,d": ()}
 
 
-def test_an_entry_of_a_stream_that_had_brought_nothing_is_empty():
-    marks = {5: {"a": 100, "b": None, "c": 100, "d": 100}}
+def test_an_entry_of_a_stream_without_rows_is_removed():
+    latest_times = {5: {"a": 100, "b": None, "c": 100, "d": 100}}
     tables = {
         StateId("a,b,c,d"): (
             HandoverEntry(StateId("a,b@7"), {"a": 5, "b": 5}),
             HandoverEntry(StateId("c,d@7"), {"c": 5, "d": 5}),
         )
     }
-    left = expire(tables, purge_at(a=0, b=0, c=0, d=0), marks)
+    left = expire(tables, purge_at(a=0, b=0, c=0, d=0), latest_times)
     assert left == {"a,b,c,d": (HandoverEntry(StateId("c,d@7"), {"c": 5, "d": 5}),)}

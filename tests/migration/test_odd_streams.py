@@ -1,4 +1,4 @@
-"""Migrations over streams that are odd in ways that random ones seldom are: each of these was wrong once."""
+"""Migrations over unusual streams, which random tests seldom produce. Each is a regression test."""
 
 from __future__ import annotations
 
@@ -24,57 +24,49 @@ Arrivals = Callable[[int], dict[str, pa.Table]]
 
 
 def run(
-    query: Query, plan: str, arrivals: Arrivals, epochs: int, *, change=None, background_epochs_by_epoch=None
+    query: Query, plan: str, arrivals: Arrivals, epochs: int, *, change=None, paces=None
 ) -> list[pa.Table]:
     """The results of each epoch; ``change`` is the epoch, the plan and the strategy."""
     join = InlineJoin(query, plan, settings=Settings(2, 8))
-    got = []
+    results = []
     for epoch in range(epochs):
         if change and epoch == change[0]:
             join.migrate(*change[1:])
-        got.append(
-            join.run_epoch(arrivals(epoch), background_epochs=(background_epochs_by_epoch or {}).get(epoch))
-        )
+        results.append(join.run_epoch(arrivals(epoch), background_epochs=(paces or {}).get(epoch)))
         assert check(join.store).problems == ()
     if change:
         assert join.manifest.plan == change[1]
-    return got
+    return results
 
 
-def same(names: str) -> Arrivals:
+def equal_rows(names: str) -> Arrivals:
+    """In every epoch one row of each stream, with the same keys."""
     return lambda epoch: {name: rows((10 * epoch, 1, 1, "x")) for name in names}
 
 
-def test_two_streams_that_share_two_keys_and_are_kept_by_another():
+def test_two_streams_that_share_two_keys_and_are_placed_by_a_third():
     on = ["a.k = b.k", "a.j = b.j", "a.k = c.k", "b.v = d.v"]
     query = small_query(on, "abcd", everywhere=1000, select=[f"{n}.t AS {n}" for n in "abcd"])
-    stayed = run(query, "((a b) c) d", same("abcd"), 8)
+    unchanged = run(query, "((a b) c) d", equal_rows("abcd"), 8)
     for background_epochs in (None, 1):
-        background_epochs_by_epoch = dict.fromkeys(range(8), background_epochs)
+        paces = dict.fromkeys(range(8), background_epochs)
         change = (3, "((a b) d) c", "hybrid")
-        moved = run(
-            query,
-            "((a b) c) d",
-            same("abcd"),
-            8,
-            change=change,
-            background_epochs_by_epoch=background_epochs_by_epoch,
-        )
-        for mine, theirs in zip(moved, stayed, strict=True):
-            assert_same_rows(mine, theirs)
+        migrated = run(query, "((a b) c) d", equal_rows("abcd"), 8, change=change, paces=paces)
+        for actual, expected in zip(migrated, unchanged, strict=True):
+            assert_same_rows(actual, expected)
 
 
 @pytest.mark.parametrize("names", ["abcde", "bacde"])
 def test_a_shared_state_whose_stream_is_moved(names):
     on = ["a.k = b.k", "b.j = c.j", "c.v = d.v", "d.k = e.k"]
     query = small_query(on, names, everywhere=1000, select=[f"{n}.t AS {n}" for n in names])
-    stayed = run(query, "((a b) c) (d e)", same(names), 9)
-    moved = run(query, "((a b) c) (d e)", same(names), 9, change=(3, "((a (b c)) d) e", "hybrid"))
-    for mine, theirs in zip(moved, stayed, strict=True):
-        assert_same_rows(mine, theirs)
+    unchanged = run(query, "((a b) c) (d e)", equal_rows(names), 9)
+    migrated = run(query, "((a b) c) (d e)", equal_rows(names), 9, change=(3, "((a (b c)) d) e", "hybrid"))
+    for actual, expected in zip(migrated, unchanged, strict=True):
+        assert_same_rows(actual, expected)
 
 
-def test_an_entry_that_expires_while_its_state_is_being_computed():
+def test_an_entry_that_expires_while_its_state_is_being_rebuilt():
     on = ["a.k = b.k", "b.k = c.k", "c.k = d.k", "d.k = e.k"]
     query = small_query(on, "abcde", everywhere=100, select=[f"{n}.v AS {n}" for n in "abcde"])
 
@@ -89,61 +81,61 @@ def test_an_entry_that_expires_while_its_state_is_being_computed():
         times = {name: time(name, epoch) for name in "abcde"}
         return {n: rows((t, 1, 1, f"{n}{epoch}")) for n, t in times.items() if t is not None}
 
-    stayed = run(query, "(((a c) b) e) d", arrivals, 9)
+    unchanged = run(query, "(((a c) b) e) d", arrivals, 9)
     change = (2, "((a b) (c d)) e", "hybrid")
-    moved = run(query, "(((a c) b) e) d", arrivals, 9, change=change, background_epochs_by_epoch={5: 1})
-    for mine, theirs in zip(moved, stayed, strict=True):
-        assert_same_rows(mine, theirs)
+    migrated = run(query, "(((a c) b) e) d", arrivals, 9, change=change, paces={5: 1})
+    for actual, expected in zip(migrated, unchanged, strict=True):
+        assert_same_rows(actual, expected)
 
 
 def test_results_wait_only_for_the_old_plans_results():
-    """A lower task may last longer than that of the results; they must not wait for it."""
+    """A lower sub-plan may last longer than that of the results; they must not wait for it."""
     on = ["a.k = b.k", "b.k = c.k", "c.k = d.k", "d.k = e.k"]
     query = small_query(on, "abcde", everywhere=30, select=[f"{n}.v AS {n}" for n in "abcde"])
 
     def arrivals(epoch: int) -> dict[str, pa.Table]:
         def time(name: str) -> int:
-            early = 100 if name == "a" else 50 + 10 * epoch
-            return early if epoch < 2 else 100 + 5 * (epoch - 2)
+            early_time = 100 if name == "a" else 50 + 10 * epoch
+            return early_time if epoch < 2 else 100 + 5 * (epoch - 2)
 
         return {name: rows((time(name), 1, 1, f"{name}{epoch}")) for name in "abcde"}
 
     join = InlineJoin(query, "(((a b) c) d) e", settings=Settings(1, 1))
-    lower_alone = 0
-    got = []
+    epochs_of_lower_alone = 0
+    results = []
     for epoch in range(12):
         if epoch == 2:
             join.migrate("((a (b c)) e) d", "parallel_track")
-        got.append(join.run_epoch(arrivals(epoch)))
+        results.append(join.run_epoch(arrivals(epoch)))
         tables = join.manifest.migration.handover if join.manifest.migration else {}
-        waiting = [s for s in join.manifest.slices if s.owner.kind == "deferred"]
-        assert not waiting or tables[StateId("a,b,c,d,e")]
-        lower_alone += any(tables.values()) and not tables[StateId("a,b,c,d,e")]
-    assert lower_alone
-    stayed = run(query, "(((a b) c) d) e", arrivals, 12)
-    assert_same_rows(pa.concat_tables(got), pa.concat_tables(stayed))
+        deferred = [s for s in join.manifest.slices if s.owner.kind == "deferred"]
+        assert not deferred or tables[StateId("a,b,c,d,e")]
+        epochs_of_lower_alone += any(tables.values()) and not tables[StateId("a,b,c,d,e")]
+    assert epochs_of_lower_alone
+    unchanged = run(query, "(((a b) c) d) e", arrivals, 12)
+    assert_same_rows(pa.concat_tables(results), pa.concat_tables(unchanged))
 
 
-def test_a_state_that_is_too_large_to_be_moved_ends_the_query_once(monkeypatch):
+def test_a_state_that_is_too_large_to_be_moved_stops_the_query_once(monkeypatch):
     from midstream.engine import intake
 
     query = small_query(["a.k = b.k", "b.j = c.j"], "abc", everywhere=1000)
     store = MemoryStore()
     join = InlineJoin(query, "(a b) c", settings=Settings(1, 1), store=store)
     for epoch in range(4):
-        join.run_epoch(same("abc")(epoch))
+        join.run_epoch(equal_rows("abc")(epoch))
     join.migrate("a (b c)", "moving_state")
-    monkeypatch.setattr(intake, "_LARGEST_COLUMN", 1)
+    monkeypatch.setattr(intake, "_MAX_COLUMN_BYTES", 1)
     with pytest.raises(MigrationError, match="at most 2 GiB of a column"):
         join.run_epoch({})
     monkeypatch.undo()
-    again = InlineJoin(query, settings=Settings(1, 1), store=store)
-    # It is not deleted: somebody who was paused over it must not delete what comes after.
-    again.migrate("a b c", "moving_state")
-    again.run_epoch(same("abc")(4))
-    assert (again.manifest.plan, again.manifest.migrations) == ("(a b) c", 0)
-    again.run_epoch(same("abc")(5))
-    assert (again.manifest.plan, again.manifest.migrations) == ("a b c", 1)
+    restarted = InlineJoin(query, settings=Settings(1, 1), store=store)
+    # The failed intent is not deleted, since another driver may follow it already: a second one replaces it.
+    restarted.migrate("a b c", "moving_state")
+    restarted.run_epoch(equal_rows("abc")(4))
+    assert (restarted.manifest.plan, restarted.manifest.migrations) == ("(a b) c", 0)
+    restarted.run_epoch(equal_rows("abc")(5))
+    assert (restarted.manifest.plan, restarted.manifest.migrations) == ("a b c", 1)
     InlineJoin(query, settings=Settings(1, 1), store=store).run_epoch({})
     assert store.list("requests") == []
     assert len(store.list("intents")) == 1
@@ -162,13 +154,13 @@ def test_a_state_that_is_too_large_to_be_moved_ends_the_query_once(monkeypatch):
     ],
     ids=str,
 )
-def test_a_manifest_whose_migration_could_not_have_come_about_is_refused(change):
+def test_a_manifest_with_an_impossible_migration_is_refused(change):
     query = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=1000)
     join = InlineJoin(query, "(a b) c", settings=Settings(1, 1))
     for epoch in range(3):
-        join.run_epoch(same("abc")(epoch))
+        join.run_epoch(equal_rows("abc")(epoch))
     join.migrate("a (b c)", "hybrid", background="off", isolated=False)
-    join.run_epoch(same("abc")(3))
+    join.run_epoch(equal_rows("abc")(3))
     body = msgspec.json.decode(manifest_json(join.manifest))
     body["migration"] |= change
     manifest = msgspec.json.decode(msgspec.json.encode(body), type=Manifest, dec_hook=decode_state_id)

@@ -1,4 +1,4 @@
-"""Requests for another plan: which are refused, which wait, and that none is forgotten."""
+"""Requests for another plan: which are refused, which wait, and that they survive restarts."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from midstream.testing import assert_same_rows
 from tests.helpers import small_query
 from tests.migration.migration_cases import StrategyCase
 from tests.migration.recorded_run import (
-    APART,
-    BEGIN,
     HYBRID,
+    ISOLATED,
     LEFT_DEEP,
     ON,
     PARALLEL_TRACK,
     QUERY,
+    REORDERED,
     SHARING,
-    TURNED,
+    START,
     Run,
     arrivals,
-    stayed,
+    run_unchanged,
 )
 
 
@@ -38,48 +38,48 @@ def test_a_request_for_the_running_plan_changes_nothing():
     run.migrate(LEFT_DEEP)
     run.go(2)
     assert run.join.manifest.migrations == 0
-    assert run.told() == []
+    assert run.event_types() == []
     assert run.running == []
     assert run.store.list("requests") == []
-    assert [m.slices for m in run.manifests] == [m.slices for m in stayed(4).manifests]
+    assert [m.slices for m in run.manifests] == [m.slices for m in run_unchanged(4).manifests]
 
 
-def test_a_request_waits_for_the_migration_that_is_under_way_and_the_last_one_counts():
-    run = Run().go(BEGIN)
-    run.migrate(TURNED, SHARING)
+def test_requests_wait_for_the_migration_in_progress_and_the_last_one_is_applied():
+    run = Run().go(START)
+    run.migrate(REORDERED, SHARING)
     run.go(1)
     run.migrate("a b c d", StrategyCase("moving_state"))
     run.go(1)
     run.migrate("(a d) (b c)", HYBRID)
     run.go(9)
-    assert run.ends == {7: TURNED, 11: "(a d) (b c)"}
-    begun = [(e.migration, e.old_plan, e.new_plan) for e in run.events if isinstance(e, MigrationStarted)]
-    assert begun == [(1, LEFT_DEEP, TURNED), (2, TURNED, "(a d) (b c)")]
+    assert run.ends == {7: REORDERED, 11: "(a d) (b c)"}
+    started = [(e.migration, e.old_plan, e.new_plan) for e in run.events if isinstance(e, MigrationStarted)]
+    assert started == [(1, LEFT_DEEP, REORDERED), (2, REORDERED, "(a d) (b c)")]
     assert run.manifests[8].migration is not None
     assert run.manifests[8].migration.start_epoch == 8
     assert run.store.list("requests") == []
-    assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(stayed(14).tables))
+    assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(run_unchanged(14).tables))
 
 
 def test_a_request_back_to_the_old_plan_waits_as_well():
-    run = Run().go(BEGIN)
-    run.migrate(TURNED, SHARING)
+    run = Run().go(START)
+    run.migrate(REORDERED, SHARING)
     run.go(1)
     run.migrate(LEFT_DEEP, StrategyCase("moving_state"))
     run.go(8)
-    assert run.ends == {7: TURNED, 8: LEFT_DEEP}
+    assert run.ends == {7: REORDERED, 8: LEFT_DEEP}
 
 
-def test_a_request_outlives_the_query_that_it_was_made_to():
-    run = Run().go(BEGIN)
-    run.migrate(TURNED, SHARING)
+def test_a_request_survives_a_restart():
+    run = Run().go(START)
+    run.migrate(REORDERED, SHARING)
     run.reopen()
     run.go(1)
-    assert run.running == [BEGIN]
+    assert run.running == [START]
     run.migrate("a b c d", StrategyCase("moving_state"))
     run.reopen()
     run.go(8)
-    assert run.ends == {7: TURNED, 8: "a b c d"}
+    assert run.ends == {7: REORDERED, 8: "a b c d"}
     run.reopen()
     run.go(1)
     assert run.join.manifest.migrations == 2
@@ -95,43 +95,43 @@ def test_a_request_must_be_for_a_plan_of_these_streams(plan):
 
 
 @pytest.mark.parametrize("strategy", ["hybrid", "moving_state", "parallel_track", "auto"])
-def test_plans_are_kept_apart_only_while_nothing_is_computed(strategy: str):
+def test_plans_can_be_isolated_only_by_hybrid_without_background_work(strategy: str):
     with pytest.raises(OptionError, match="only by hybrid without background work"):
-        make_request(QUERY, TURNED, strategy, background=True, isolated=True)
+        make_request(QUERY, REORDERED, strategy, background=True, isolated=True)
 
 
-def test_without_time_between_streams_a_hybrid_that_waits_is_one():
+def test_hybrid_without_background_work_is_possible_with_a_window_of_zero():
     query = small_query(ON, "abcd", everywhere=0, select=["a.v as a"])
     run = Run(query).go(2)
-    run.join.migrate(TURNED, "hybrid", background="off")
+    run.join.migrate(REORDERED, "hybrid", background="off")
     run.go(1)
-    found = run.manifests[-1].migration or run.manifests[-1].ended_migration
-    assert found is not None
-    assert found.strategy == "hybrid"
+    migration = run.manifests[-1].migration or run.manifests[-1].ended_migration
+    assert migration is not None
+    assert migration.strategy == "hybrid"
 
 
-def test_a_request_must_name_a_strategy_that_there_is():
+def test_a_request_must_name_an_existing_strategy():
     run = Run().go(1)
     with pytest.raises(OptionError, match=r"hybrid, moving_state, parallel_track; got 'slowly'"):
-        run.join.migrate(TURNED, "slowly")
+        run.join.migrate(REORDERED, "slowly")
     assert run.store.list("requests") == []
 
 
-def test_what_a_request_leaves_out_is_what_the_policy_says():
+def test_the_policy_supplies_what_a_request_leaves_out():
     policy = MigrationPolicy("parallel_track", background=False)
-    left_out = policy.request(QUERY, TURNED, None, background=None)
-    assert left_out == make_request(QUERY, TURNED, "parallel_track", background=False)
-    said = policy.request(QUERY, TURNED, "hybrid", background="auto")
-    assert said == make_request(QUERY, TURNED, "hybrid", background=True)
-    off = MigrationPolicy("hybrid").request(QUERY, TURNED, None, background="off")
-    assert off == make_request(QUERY, TURNED, "hybrid", background=False)
+    left_out = policy.request(QUERY, REORDERED, None, background=None)
+    assert left_out == make_request(QUERY, REORDERED, "parallel_track", background=False)
+    explicit = policy.request(QUERY, REORDERED, "hybrid", background="auto")
+    assert explicit == make_request(QUERY, REORDERED, "hybrid", background=True)
+    without_background = MigrationPolicy("hybrid").request(QUERY, REORDERED, None, background="off")
+    assert without_background == make_request(QUERY, REORDERED, "hybrid", background=False)
 
 
 def test_a_migration_follows_the_policy_of_the_settings():
     settings = Settings(1, 1, policy=MigrationPolicy("moving_state"))
     join = InlineJoin(QUERY, LEFT_DEEP, settings=settings)
     join.run_epoch(arrivals(0))
-    join.migrate(TURNED)
+    join.migrate(REORDERED)
     join.run_epoch(arrivals(1))
     assert join.manifest.ended_migration is not None
     assert join.manifest.ended_migration.strategy == "moving_state"
@@ -140,11 +140,11 @@ def test_a_migration_follows_the_policy_of_the_settings():
 def test_background_work_is_auto_or_off():
     run = Run().go(1)
     with pytest.raises(OptionError, match=r"background must be one of auto, off; got True"):
-        run.join.migrate(TURNED, background=True)  # type: ignore[arg-type]  # it is what is tested
+        run.join.migrate(REORDERED, background=True)  # type: ignore[arg-type]  # this is what the test is about
     assert run.store.list("requests") == []
 
 
-def test_both_shells_take_the_same_request():
+def test_both_shells_have_the_same_parameters():
     inline, spark = (
         inspect.signature(shell.migrate).parameters for shell in (InlineJoin, JoinStreamingQuery)
     )
@@ -152,12 +152,12 @@ def test_both_shells_take_the_same_request():
     assert set(inline) - set(spark) == {"isolated"}
 
 
-@pytest.mark.parametrize("how", [SHARING, APART, PARALLEL_TRACK], ids=str)
-def test_what_waits_for_a_window_must_have_one_between_any_two_streams(how: StrategyCase):
+@pytest.mark.parametrize("how", [SHARING, ISOLATED, PARALLEL_TRACK], ids=str)
+def test_a_strategy_that_waits_for_expiry_needs_a_window_between_any_two_streams(how: StrategyCase):
     run = Run(small_query(ON, "abcd", pairs={("a", "b"): 30, ("b", "c"): 30}))
     with pytest.raises(OptionError, match="no window between a and d") as caught:
-        run.migrate(TURNED, how)
+        run.migrate(REORDERED, how)
     assert "moving_state" in str(caught.value)
     assert run.store.list("requests") == []
-    run.migrate(TURNED, HYBRID)
-    run.migrate(TURNED, StrategyCase("moving_state"))
+    run.migrate(REORDERED, HYBRID)
+    run.migrate(REORDERED, StrategyCase("moving_state"))

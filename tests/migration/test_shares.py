@@ -1,4 +1,4 @@
-"""Who makes what: the old plan's share only shrinks, and no state keeps what nobody can use."""
+"""The shares of the plans: that of the old plan only shrinks, and states store only rows of use."""
 
 from __future__ import annotations
 
@@ -18,162 +18,161 @@ from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 from tests.migration.migration_cases import CLIQUE, MigrationCase, StrategyCase, check_migration
 from tests.migration.recorded_run import (
-    APART,
-    BEGIN,
     HYBRID,
+    ISOLATED,
     PARALLEL_TRACK,
+    REORDERED,
     SHARING,
-    TURNED,
+    START,
     Run,
-    a_migration,
     entries_of,
+    run_migration,
+    run_unchanged,
     slices_of,
-    stayed,
     work_of,
 )
 
 
-@pytest.mark.parametrize("how", [SHARING, APART, HYBRID, PARALLEL_TRACK], ids=str)
+@pytest.mark.parametrize("how", [SHARING, ISOLATED, HYBRID, PARALLEL_TRACK], ids=str)
 def test_the_work_of_the_old_plan_falls_to_nothing(how: StrategyCase):
-    run, theirs = a_migration(how), stayed()
+    run, unchanged = run_migration(how), run_unchanged()
     (end,) = run.ends
     old = [work.get("old", WorkCounts()).comparisons for work in run.work]
-    assert all(count > 0 for count in old[BEGIN : BEGIN + 2])
-    assert old[:BEGIN] == [0] * BEGIN
+    assert all(count > 0 for count in old[START : START + 2])
+    assert old[:START] == [0] * START
     assert old[end:] == [0] * (12 - end)
-    alone = [sum(work.comparisons for work in sides.values()) for sides in theirs.work]
-    assert all(mine <= whole for mine, whole in zip(old, alone, strict=True))
+    alone = [sum(work.comparisons for work in sides.values()) for sides in unchanged.work]
+    assert all(share <= total for share, total in zip(old, alone, strict=True))
 
 
-def test_the_old_plan_drops_at_once_what_is_not_its_to_make():
-    (whole,) = stayed().work[BEGIN].values()
-    tracks = a_migration(PARALLEL_TRACK).work[BEGIN]["old"]
-    mine = a_migration(SHARING).work[BEGIN]["old"]
-    # There are three rows of each stream, and one more of each comes. Parallel track does it all as ever.
-    assert tracks.comparisons == whole.comparisons
-    # Hybrid leaves new rows of c and d alone, as well as all that they would meet.
+def test_the_old_plan_drops_rows_early_that_it_need_not_produce():
+    (whole,) = run_unchanged().work[START].values()
+    parallel = run_migration(PARALLEL_TRACK).work[START]["old"]
+    hybrid = run_migration(SHARING).work[START]["old"]
+    # There are three rows of each stream, and one more of each arrives. Parallel track does all the work.
+    assert parallel.comparisons == whole.comparisons
+    # Hybrid drops new rows of c and d, and so all their combinations.
     new_pairs = 4**2 - 3**2
-    assert mine.comparisons == (3 + 4) + new_pairs * 3 + new_pairs * 3 * 3
+    assert hybrid.comparisons == (3 + 4) + new_pairs * 3 + new_pairs * 3 * 3
 
 
 def test_with_background_work_it_falls_sooner():
     old = [
-        sum(work.get("old", WorkCounts()).comparisons for work in a_migration(how).work)
+        sum(work.get("old", WorkCounts()).comparisons for work in run_migration(how).work)
         for how in (HYBRID, SHARING, PARALLEL_TRACK)
     ]
     assert old == sorted(old)
     assert len(set(old)) == 3
 
 
-@pytest.mark.parametrize("new", [TURNED, "((b c) a) d", "(a d) (b c)", "((a b) d) c", "((d b) a) c"])
-@pytest.mark.parametrize("how", [SHARING, APART, HYBRID, PARALLEL_TRACK], ids=str)
+@pytest.mark.parametrize("new", [REORDERED, "((b c) a) d", "(a d) (b c)", "((a b) d) c", "((d b) a) c"])
+@pytest.mark.parametrize("how", [SHARING, ISOLATED, HYBRID, PARALLEL_TRACK], ids=str)
 @pytest.mark.parametrize("background_epochs", [1, 2, None])
 def test_tables_only_shrink_unless_a_state_is_complete(
     new: str, how: StrategyCase, background_epochs: int | None
 ):
-    run = a_migration(how, new, background_epochs=background_epochs)
+    run = run_migration(how, new, background_epochs=background_epochs)
     assert len(run.ends) == 1
-    for before, after in pairwise(run.manifests[BEGIN:]):
+    for before, after in pairwise(run.manifests[START:]):
         was, now = entries_of(before.migration), entries_of(after.migration)
         for entry in now:
             below = [e for e in was if set(e.state.streams) < set(entry.state.streams)]
-            risen = how == HYBRID and any(e.bounds.items() <= entry.bounds.items() for e in below)
-            assert entry in was or risen
-            # Nobody may lack rows of epochs that are yet to come.
+            moved_up = how == HYBRID and any(e.bounds.items() <= entry.bounds.items() for e in below)
+            assert entry in was or moved_up
+            # No state may lack rows of future epochs.
             assert all(bound <= after.epoch + 1 for bound in entry.bounds.values())
         assert len(now) <= len(was)
 
 
-def test_siblings_are_bound_by_when_a_state_was_completed_not_by_the_start(monkeypatch):
-    ground = MigrationCase(CLIQUE, Shape(rows=3, keys=3, lateness=Micros(4 * SECOND)), 30, Settings(1, 4), 11)
+def test_siblings_are_bounded_by_the_epoch_of_completion_not_by_the_start(monkeypatch):
+    case = MigrationCase(CLIQUE, Shape(rows=3, keys=3, lateness=Micros(4 * SECOND)), 30, Settings(1, 4), 11)
     old, new = (parse_plan(text, "abcd") for text in ("b ((a c) d)", "c ((a b) d)"))
-    check_migration(ground, 0, old, new, HYBRID, start=3, background_epochs=None)
+    check_migration(case, 0, old, new, HYBRID, start=3, background_epochs=None)
 
-    def as_printed(tables, layout, state, epoch):
+    def bounded_by_the_start(tables, layout, state, epoch):
         start = min(bound for entry in tables[layout.root] for bound in entry.bounds.values())
         return complete(tables, layout, state, start)
 
-    monkeypatch.setattr(lifecycle, "complete", as_printed)
+    monkeypatch.setattr(lifecycle, "complete", bounded_by_the_start)
     with pytest.raises(AssertionError, match=r"[1-9]\d* missing, 0 surplus"):
-        check_migration(ground, 0, old, new, HYBRID, start=3, background_epochs=None)
+        check_migration(case, 0, old, new, HYBRID, start=3, background_epochs=None)
 
 
-def test_a_part_that_both_plans_have_is_computed_once_and_its_state_stays_as_it_is():
-    run, theirs = a_migration(SHARING, "((a b) d) c"), stayed()
+def test_a_node_that_both_plans_have_runs_once_and_its_state_is_unchanged():
+    run, unchanged = run_migration(SHARING, "((a b) d) c"), run_unchanged()
     assert run.running == [3, 4, 5, 6]
-    for mine, other in zip(run.manifests, theirs.manifests, strict=True):
-        assert slices_of(mine, "a", "b", "a,b") == slices_of(other, "a", "b", "a,b")
-        assert slices_of(mine, "a,b")
+    for migrated_manifest, unchanged_manifest in zip(run.manifests, unchanged.manifests, strict=True):
+        assert slices_of(migrated_manifest, "a", "b", "a,b") == slices_of(unchanged_manifest, "a", "b", "a,b")
+        assert slices_of(migrated_manifest, "a,b")
     assert {s.owner.state for s in run.manifests[-1].slices} == {*"abcd", "a,b", "a,b,d@1"}
-    # What is put into states is more: those of the streams above.
-    both = run.work[BEGIN]["both"]
+    # More rows are inserted: into the states of the other streams.
+    both = run.work[START]["both"]
     assert replace(both, inserted=0) == replace(work_of("ab", "a b"), inserted=0)
-    assert {"old", "new"} < set(run.work[BEGIN])
+    assert {"old", "new"} < set(run.work[START])
 
 
-def test_above_the_part_that_changes_nothing_changes():
-    run, theirs = a_migration(SHARING, "((b c) a) d"), stayed()
+def test_nodes_above_a_replaced_sub_plan_are_unchanged():
+    run, unchanged = run_migration(SHARING, "((b c) a) d"), run_unchanged()
     assert run.running == [3, 4, 5, 6]
-    for mine, other in zip(run.manifests, theirs.manifests, strict=True):
-        assert slices_of(mine, "d") == slices_of(other, "d")
-        counts = [sum(s.rows for s in slices_of(m, "a,b,c")) for m in (mine, other)]
+    for migrated_manifest, unchanged_manifest in zip(run.manifests, unchanged.manifests, strict=True):
+        assert slices_of(migrated_manifest, "d") == slices_of(unchanged_manifest, "d")
+        counts = [sum(s.rows for s in slices_of(m, "a,b,c")) for m in (migrated_manifest, unchanged_manifest)]
         assert counts[0] == counts[1]
     assert {s.owner.state for s in run.manifests[-1].slices} == {*"abcd", "a,b,c", "b,c@1"}
-    # The node of the results goes on as before: its work belongs to both plans, and is done once.
+    # The node of the results runs as before: its work belongs to both plans, and is done once.
     below = work_of("abc", "(a b) c")
-    whole = theirs.work[BEGIN]["both"]
-    assert run.work[BEGIN]["both"].comparisons == whole.comparisons - below.comparisons
-    assert run.work[BEGIN]["both"].candidates == whole.candidates - below.candidates
+    whole = unchanged.work[START]["both"]
+    assert run.work[START]["both"].comparisons == whole.comparisons - below.comparisons
+    assert run.work[START]["both"].candidates == whole.candidates - below.candidates
 
 
 def test_states_of_the_old_plan_are_dropped_when_the_migration_ends():
-    run = Run().go(BEGIN)
+    run = Run().go(START)
     run.migrate("((b d) a) c", SHARING)
     run.go(6)
     (end,) = run.ends
     assert slices_of(run.manifests[end - 1], "a,b")
     states = [{s.owner.state for s in m.slices} for m in run.manifests]
-    assert all(found == {*"abcd", "b,d@1", "a,b,d@1"} for found in states[end:])
+    assert all(ids == {*"abcd", "b,d@1", "a,b,d@1"} for ids in states[end:])
 
 
-def test_states_that_no_row_to_come_has_a_use_for_are_dropped_at_once():
-    run = a_migration(HYBRID)
-    assert slices_of(run.manifests[BEGIN - 1], "a,b")
-    # They wait for rows of c and d, and the old plan has nothing to do with new ones of these.
-    assert not slices_of(run.manifests[BEGIN], "a,b")
-    assert not slices_of(run.manifests[BEGIN], "a,b,c")
-    assert any(work.get("old", WorkCounts()).probes for work in run.work[BEGIN:])
+def test_states_without_use_for_future_rows_are_dropped_at_once():
+    run = run_migration(HYBRID)
+    assert slices_of(run.manifests[START - 1], "a,b")
+    # Their rows are joined only with rows of c and d, and the old plan drops new ones of these.
+    assert not slices_of(run.manifests[START], "a,b")
+    assert not slices_of(run.manifests[START], "a,b,c")
+    assert any(work.get("old", WorkCounts()).probes for work in run.work[START:])
 
 
-def test_a_state_keeps_only_rows_that_may_become_results_of_the_old_plan():
-    run, theirs = a_migration(SHARING, "((b d) a) c"), stayed()
-    before, mine, whole = (
+def test_a_state_stores_only_rows_that_may_become_results_of_the_old_plan():
+    run, unchanged = run_migration(SHARING, "((b d) a) c"), run_unchanged()
+    before, migrating, unchanged_rows = (
         sum(s.rows for s in slices_of(manifest, "a,b"))
-        for manifest in (run.manifests[BEGIN - 1], run.manifests[BEGIN], theirs.manifests[BEGIN])
+        for manifest in (run.manifests[START - 1], run.manifests[START], unchanged.manifests[START])
     )
-    assert (before, whole) == (BEGIN**2, (BEGIN + 1) ** 2)
-    # The old plan makes what has an old b; of the new rows it keeps the new a with each old b.
-    assert mine == before + BEGIN
+    assert (before, unchanged_rows) == (START**2, (START + 1) ** 2)
+    # The old plan produces results with an old b; of the new rows it stores the new a with each old b.
+    assert migrating == before + START
 
 
-@pytest.mark.parametrize("new", [TURNED, "((b c) a) d", "(a d) (b c)", "((a b) d) c", "a b c d"])
-def test_plans_apart_never_compare_more_or_keep_more_than_parallel_track(new: str):
-    mine, theirs = a_migration(APART, new), a_migration(PARALLEL_TRACK, new)
+@pytest.mark.parametrize("new", [REORDERED, "((b c) a) d", "(a d) (b c)", "((a b) d) c", "a b c d"])
+def test_isolated_plans_never_compare_or_store_more_than_parallel_track(new: str):
+    isolated, parallel = run_migration(ISOLATED, new), run_migration(PARALLEL_TRACK, new)
     for epoch in range(12):
-        compared, tracked = (
-            sum(work.comparisons for work in run.work[epoch].values()) for run in (mine, theirs)
-        )
-        assert compared <= tracked
-        kept, held = (sum(s.rows for s in run.manifests[epoch].slices) for run in (mine, theirs))
-        assert kept <= held
-    assert_same_rows(pa.concat_tables(mine.tables), pa.concat_tables(theirs.tables))
+        both = (isolated, parallel)
+        comparisons = [sum(work.comparisons for work in run.work[epoch].values()) for run in both]
+        assert comparisons[0] <= comparisons[1]
+        stored_rows = [sum(s.rows for s in run.manifests[epoch].slices) for run in both]
+        assert stored_rows[0] <= stored_rows[1]
+    assert_same_rows(pa.concat_tables(isolated.tables), pa.concat_tables(parallel.tables))
 
 
-def test_the_next_migration_finds_the_states_of_the_last_one():
-    run = a_migration(HYBRID, epochs=8)
+def test_the_next_migration_shares_states_of_the_last_one():
+    run = run_migration(HYBRID, epochs=8)
     run.migrate("(c d) (a b)", SHARING)
     run.go(8)
     states = {s.owner.state for s in run.manifests[-1].slices}
     assert states == {*"abcd", "c,d@1", "a,b@2"}
     assert run.manifests[-1].migrations == 2
-    assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(stayed(16).tables))
+    assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(run_unchanged(16).tables))

@@ -13,14 +13,14 @@ from tests.helpers import make_query
     "text",
     ["a b", "(a b) c", "a (b c)", "a b c d", "((a b) c) d", "(a b) (c d)", "(a b c) (d e)", "a (b (c d)) e"],
 )
-def test_text_and_tree_are_the_same_plan(text):
+def test_a_text_is_parsed_and_printed(text):
     names = sorted(set(text) - set("() "))
     assert str(parse_plan(text, names)) == text
     assert parse_plan(f"  ( {text} ) ", names) == parse_plan(text, names)
 
 
 @given(st.integers(2, 6).flatmap(lambda n: plans("abcdef"[:n])))
-def test_any_plan_survives_being_text(plan):
+def test_any_plan_can_be_printed_and_parsed(plan):
     assert parse_plan(str(plan), sorted(plan.streams)) == plan
     assert [node.streams for node in plan.nodes()][-1] == plan.streams
     assert sorted(plan.leaves()) == sorted(plan.streams)
@@ -31,8 +31,8 @@ def test_there_are_as_many_plans_as_there_are_trees(streams, count):
     def unordered(plan):
         return plan.stream or frozenset(unordered(child) for child in plan.inputs)
 
-    found = list(all_plans("abcde"[:streams]))
-    assert len(found) == count == len({unordered(plan) for plan in found})
+    all_of_them = list(all_plans("abcde"[:streams]))
+    assert len(all_of_them) == count == len({unordered(plan) for plan in all_of_them})
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_there_are_as_many_plans_as_there_are_trees(streams, count):
         ("A b c", "A is not a stream, a is missing"),
     ],
 )
-def test_what_is_no_plan_of_the_streams_is_refused(text, message):
+def test_a_text_that_is_not_a_plan_of_the_streams_is_refused(text, message):
     with pytest.raises(PlanError, match=message):
         parse_plan(text, "abc")
 
@@ -62,5 +62,5 @@ def test_left_deep_joins_one_after_the_other():
 
 def test_the_default_plan_stays_connected():
     assert str(default_plan(make_query("abc", ["a.i = c.i", "b.l = c.l"]))) == "(a c) b"
-    crossed = make_query("abcd", ["a.i = d.i", "b.i = c.i"], cross=True)
-    assert str(default_plan(crossed)) == "((a d) b) c"
+    cross_join = make_query("abcd", ["a.i = d.i", "b.i = c.i"], cross=True)
+    assert str(default_plan(cross_join)) == "((a d) b) c"

@@ -1,4 +1,4 @@
-"""Any query, any plan, any epochs: what the engine gives is what DuckDB gives."""
+"""Any query, any plan, any epochs: the results are those of DuckDB."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def accepted_rows(case: Case) -> Accepted:
 
 
 @given(cases())
-def test_every_epoch_gives_the_results_that_its_rows_complete(case):
+def test_every_epoch_has_the_results_whose_newest_row_it_brings(case):
     accepted = accepted_rows(case)
     tables = accepted.tables(case.query)
-    found = matching_rows(case.query, tables)
-    # A result belongs to the epoch of its newest row, so one join tells what every prefix must have.
+    matches = matching_rows(case.query, tables)
+    # A result belongs to the epoch of its newest row, so one batch join gives the results of all epochs.
     arrival = {
         name: np.repeat(
             np.arange(len(case.epochs)),
@@ -40,79 +40,79 @@ def test_every_epoch_gives_the_results_that_its_rows_complete(case):
         )
         for name in case.query.names
     }
-    newest = np.max([arrival[n][found.column(n).to_numpy()] for n in case.query.names], axis=0, initial=0)
-    got = run(case)
+    newest = np.max([arrival[n][matches.column(n).to_numpy()] for n in case.query.names], axis=0, initial=0)
+    results = run(case)
     counts = [int((newest == epoch).sum()) for epoch in range(len(case.epochs))]
-    assert [table.num_rows for table in got] == counts
-    for epoch, table in enumerate(got):
-        wanted = outputs(case.query, tables, found.filter(pa.array(newest == epoch)))
-        assert_same_rows(table, wanted, f"epoch {epoch}")
+    assert [table.num_rows for table in results] == counts
+    for epoch, table in enumerate(results):
+        expected = outputs(case.query, tables, matches.filter(pa.array(newest == epoch)))
+        assert_same_rows(table, expected, f"epoch {epoch}")
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
 @given(data=st.data())
 def test_keys_of_every_kind_meet_as_in_the_oracle(domain, data):
     case = data.draw(cases(max_streams=3, residuals=False, domains=(domain,), max_results=1000))
-    wanted = batch_join(case.query, accepted_rows(case).tables(case.query))
-    assert_same_rows(pa.concat_tables(run(case)), wanted)
+    expected = batch_join(case.query, accepted_rows(case).tables(case.query))
+    assert_same_rows(pa.concat_tables(run(case)), expected)
 
 
 @given(cases())
-def test_every_row_is_counted_once(case):
+def test_every_row_has_one_fate_and_it_is_counted(case):
     join = InlineJoin(case.query, case.plan, settings=case.settings)
     for number, epoch in enumerate(case.epochs):
         join.run_epoch(epoch)
-        progress = accept(case.query, case.epochs[: number + 1], case.settings.idle_timeout).progress
-        for name, stream in progress.items():
-            mark = join.manifest.streams[name]
+        fates = accept(case.query, case.epochs[: number + 1], case.settings.idle_timeout).fates
+        for name, fate in fates.items():
+            stream = join.manifest.streams[name]
             given_rows = sum(e[name].num_rows for e in case.epochs[: number + 1] if name in e)
-            assert mark.rows == given_rows
-            assert (mark.late, mark.null_time, mark.null_key) == (
-                stream.late,
-                stream.null_time,
-                stream.null_key,
+            assert stream.rows == given_rows
+            assert (stream.late, stream.null_time, stream.null_key) == (
+                fate.late,
+                fate.null_time,
+                fate.null_key,
             )
-            assert stream.accepted + stream.late + stream.null_time + stream.null_key == given_rows
-            assert (mark.latest, mark.watermark, mark.idle) == (
-                stream.latest,
-                stream.watermark,
-                stream.idle,
+            assert fate.accepted + fate.late + fate.null_time + fate.null_key == given_rows
+            assert (stream.latest, stream.watermark, stream.idle) == (
+                fate.latest,
+                fate.watermark,
+                fate.idle,
             )
     late = {name: sum(t.num_rows for t in tables) for name, tables in join.late.items()}
     assert late == {n: m.late + m.null_time for n, m in join.manifest.streams.items()}
 
 
 @given(st.data())
-def test_two_plans_give_the_same(data):
+def test_two_plans_have_the_same_results(data):
     case = data.draw(cases())
     other = data.draw(plans(case.query.names))
-    for mine, theirs in zip(run(case), run(case, plan=other), strict=True):
-        assert_same_rows(mine, theirs)
+    for actual, expected in zip(run(case), run(case, plan=other), strict=True):
+        assert_same_rows(actual, expected)
 
 
 @given(cases())
-def test_one_partition_and_three_give_the_same(case):
+def test_one_and_three_partitions_have_the_same_results(case):
     idle = case.settings.idle_timeout
     one, three = (run(case, settings=Settings(p, 8, idle)) for p in (1, 3))
-    for mine, theirs in zip(one, three, strict=True):
-        assert_same_rows(mine, theirs)
+    for actual, expected in zip(one, three, strict=True):
+        assert_same_rows(actual, expected)
 
 
 @given(st.data())
-def test_a_query_that_is_stopped_and_reopened_goes_on(data):
+def test_a_query_continues_after_restarts(data):
     case = data.draw(cases())
     stops = data.draw(st.sets(st.integers(1, len(case.epochs))))
     store = MemoryStore()
     join = InlineJoin(case.query, case.plan, settings=case.settings, store=store)
-    got = []
+    results = []
     for number, epoch in enumerate(case.epochs):
         if number in stops:
             join = InlineJoin(case.query, settings=case.settings, store=store)
             assert join.manifest.epoch == number - 1
             assert join.manifest.plan == str(case.plan)
-        got.append(join.run_epoch(epoch))
-    for mine, theirs in zip(got, run(case), strict=True):
-        assert_same_rows(mine, theirs)
+        results.append(join.run_epoch(epoch))
+    for actual, expected in zip(results, run(case), strict=True):
+        assert_same_rows(actual, expected)
 
 
 @given(cases(max_streams=4, residuals=False, max_results=300))

@@ -14,7 +14,7 @@ from midstream.testing.strategies import cases
 
 
 def colliding(columns, rows):
-    """Hashes as bad as they may be: one value for every key that the hash cannot hold whole."""
+    """The worst possible hashes: the same for every key for which hashes are not one to one."""
     exact = len(columns) == 1 and not (
         pa.types.is_string(columns[0].type)
         or pa.types.is_binary(columns[0].type)
@@ -24,11 +24,11 @@ def colliding(columns, rows):
 
 
 @given(cases(max_streams=4))
-def test_results_do_not_depend_on_hashes_being_different(case):
+def test_results_do_not_depend_on_hashes_being_unique(case):
     with pytest.MonkeyPatch.context() as patch:
         for module in (encode, joiner, send):
             patch.setattr(module, "hash_key", colliding)
         join = InlineJoin(case.query, case.plan, settings=case.settings)
-        got = pa.concat_tables([join.run_epoch(epoch) for epoch in case.epochs])
+        results = pa.concat_tables([join.run_epoch(epoch) for epoch in case.epochs])
     tables = accept(case.query, case.epochs, case.settings.idle_timeout).tables(case.query)
-    assert_same_rows(got, batch_join(case.query, tables))
+    assert_same_rows(results, batch_join(case.query, tables))

@@ -1,8 +1,8 @@
-"""An epoch that runs again is the same epoch, whatever was set, asked for and read off the clock in between.
+"""An epoch that runs again is the same epoch, whatever options, requests and clock it has the second time.
 
-Every epoch of a drawn workload is run once in a copy of its checkpoint, undisturbed. In the checkpoint itself
-its first attempt dies somewhere, or its manifest is damaged afterwards; further attempts have other options,
-another clock and new requests. What comes of it must be what the undisturbed run has made, byte by byte.
+Every epoch of a random workload runs once, undisturbed, in a copy of the checkpoint. In the checkpoint
+itself, its first attempt crashes, or its manifest is damaged afterwards; further attempts have other options,
+another clock and new requests. The outcome must be the same as that of the undisturbed run, byte by byte.
 """
 
 import random
@@ -38,8 +38,8 @@ AFTER = POINTS[POINTS.index("after the commit") : POINTS.index("after deleting a
 
 
 @dataclass
-class Seen:
-    """A folder of Parquet files, and all that is staged for it: what a batch function would be given."""
+class RecordingTable:
+    """A folder of Parquet files that records all rows that are staged for it."""
 
     table: OutputTable
     staged: dict[TaskId, pa.Table] = field(default_factory=dict)
@@ -56,8 +56,8 @@ class Seen:
 
 
 @dataclass
-class Terms:
-    """What an attempt is started with, and what may differ from one attempt to the next."""
+class AttemptTerms:
+    """What may differ from one attempt to the next."""
 
     settings: Settings
     now: int
@@ -65,18 +65,20 @@ class Terms:
 
 
 class Run:
-    """One checkpoint, and the folders that its results and late rows go to."""
+    """One checkpoint, and the folders of its results and late rows."""
 
     def __init__(self, work: Workload, root: Path, store: MemoryStore) -> None:
         self.work = work
         self.root = root
         self.store = store
 
-    def open(self, settings: Settings) -> tuple[InlineJoin, dict[str, Seen]]:
+    def open(self, settings: Settings) -> tuple[InlineJoin, dict[str, RecordingTable]]:
         lease = claim_lease(self.store, "run")
         sinks = {
-            "results": Seen(OutputTable("results", f"{self.root}/results", "q", lease=lease.number)),
-            "late": Seen(OutputTable("late", f"{self.root}/late", "q", lease=lease.number)),
+            "results": RecordingTable(
+                OutputTable("results", f"{self.root}/results", "q", lease=lease.number)
+            ),
+            "late": RecordingTable(OutputTable("late", f"{self.root}/late", "q", lease=lease.number)),
         }
         for sink in sinks.values():
             sink.table = sink.table.identified()
@@ -93,7 +95,7 @@ class Run:
         return join, sinks
 
     def files(self, epoch: int) -> dict[str, bytes]:
-        """What readers find of an epoch."""
+        """The published files of an epoch."""
         return {
             f"{path.parent.name}/{path.name}": path.read_bytes()
             for path in self.root.glob(f"*/part-{epoch:010d}-*.parquet")
@@ -107,7 +109,7 @@ class Run:
 
 
 def outcome(join: InlineJoin) -> tuple[object, ...]:
-    """All of a manifest but for what says by whom and after how many attempts it was committed."""
+    """A manifest without what depends on the lease and the number of attempts."""
     manifest = join.manifest
     slices = [
         (s.owner, s.first_epoch, s.last_epoch, s.epochs, s.rows, s.latest, s.bytes, s.sha256, s.by_time)
@@ -121,11 +123,11 @@ def outcome(join: InlineJoin) -> tuple[object, ...]:
         manifest.ended_migration,
         manifest.applied_requests,
     )
-    known = manifest.statistics, manifest.adaptation, manifest.results
-    return (manifest.epoch, manifest.streams, slices, outputs, plans, known)
+    figures = manifest.statistics, manifest.adaptation, manifest.results
+    return (manifest.epoch, manifest.streams, slices, outputs, plans, figures)
 
 
-def draw_terms(chance: random.Random, work: Workload, number: int) -> Terms:
+def draw_terms(chance: random.Random, work: Workload, number: int) -> AttemptTerms:
     settings = replace(
         work.settings,
         idle_timeout=chance.choice((None, Micros(SECOND), Micros(25 * SECOND))),
@@ -134,13 +136,13 @@ def draw_terms(chance: random.Random, work: Workload, number: int) -> Terms:
         max_event_time_ahead=chance.choice((None, ONE_DAY, Micros(5 * SECOND))),
         event_time_clock=chance.choice(CLOCKS),
     )
-    wrong = chance.choice((0, 0, -3600, 400 * 86_400))
-    now = START + (10 * number + 15 + wrong) * SECOND
-    return Terms(settings, now, chance.choice((0, 1, 3, None)))
+    clock_error = chance.choice((0, 0, -3600, 400 * 86_400))
+    now = START + (10 * number + 15 + clock_error) * SECOND
+    return AttemptTerms(settings, now, chance.choice((0, 1, 3, None)))
 
 
-def ask(chance: random.Random, work: Workload, join: InlineJoin) -> WrittenRequest | None:
-    """Ask for some plan by some strategy; gives the request, if this query can have one like that."""
+def request_migration(chance: random.Random, work: Workload, join: InlineJoin) -> WrittenRequest | None:
+    """Request a random plan and strategy; returns the request, if it is possible for the query."""
     plan, strategy = draw_plan(chance, work.query.names), chance.choice(STRATEGY_CHOICES)
     background = chance.random() < 0.5
     try:
@@ -151,16 +153,16 @@ def ask(chance: random.Random, work: Workload, join: InlineJoin) -> WrittenReque
     return write_request(request)
 
 
-def die(point: str) -> None:
+def crash(point: str) -> None:
     raise SimulatedCrash(point)
 
 
-def run_until(join: InlineJoin, work: Workload, number: int, terms: Terms, point: str | None) -> bool:
-    """Run an epoch, and die when ``point`` is reached; False if it did."""
+def run_until(join: InlineJoin, work: Workload, number: int, terms: AttemptTerms, point: str | None) -> bool:
+    """Run an epoch, and crash when ``point`` is reached; False if it did."""
 
-    def hook(here: str) -> None:
-        if here == point:
-            die(point)
+    def hook(reached: str) -> None:
+        if reached == point:
+            crash(point)
 
     try:
         with crash_hook(hook):
@@ -171,88 +173,90 @@ def run_until(join: InlineJoin, work: Workload, number: int, terms: Terms, point
 
 
 class Trial:
-    """A workload that is run epoch by epoch, each of them undisturbed and as it may go."""
+    """A workload of which every epoch runs both undisturbed and with crashes."""
 
     def __init__(self, seed: int, root: Path) -> None:
         self.chance = random.Random(seed)
         self.work = draw_workload(self.chance, seed)
-        self.truth = Run(self.work, root / "checkpoint", MemoryStore())
+        self.disturbed = Run(self.work, root / "checkpoint", MemoryStore())
         self.root = root
-        self.waiting: WrittenRequest | None = None
-        """The newest request, as long as no epoch that was begun applies it."""
-        self.died: set[str] = set()
-        """The points at which attempts have died."""
+        self.pending_request: WrittenRequest | None = None
+        """The newest request, until an epoch that was begun applies it."""
+        self.crashed_at: set[str] = set()
+        """The points at which attempts have crashed."""
 
     def run(self) -> set[str]:
         for number in range(len(self.work.epochs)):
             self._epoch(number)
-        assert check(self.truth.store).problems == ()
+        assert check(self.disturbed.store).problems == ()
         names = [
             sorted(p.name for p in self.root.glob(f"{run}/*/*.parquet")) for run in ("checkpoint", "alone")
         ]
         assert names[0] == names[1]
-        return self.died
+        return self.crashed_at
 
     def _epoch(self, number: int) -> None:
         terms = draw_terms(self.chance, self.work, number)
-        join, sinks = self.truth.open(terms.settings)
+        join, sinks = self.disturbed.open(terms.settings)
         assert join.manifest.epoch == number - 1
-        self._may_ask(join, 0.3)
-        due = self.waiting if join.manifest.migration is None else None
-        alone = Run(self.work, self.root / "alone", MemoryStore(dict(self.truth.store.files)))
-        want, wanted = alone.open(terms.settings)
-        assert run_until(want, self.work, number, terms, None)
-        intent = kept_intent(alone.store, number)
+        self._may_request(join, 0.3)
+        due = self.pending_request if join.manifest.migration is None else None
+        undisturbed = Run(self.work, self.root / "alone", MemoryStore(dict(self.disturbed.store.files)))
+        expected, expected_sinks = undisturbed.open(terms.settings)
+        assert run_until(expected, self.work, number, terms, None)
+        intent = kept_intent(undisturbed.store, number)
         assert intent is not None
         assert intent.request == due, "a request is applied by the next epoch that is begun"
-        self.waiting = None if due is not None else self.waiting
+        self.pending_request = None if due is not None else self.pending_request
         point: str | None = self.chance.choice((*BEFORE, *AFTER, "damage"))
         while True:
             ended = run_until(join, self.work, number, terms, point)
-            self._compare(sinks, wanted, whole=ended)
+            self._compare(sinks, expected_sinks, whole=ended)
             if ended:
-                assert outcome(join) == outcome(want)
-            self.died |= {point} if point is not None and not ended else set()
+                assert outcome(join) == outcome(expected)
+            self.crashed_at |= {point} if point is not None and not ended else set()
             committed = (ended and point == "damage") or (point in AFTER and self.chance.random() < 0.5)
             if committed and number:
-                self.died.add("damage")
-                self.truth.damage()
+                self.crashed_at.add("damage")
+                self.disturbed.damage()
             terms = draw_terms(self.chance, self.work, number)
-            join, sinks = self.truth.open(terms.settings)
+            join, sinks = self.disturbed.open(terms.settings)
             if join.manifest.epoch == number:
                 break
-            self._may_ask(join, 0.7)
+            self._may_request(join, 0.7)
             point = self.chance.choice((None, *BEFORE))
-        assert outcome(join) == outcome(want)
-        assert self.truth.files(number) == alone.files(number)
+        assert outcome(join) == outcome(expected)
+        assert self.disturbed.files(number) == undisturbed.files(number)
 
-    def _may_ask(self, join: InlineJoin, rate: float) -> None:
+    def _may_request(self, join: InlineJoin, rate: float) -> None:
         if self.chance.random() < rate:
-            self.waiting = ask(self.chance, self.work, join) or self.waiting
+            self.pending_request = request_migration(self.chance, self.work, join) or self.pending_request
 
-    def _compare(self, sinks: dict[str, Seen], wanted: dict[str, Seen], *, whole: bool) -> None:
-        """An attempt has staged what the undisturbed run has, as far as it came."""
+    def _compare(
+        self, sinks: dict[str, RecordingTable], expected_sinks: dict[str, RecordingTable], *, whole: bool
+    ) -> None:
+        """An attempt has staged the same rows as the undisturbed run, as far as it came."""
         for name, sink in sinks.items():
-            want = wanted[name].staged
-            assert all(rows.equals(want[task]) for task, rows in sink.staged.items())
-            assert not whole or set(sink.staged) == set(want)
+            expected = expected_sinks[name].staged
+            assert all(rows.equals(expected[task]) for task, rows in sink.staged.items())
+            assert not whole or set(sink.staged) == set(expected)
 
 
 def test_an_epoch_that_runs_again_is_the_same_epoch(tmp_path):
-    died: set[str] = set()
+    crashed_at: set[str] = set()
     for seed in range(60):
         work = draw_workload(random.Random(seed), seed)
-        # Those that take longest are for the test below.
+        # Longer workloads are for the slow test below.
         if len(work.query.names) <= 3 and len(work.epochs) <= 6:
-            died |= Trial(seed, tmp_path / str(seed)).run()
-        if died == {*BEFORE, *AFTER, "damage"}:
+            crashed_at |= Trial(seed, tmp_path / str(seed)).run()
+        if crashed_at == {*BEFORE, *AFTER, "damage"}:
             break
-    assert died == {*BEFORE, *AFTER, "damage"}
+    assert crashed_at == {*BEFORE, *AFTER, "damage"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_an_epoch_that_runs_again_is_the_same_epoch_whatever_it_is(tmp_path, seed):
+def test_an_epoch_of_any_workload_that_runs_again_is_the_same_epoch(tmp_path, seed):
     Trial(seed, tmp_path).run()
 
 
@@ -260,7 +264,10 @@ QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=10)
 
 
 def _begin(store: MemoryStore) -> None:
-    with pytest.raises(SimulatedCrash), crash_hook(lambda point: die(point) if point == POINTS[0] else None):
+    with (
+        pytest.raises(SimulatedCrash),
+        crash_hook(lambda point: crash(point) if point == POINTS[0] else None),
+    ):
         InlineJoin(QUERY, "a (b c)", settings=Settings(2, 8), store=store).run_epoch({})
 
 
@@ -286,7 +293,7 @@ def _begin(store: MemoryStore) -> None:
         ),
     ],
 )
-def test_a_first_epoch_that_was_begun_is_not_run_as_another(other, settings, names):
+def test_a_first_epoch_that_was_begun_cannot_change_the_query(other, settings, names):
     store = MemoryStore()
     _begin(store)
     with pytest.raises(CheckpointError, match=names):
@@ -296,13 +303,13 @@ def test_a_first_epoch_that_was_begun_is_not_run_as_another(other, settings, nam
 def test_a_first_epoch_that_was_begun_keeps_its_plan():
     store = MemoryStore()
     _begin(store)
-    again = InlineJoin(QUERY, "(a b) c", settings=Settings(2, 8, Micros(5)), store=store)
-    again.run_epoch({})
-    assert again.manifest.plan == again.manifest.initial_plan == "a (b c)"
-    assert again.manifest.epoch == 0
+    restarted = InlineJoin(QUERY, "(a b) c", settings=Settings(2, 8, Micros(5)), store=store)
+    restarted.run_epoch({})
+    assert restarted.manifest.plan == restarted.manifest.initial_plan == "a (b c)"
+    assert restarted.manifest.epoch == 0
 
 
-def test_a_first_intent_that_does_not_say_what_the_query_began_with_is_refused():
+def test_a_first_intent_without_the_query_is_refused():
     from msgspec.structs import replace as changed
 
     from midstream.protocol.intent import encode_intent

@@ -1,4 +1,4 @@
-"""State: what is purged was not needed, slices stay few, rows stay bounded, old files go."""
+"""State: only dead rows are purged, slices stay few, rows stay bounded, old files are deleted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.helpers import rows, small_query
 
 
 @given(cases(max_streams=4))
-def test_a_row_that_is_called_dead_is_in_no_later_result(case):
+def test_a_dead_row_is_in_no_later_result(case):
     query, names = case.query, case.query.names
     accepted = accept(query, case.epochs, case.settings.idle_timeout)
     tables = accepted.tables(query)
@@ -59,13 +59,13 @@ def test_a_row_that_is_called_dead_is_in_no_later_result(case):
     st.integers(0, 4),
     st.integers(0, 4),
 )
-def test_nothing_is_forgotten_a_moment_too_early(arrivals, window, lateness):
+def test_nothing_is_purged_too_early(arrivals, window, lateness):
     query = small_query(["a.k = b.k"], lateness=lateness, everywhere=Micros(window), select=["a.t", "b.t"])
-    # A row per epoch: whatever is forgotten is a slice or a row at the edge of its window.
+    # With one row per epoch, whatever is purged is at the edge of its window.
     epochs = [{name: rows((time, 1))} for name, time in arrivals]
     join = InlineJoin(query, settings=Settings(1, 1))
-    got = pa.concat_tables([join.run_epoch(epoch) for epoch in epochs])
-    assert_same_rows(got, naive_join(query, accept(query, epochs).tables(query)))
+    results = pa.concat_tables([join.run_epoch(epoch) for epoch in epochs])
+    assert_same_rows(results, naive_join(query, accept(query, epochs).tables(query)))
 
 
 SHAPE = Shape(rows=4, keys=4, late=0.05, null_keys=0.02, duplicates=0.1)
@@ -86,12 +86,12 @@ def test_a_long_run_has_few_slices_bounded_state_and_no_old_files(plan):
     sizes = []
     for number, epoch in enumerate(generate(dict.fromkeys("abc", SHAPE), epochs, seed=1)):
         join.run_epoch(epoch)
-        owned = Counter(s.owner for s in join.manifest.slices)
-        assert max(owned.values()) <= 3 * math.log(number + 2, 4) + 4
+        slice_counts = Counter(s.owner for s in join.manifest.slices)
+        assert max(slice_counts.values()) <= 3 * math.log(number + 2, 4) + 4
         sizes.append(sum(s.rows for s in join.manifest.slices))
-        kept = {f"slices/{s.name}" for s in join.manifest.slices}
-        kept |= {f"slices/{r.name}" for r in join.manifest.retired}
-        assert set(store.list("slices")) == kept
+        files = {f"slices/{s.name}" for s in join.manifest.slices}
+        files |= {f"slices/{r.name}" for r in join.manifest.retired}
+        assert set(store.list("slices")) == files
         assert len(store.list("manifests")) <= EPOCHS_KEPT
         assert all(r.epoch > number - RETIRED_KEPT for r in join.manifest.retired)
     assert max(sizes[100:]) <= 1.5 * max(sizes[20:100])
@@ -102,12 +102,12 @@ def test_without_a_window_slices_stay_few_too():
     shapes = {n: Shape(rows=1, keys=50) for n in "ab"}
     for number, epoch in enumerate(generate(shapes, 300, seed=2)):
         join.run_epoch(epoch)
-        owned = Counter(s.owner for s in join.manifest.slices)
-        assert max(owned.values()) <= 3 * math.log(number + 2, 4) + 4
+        slice_counts = Counter(s.owner for s in join.manifest.slices)
+        assert max(slice_counts.values()) <= 3 * math.log(number + 2, 4) + 4
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_thousands_of_rows_with_everything_wrong(seed):
+def test_thousands_of_rows_with_every_irregularity(seed):
     names = "abcd"[: 2 + seed % 3]
     shapes = {
         name: Shape(
@@ -131,6 +131,6 @@ def test_thousands_of_rows_with_everything_wrong(seed):
     )
     epochs = generate(shapes, 20, seed)
     join = InlineJoin(query, settings=Settings(2, 8))
-    got = [join.run_epoch(epoch) for epoch in epochs]
+    results = [join.run_epoch(epoch) for epoch in epochs]
     tables = accept(query, epochs).tables(query)
-    assert_same_rows(pa.concat_tables(got), batch_join(query, tables))
+    assert_same_rows(pa.concat_tables(results), batch_join(query, tables))

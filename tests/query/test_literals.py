@@ -1,4 +1,4 @@
-"""Constants of predicates have the values and types that Spark gives them, or are refused."""
+"""Literals of predicates have the values and types that Spark gives them, or are refused."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -15,7 +15,7 @@ from midstream.query.types import TIMESTAMP
 
 
 def _read(text):
-    return Translator((), "Europe/Berlin", text)(parse(text, "a constant"))
+    return Translator((), "Europe/Berlin", text)(parse(text, "a literal"))
 
 
 @pytest.mark.parametrize(
@@ -38,19 +38,19 @@ def _read(text):
         ("INTERVAL 90 SECONDS", timedelta(seconds=90), INTERVAL),
     ],
 )
-def test_a_constant_has_a_value_and_a_type(text, value, kind):
+def test_a_literal_has_a_value_and_a_type(text, value, kind):
     assert _read(text) == Constant(value, kind)
 
 
 @pytest.mark.parametrize(
     "text", ["9223372036854775808", "99999999999999999999L", "1.5L", "cast('1' as int)", "cast(1 as string)"]
 )
-def test_others_are_refused(text):
+def test_other_literals_are_refused(text):
     with pytest.raises(QueryError, match="must use only the listed operators"):
         _read(text)
 
 
 @pytest.mark.parametrize("text", ["DATE '2024-13-01'", "TIMESTAMP 'yesterday'"])
-def test_a_date_must_be_one(text):
+def test_a_date_or_time_must_be_valid(text):
     with pytest.raises(QueryError, match="must be a valid date or time"):
         _read(text)

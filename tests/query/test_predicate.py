@@ -6,63 +6,63 @@ from tests.helpers import make_stream
 
 STREAMS = [make_stream(name) for name in "abc"]
 
-LISTED = "must use only the listed operators"
-COMPARE = "must have types that compare"
-EXACTLY = "must have types that it can calculate exactly"
-ONE = "must be (valid SQL|one expression|the text of one)"
+NOT_LISTED = "must use only the listed operators"
+NOT_COMPARABLE = "must have types that compare"
+NOT_EXACT = "must have types that it can calculate exactly"
+NOT_ONE_EXPRESSION = "must be (valid SQL|one expression|the text of one)"
 
 REFUSED = {
-    "": ONE,
-    "  ": ONE,
-    ";": ONE,
-    "a.i = b.i; drop table x": ONE,
-    "a.i = b.i or": ONE,
-    "a.i == ": ONE,
-    "a.`i = b.i": ONE,
-    "a.i between b.i": ONE,
-    "select 1": LISTED,
-    "(select 1)": LISTED,
-    "create table x as select 1": LISTED,
-    "a.i in (select b.i from b)": LISTED,
-    "exists(select 1)": LISTED,
-    "a.i = (select max(i) from b)": LISTED,
-    "a.i > any (select 1)": LISTED,
-    "rand() < a.i + b.i": LISTED,
-    "uuid() = a.n": LISTED,
-    "current_timestamp() > a.t": LISTED,
-    "reflect('java.lang.System', 'exit', a.i) = b.i": LISTED,
-    "java_method('x', 'y', a.n) = b.n": LISTED,
-    "transform(a.arr, x -> x + b.i) is null": LISTED,
-    "row_number() over (order by a.i) = b.i": LISTED,
-    "sum(a.i) > b.i": LISTED,
-    "explode(a.arr) = b.i": LISTED,
-    "date_add(a.day, b.i) > b.day": LISTED,
-    "a.n || b.n = 'x'": LISTED,
-    "a.n rlike b.n": LISTED,
-    "a.i & b.i > 0": LISTED,
-    "cast(a.i as string) = b.n": LISTED,
-    "a.i::string = b.n": LISTED,
-    "a.i = :p and b.i = 1": LISTED,
-    "floor(a.x) < b.x": LISTED,
-    "99999999999999999999 > a.i + b.i": LISTED,
-    "a.arr[0] = b.i": LISTED,
+    "": NOT_ONE_EXPRESSION,
+    "  ": NOT_ONE_EXPRESSION,
+    ";": NOT_ONE_EXPRESSION,
+    "a.i = b.i; drop table x": NOT_ONE_EXPRESSION,
+    "a.i = b.i or": NOT_ONE_EXPRESSION,
+    "a.i == ": NOT_ONE_EXPRESSION,
+    "a.`i = b.i": NOT_ONE_EXPRESSION,
+    "a.i between b.i": NOT_ONE_EXPRESSION,
+    "select 1": NOT_LISTED,
+    "(select 1)": NOT_LISTED,
+    "create table x as select 1": NOT_LISTED,
+    "a.i in (select b.i from b)": NOT_LISTED,
+    "exists(select 1)": NOT_LISTED,
+    "a.i = (select max(i) from b)": NOT_LISTED,
+    "a.i > any (select 1)": NOT_LISTED,
+    "rand() < a.i + b.i": NOT_LISTED,
+    "uuid() = a.n": NOT_LISTED,
+    "current_timestamp() > a.t": NOT_LISTED,
+    "reflect('java.lang.System', 'exit', a.i) = b.i": NOT_LISTED,
+    "java_method('x', 'y', a.n) = b.n": NOT_LISTED,
+    "transform(a.arr, x -> x + b.i) is null": NOT_LISTED,
+    "row_number() over (order by a.i) = b.i": NOT_LISTED,
+    "sum(a.i) > b.i": NOT_LISTED,
+    "explode(a.arr) = b.i": NOT_LISTED,
+    "date_add(a.day, b.i) > b.day": NOT_LISTED,
+    "a.n || b.n = 'x'": NOT_LISTED,
+    "a.n rlike b.n": NOT_LISTED,
+    "a.i & b.i > 0": NOT_LISTED,
+    "cast(a.i as string) = b.n": NOT_LISTED,
+    "a.i::string = b.n": NOT_LISTED,
+    "a.i = :p and b.i = 1": NOT_LISTED,
+    "floor(a.x) < b.x": NOT_LISTED,
+    "99999999999999999999 > a.i + b.i": NOT_LISTED,
+    "a.arr[0] = b.i": NOT_LISTED,
     "i = b.i": "must be named with its stream",
     "nope.i = b.i": "must belong to one of the streams",
     "a.nope = b.i": "a column must exist",
     "a.s.nope = b.i": "a field must exist",
     "a.arr < b.arr": "columns of simple types",
     "a.s < b.s": "columns of simple types",
-    "a.arr = b.arr": COMPARE,
-    "a.i = b.n": COMPARE,
-    "a.n < b.i": COMPARE,
-    "a.f > b.i": COMPARE,
-    "a.day < b.t": COMPARE,
-    "coalesce(a.i, b.n) = 1": COMPARE,
-    "a.d / b.d > 1": EXACTLY,
-    "a.d % b.i = 1": EXACTLY,
-    "a.n + b.n = 1": EXACTLY,
-    "a.t + b.t = a.t": EXACTLY,
-    "a.t - b.day > interval 1 day": EXACTLY,
+    "a.arr = b.arr": NOT_COMPARABLE,
+    "a.i = b.n": NOT_COMPARABLE,
+    "a.n < b.i": NOT_COMPARABLE,
+    "a.f > b.i": NOT_COMPARABLE,
+    "a.day < b.t": NOT_COMPARABLE,
+    "coalesce(a.i, b.n) = 1": NOT_COMPARABLE,
+    "a.d / b.d > 1": NOT_EXACT,
+    "a.d % b.i = 1": NOT_EXACT,
+    "a.n + b.n = 1": NOT_EXACT,
+    "a.t + b.t = a.t": NOT_EXACT,
+    "a.t - b.day > interval 1 day": NOT_EXACT,
     "a.t > b.t + interval 1 month": "must be a duration",
     "a.t > timestamp 'yesterday' and b.i > a.i": "must be a valid date or time",
     "a.n like b.n": "pattern of LIKE must be a literal",
@@ -83,7 +83,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED.items(), ids=map(repr, REFUSED))
-def test_what_is_not_on_the_list_is_refused(text, message):
+def test_other_predicates_are_refused(text, message):
     with pytest.raises(QueryError, match=message):
         read_predicate(text, STREAMS, "UTC")
 
@@ -93,7 +93,7 @@ def test_what_is_not_on_the_list_is_refused(text, message):
     ["(" * 400 + "a.i > b.i" + ")" * 400, " and ".join(["a.i > b.i"] * 3000), "not " * 3000 + "a.f <> b.f"],
     ids=["parentheses", "conjuncts", "negations"],
 )
-def test_a_text_that_is_too_deep_is_refused(text):
+def test_a_predicate_that_is_nested_too_deeply_is_refused(text):
     with pytest.raises(QueryError, match="nested that deep"):
         read_predicate(text, STREAMS, "UTC")
 
@@ -127,16 +127,16 @@ def test_only_text_is_a_predicate(text):
         ("a.b = b.b and a.b < b.b", ["a.b = b.b"], 1),
     ],
 )
-def test_equalities_are_told_from_residuals(text, equalities, residuals):
+def test_equalities_and_residuals_are_separated(text, equalities, residuals):
     if equalities is None:
         with pytest.raises(QueryError, match="two or more streams"):
             read_predicate(text, STREAMS, "UTC")
         return
-    equal, rest = read_predicate(text, STREAMS, "UTC")
-    assert ([str(e) for e in equal], len(rest)) == (equalities, residuals)
+    read_equalities, read_residuals = read_predicate(text, STREAMS, "UTC")
+    assert ([str(e) for e in read_equalities], len(read_residuals)) == (equalities, residuals)
 
 
-def test_a_residual_knows_its_columns_and_streams():
+def test_columns_and_streams_of_a_residual():
     (residual,) = read_predicate("a.i + b.i > a.i and c.i <> a.i", STREAMS, "UTC")[1][:1]
     assert [str(ref) for ref in residual.columns] == ["a.i", "b.i"]
     assert residual.streams == {"a", "b"}

@@ -16,24 +16,24 @@ def key_streams(**kinds: pa.DataType):
     return [make_stream(name, {"t": TIME, "k": kind}) for name, kind in kinds.items()]
 
 
-def test_one_stream_is_no_join():
+def test_a_join_needs_two_streams():
     with pytest.raises(QueryError, match=r"two or more streams; got a. Hint: add streams"):
         make_query("a", [])
 
 
-def test_streams_must_be_connected_unless_all_combinations_are_asked_for():
+def test_streams_must_be_connected_unless_it_is_a_cross_join():
     with pytest.raises(QueryError, match="nothing between a, b and c, d"):
         make_query("abcd", ["a.i = b.i", "c.i = d.i"])
     assert len(make_query("abcd", ["a.i = b.i", "c.i = d.i"], cross=True).classes) == 2
 
 
-def test_equalities_that_touch_are_one_class_with_ids_in_the_order_asked():
+def test_equalities_with_a_common_column_are_one_class_with_ids_in_their_order():
     query = make_query("abcd", ["a.i = b.i", "c.l = d.l", "b.i = c.i", "a.n = d.n"])
     assert [str(c) for c in query.classes] == ["a.i = b.i = c.i", "c.l = d.l", "a.n = d.n"]
     assert query.classes_of(frozenset("d")) == {1, 2}
 
 
-def test_a_class_that_touches_late_becomes_one():
+def test_a_later_equality_may_merge_two_classes():
     query = make_query("abcd", ["a.i = b.i", "c.i = d.i", "b.i = c.i"])
     assert [sorted(c.streams) for c in query.classes] == [["a", "b", "c", "d"]]
 
@@ -60,16 +60,16 @@ def test_a_class_of_instants_checks_dates_and_local_times_again():
 
 
 def test_integers_beyond_doubles_join_through_a_double_as_in_spark():
-    big = 2**53 + 1
+    beyond_doubles = 2**53 + 1
     query = build_query(key_streams(a=pa.int64(), b=pa.float64()), ["a.k = b.k"])
     join = InlineJoin(query)
-    got = join.run_epoch(
+    results = join.run_epoch(
         {
-            "a": pa.table({"t": pa.array([0], TIME), "k": [big]}),
-            "b": pa.table({"t": pa.array([0], TIME), "k": [float(big)]}),
+            "a": pa.table({"t": pa.array([0], TIME), "k": [beyond_doubles]}),
+            "b": pa.table({"t": pa.array([0], TIME), "k": [float(beyond_doubles)]}),
         }
     )
-    assert got.num_rows == 1
+    assert results.num_rows == 1
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_outputs_are_named_after_stream_and_column(select, names):
     assert [o.name for o in make_query("ab", ["a.i = b.i"], select=select).outputs] == names
 
 
-def test_without_a_choice_every_column_comes_out():
+def test_without_select_every_column_is_an_output():
     query = make_query("ab", ["a.i = b.i"])
     assert len(query.outputs) == 2 * len(query.streams[0].schema)
     star = make_query("ab", ["a.i = b.i"], select=["b.*", "a.i"])
@@ -107,12 +107,12 @@ def test_without_a_choice_every_column_comes_out():
         ("a.i; a.l", "one expression"),
     ],
 )
-def test_a_select_item_that_is_no_column_is_refused(item, message):
+def test_a_select_item_must_be_a_column(item, message):
     with pytest.raises(QueryError, match=message):
         make_query("ab", ["a.i = b.i"], select=[item])
 
 
-def test_outputs_must_have_names_of_their_own_whatever_the_case():
+def test_names_of_outputs_must_be_unique_regardless_of_case():
     with pytest.raises(QueryError, match=r"a name of its own; got 'X' for a.i and for b.i"):
         make_query("ab", ["a.i = b.i"], select=["a.i as x", "b.i as X"])
 
@@ -127,17 +127,17 @@ def test_windows_close_by_the_shortest_path():
     assert everywhere.bounds == (("a", "b", 3), ("a", "c", 7), ("b", "c", 7))
 
 
-def test_the_stream_that_is_nearest_to_others_leads():
+def test_the_stream_with_the_narrowest_bound_to_others_is_first():
     windows = close_windows(
         "abcde", None, {("a", "b"): Micros(1), ("b", "c"): Micros(5), ("c", "d"): Micros(2)}
     )
-    assert windows.leading("ab") == ("b", "a")
-    # Bounds among themselves do not count, nor does the order in which they are named.
-    assert windows.leading("abc") == ("c", "a", "b")
-    assert windows.leading("bac") == ("c", "b", "a")
-    assert windows.leading("ae") == ("a", "e")
-    assert windows.leading("e") == ("e",)
-    assert windows.leading("badc") == ("b", "a", "d", "c")
+    assert windows.narrowest_first("ab") == ("b", "a")
+    # Bounds between the given streams do not count, nor does their order.
+    assert windows.narrowest_first("abc") == ("c", "a", "b")
+    assert windows.narrowest_first("bac") == ("c", "b", "a")
+    assert windows.narrowest_first("ae") == ("a", "e")
+    assert windows.narrowest_first("e") == ("e",)
+    assert windows.narrowest_first("badc") == ("b", "a", "d", "c")
 
 
 @given(
@@ -148,14 +148,14 @@ def test_the_stream_that_is_nearest_to_others_leads():
     st.lists(st.integers(0, 40), min_size=4, max_size=4),
 )
 def test_closing_the_windows_changes_no_result(stated, everywhere, times):
-    at = dict(zip("abcd", times, strict=True))
+    time_of = dict(zip("abcd", times, strict=True))
 
-    def near(bounds):
-        return all(abs(at[x] - at[y]) <= bound for (x, y), bound in bounds.items())
+    def is_within(bounds):
+        return all(abs(time_of[x] - time_of[y]) <= bound for (x, y), bound in bounds.items())
 
     closed = {(x, y): bound for x, y, bound in close_windows("abcd", everywhere, stated).bounds}
-    whole = {}
+    open_bounds = {}
     for x, y in np.array(np.meshgrid(list("abcd"), list("abcd"))).T.reshape(-1, 2).tolist():
         if x < y and ((x, y) in stated or everywhere is not None):
-            whole[x, y] = stated.get((x, y), everywhere)
-    assert near(whole) == near(closed)
+            open_bounds[x, y] = stated.get((x, y), everywhere)
+    assert is_within(open_bounds) == is_within(closed)

@@ -8,7 +8,7 @@ STREAMS = [make_stream("orders"), make_stream("Pays")]
 
 
 @pytest.mark.parametrize(
-    ("parts", "found"),
+    ("parts", "resolved"),
     [
         (("orders", "i"), "orders.i"),
         (("ORDERS", "I"), "orders.i"),
@@ -17,8 +17,8 @@ STREAMS = [make_stream("orders"), make_stream("Pays")]
         (("orders", "odd name"), "orders.`odd name`"),
     ],
 )
-def test_names_resolve_as_in_spark(parts, found):
-    assert str(resolve(STREAMS, parts)) == found
+def test_names_resolve_as_in_spark(parts, resolved):
+    assert str(resolve(STREAMS, parts)) == resolved
 
 
 @pytest.mark.parametrize(
@@ -31,27 +31,27 @@ def test_names_resolve_as_in_spark(parts, found):
         (("orders", "i", "deeper"), "a field must exist; .* has no fields"),
     ],
 )
-def test_a_name_that_leads_nowhere_is_refused(parts, message):
+def test_a_name_that_does_not_resolve_is_refused(parts, message):
     with pytest.raises(QueryError, match=message):
         resolve(STREAMS, parts)
 
 
-def test_two_names_that_differ_only_in_case_are_told_apart_only_exactly():
+def test_names_that_differ_only_in_case_resolve_only_exactly():
     stream = make_stream("a", {"t": STREAMS[0].schema.field("t").type, "K": "int64", "k": "int64"})
     assert resolve([stream], ("a", "K")) == ColumnRef("a", ("K",))
     assert resolve([stream], ("a", "k")) == ColumnRef("a", ("k",))
-    odd = make_stream("a", {"t": STREAMS[0].schema.field("t").type, "KEY": "int64", "Key": "int64"})
+    ambiguous = make_stream("a", {"t": STREAMS[0].schema.field("t").type, "KEY": "int64", "Key": "int64"})
     with pytest.raises(QueryError, match="a column must exist"):
-        resolve([odd], ("a", "key"))
+        resolve([ambiguous], ("a", "key"))
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a b", "a.b", "a-b", "a,b", "a#", None, 3, "a\n"])
-def test_a_stream_must_have_a_word_for_a_name(name):
+def test_the_name_of_a_stream_must_be_a_word(name):
     with pytest.raises(QueryError, match="must be a word"):
         check_name(name, [])
 
 
-def test_a_stream_must_have_a_name_of_its_own():
+def test_the_name_of_a_stream_must_be_unique():
     assert check_name("b", ["a"]) == "b"
     with pytest.raises(QueryError, match="a name of its own"):
         check_name("A", ["a"])

@@ -3,7 +3,7 @@ from itertools import permutations
 import pyarrow as pa
 import pytest
 
-from midstream.query.types import canonical, common_type, family, fits_in_hash, show_type
+from midstream.query.types import canonical_type, common_type, fits_in_hash, show_type, type_family
 
 UTC, LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 
@@ -38,7 +38,7 @@ UTC, LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
         ([pa.int8(), pa.int16(), pa.string()], None),
     ],
 )
-def test_the_common_type_is_that_of_spark_in_any_order(kinds, common):
+def test_the_common_type_is_that_of_spark_regardless_of_order(kinds, common):
     for order in permutations(kinds):
         assert common_type(order) == common
 
@@ -51,7 +51,7 @@ def test_only_simple_types_can_be_keys():
         pa.duration("us"),
         pa.null(),
     ):
-        assert canonical(kind) is None
+        assert canonical_type(kind) is None
 
 
 def test_equal_hashes_mean_equal_values_only_up_to_64_bits():
@@ -60,7 +60,7 @@ def test_equal_hashes_mean_equal_values_only_up_to_64_bits():
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "of"),
+    ("kind", "name", "family"),
     [
         (pa.int8(), "tinyint", "number"),
         (pa.decimal128(5, 2), "decimal(5,2)", "number"),
@@ -73,5 +73,5 @@ def test_equal_hashes_mean_equal_values_only_up_to_64_bits():
         (pa.null(), "null", "null"),
     ],
 )
-def test_types_are_shown_in_spark_words_and_have_a_family(kind, text, of):
-    assert (show_type(kind), family(kind)) == (text, of)
+def test_types_have_the_names_of_spark_and_a_family(kind, name, family):
+    assert (show_type(kind), type_family(kind)) == (name, family)

@@ -85,7 +85,7 @@ def encode_rows() -> list[Addressed]:
 
 
 def test_a_column_that_a_task_reads(tmp_path, panics):
-    panics(encode, "fitting_micros")
+    panics(encode, "int64_micros")
     error = failure(read(tmp_path))
     assert isinstance(error, InternalError)
     assert error.must == "encoding rows must work with any rows"

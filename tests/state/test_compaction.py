@@ -11,8 +11,8 @@ from midstream.state.slices import Slice, SliceOwner
 OWNER = SliceOwner("index", StateId("a"), (0,), 0)
 
 
-def make(lower: int, epochs: int = 1) -> Slice:
-    return Slice(OWNER, lower, lower + epochs - 1, epochs, 1, (0,))
+def make(first_epoch: int, epochs: int = 1) -> Slice:
+    return Slice(OWNER, first_epoch, first_epoch + epochs - 1, epochs, 1, (0,))
 
 
 def merged(chosen) -> Slice:
@@ -29,7 +29,7 @@ def test_few_slices_are_left_alone():
     assert choose_merge([make(0, 4), make(4, 4), make(8), make(9)]) == ()
 
 
-def test_four_neighbours_merge_and_complete_the_level_above_in_one_go():
+def test_four_neighbours_merge_at_once_with_the_level_above_if_they_complete_it():
     small = [make(n) for n in range(12, 16)]
     assert choose_merge([make(0, 16), *reversed(small)]) == tuple(small)
     levels = [make(0, 4), make(4, 4), make(8, 4)]
@@ -37,20 +37,20 @@ def test_four_neighbours_merge_and_complete_the_level_above_in_one_go():
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=400))
-def test_slices_stay_few_and_keep_their_order_however_epochs_come(brings):
+def test_slices_stay_few_and_in_order_whichever_epochs_have_rows(has_rows):
     slices: list[Slice] = []
     written = 0
-    for epoch, rows in enumerate(brings):
-        if not rows:
+    for epoch, brings_rows in enumerate(has_rows):
+        if not brings_rows:
             continue
-        fresh = make(epoch)
-        chosen = choose_merge([*slices, fresh])
-        kept = [s for s in (*slices, fresh) if s not in chosen]
-        slices = [*kept, merged(chosen)] if chosen else kept
+        new_slice = make(epoch)
+        chosen = choose_merge([*slices, new_slice])
+        unmerged = [s for s in (*slices, new_slice) if s not in chosen]
+        slices = [*unmerged, merged(chosen)] if chosen else unmerged
         written += sum(s.epochs for s in chosen) or 1
         assert [s.first_epoch for s in slices] == sorted(s.first_epoch for s in slices)
         assert all(a.last_epoch < b.first_epoch for a, b in pairwise(slices))
-    count = sum(brings)
+    count = sum(has_rows)
     assert sum(s.epochs for s in slices) == count
     levels = math.floor(math.log(max(count, 1), FAN_IN)) + 1
     assert len(slices) <= (FAN_IN - 1) * levels

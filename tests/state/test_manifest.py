@@ -62,26 +62,26 @@ def sealed(body: bytes) -> bytes:
     return b'{"sha256":"%s","manifest":%s}' % (hashlib.sha256(body).hexdigest().encode(), body)
 
 
-def test_a_manifest_survives_being_bytes():
+def test_a_manifest_can_be_encoded_and_decoded():
     assert decode_manifest(encode_manifest(MANIFEST), "m") == (MANIFEST, digest_of(MANIFEST))
     assert encode_manifest(MANIFEST) == sealed(manifest_json(MANIFEST))
     assert json.loads(encode_manifest(MANIFEST))["sha256"] == digest_of(MANIFEST)
 
 
-def test_any_other_manifest_has_another_digest():
+def test_a_different_manifest_has_a_different_digest():
     assert digest_of(replace(MANIFEST, epoch=4)) != digest_of(MANIFEST)
 
 
-def test_no_byte_can_change_unnoticed():
+def test_any_flipped_bit_is_detected():
     data = encode_manifest(MANIFEST)
-    for place in range(8 * len(data)):
+    for bit in range(8 * len(data)):
         damaged = bytearray(data)
-        damaged[place // 8] ^= 1 << place % 8
+        damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(CheckpointError, match="manifest m must"):
             decode_manifest(bytes(damaged), "m")
 
 
-def test_no_end_can_be_missing():
+def test_any_truncation_is_detected():
     data = encode_manifest(MANIFEST)
     for length in range(len(data)):
         with pytest.raises(CheckpointError, match="manifest m must"):
@@ -98,7 +98,7 @@ def test_no_end_can_be_missing():
         ({"slices": [{"name": "../x"}]}, "must be readable"),
     ],
 )
-def test_a_sealed_manifest_of_another_form_is_refused(change, message):
+def test_a_sealed_manifest_that_does_not_match_the_schema_is_refused(change, message):
     body = json.loads(manifest_json(MANIFEST)) | change
     with pytest.raises(CheckpointError, match=message):
         decode_manifest(sealed(json.dumps(body).encode()), "m")
@@ -114,7 +114,7 @@ def test_a_missing_field_is_refused():
 @pytest.mark.parametrize(
     "deep", [b"[" * 200_000 + b"]" * 200_000, b'{"a":' * 200_000 + b"1" + b"}" * 200_000]
 )
-def test_a_manifest_that_is_nested_without_end_is_refused(deep):
+def test_a_manifest_that_is_nested_too_deeply_is_refused(deep):
     for data in (deep, sealed(deep), sealed(b'{"format":5,"definition":{"x":%s}}' % deep)):
         with pytest.raises(CheckpointError, match="manifest m must be"):
             decode_manifest(data, "m")

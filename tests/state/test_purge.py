@@ -15,13 +15,13 @@ def alive(watermarks, **times):
     return Purge(WINDOWS, watermarks).alive(columns).tolist()
 
 
-def test_a_row_is_of_use_until_no_stream_can_reach_it():
-    marks = {"a": 0, "b": 100, "c": 100}
-    # b may come from 100 on, so a is needed from 90 on; c, 30 away, from 70 on.
-    assert alive(marks, a=[69, 70, 89, 90]) == [False, True, True, True]
+def test_a_row_is_alive_until_no_future_row_can_meet_it():
+    watermarks = {"a": 0, "b": 100, "c": 100}
+    # Future rows of b are at 100 or later, so a is needed from 90 on; for c, 30 away, from 70 on.
+    assert alive(watermarks, a=[69, 70, 89, 90]) == [False, True, True, True]
 
 
-def test_a_combined_row_is_held_to_all_its_components():
+def test_a_combined_row_is_dead_if_any_component_is_too_old():
     assert alive({"a": 0, "b": 0, "c": 100}, a=[70, 69, 70], b=[80, 80, 79]) == [True, False, False]
 
 
@@ -30,7 +30,7 @@ def test_a_stream_without_a_watermark_or_window_keeps_everything_alive():
     assert Purge(Windows(()), {"a": 5, "b": 10**9}).alive({"a": np.array([0])}).tolist() == [True]
 
 
-def test_complete_rows_wait_for_nobody():
+def test_rows_of_all_streams_are_dead():
     purge = Purge(WINDOWS, {"a": 0, "b": 0, "c": 0})
     assert purge.is_dead("abc", [10**9] * 3)
 

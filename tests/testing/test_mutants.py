@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from midstream.engine import joiner, program
 from midstream.engine.index_rows import merge_rows
-from midstream.engine.probe import matches
+from midstream.engine.probe import candidate_pairs
 from midstream.engine.program import NewSlice
 from midstream.inline import runner
 from midstream.plan.state_id import decode_state_id
@@ -50,10 +50,10 @@ def broken_promises(enough: int = 1) -> set[str]:
 
 def test_a_lost_result_is_seen(monkeypatch):
     def lossy(rows, run, windows):
-        for left, right in matches(rows, run, windows):
+        for left, right in candidate_pairs(rows, run, windows):
             yield left[1:], right[1:]
 
-    monkeypatch.setattr(joiner, "matches", lossy)
+    monkeypatch.setattr(joiner, "candidate_pairs", lossy)
     assert broken_promises() == {"prefix"}
 
 

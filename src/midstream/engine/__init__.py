@@ -1,1 +1,1 @@
-"""The step: a pure function of a program, slices of state and new rows, in columns from end to end."""
+"""The engine: a pure step function of a program, slices of state and new rows, columnar throughout."""

@@ -1,7 +1,6 @@
-"""Arrow columns as NumPy arrays, and back, without a copy where there need be none.
+"""Converting between Arrow columns and NumPy arrays, without a copy where possible.
 
-Arrow has functions for that, but whatever turns Python or NumPy values into Arrow's, or the other way, first
-looks for pandas and loads it where it is installed: 20 MB in every worker, for nothing.
+Arrow's own conversions import pandas if it is installed, which costs every worker 20 MB for nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 
 def as_column(values: npt.NDArray[Any]) -> pa.Array:
-    """Numbers or truth values as a column."""
+    """An array of numbers or booleans as a column."""
     if values.dtype == np.bool_:
         return pl.Series(values).to_arrow()
     values = np.ascontiguousarray(values)
@@ -23,5 +22,5 @@ def as_column(values: npt.NDArray[Any]) -> pa.Array:
 
 
 def as_array(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """A column of numbers or truth values, without nulls."""
+    """A column of numbers or booleans, without nulls, as an array."""
     return pl.Series(pl.from_arrow(column)).to_numpy()

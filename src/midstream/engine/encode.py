@@ -1,8 +1,8 @@
 """Encoding: rows of a source, hashed by the key of the fragment they enter and split by engine partition.
 
-What travels is a table per target partition: the hash, the event time, and the payload columns. Rows that
-can never be part of a result, because a key is null, stay behind and are counted. Rows without a time do
-travel: only the step knows what is late, and they belong there.
+Each target partition is sent a table of hashes, event times and payload columns. Rows with a null key can
+never be part of a result: they are only counted. Rows without a time are sent, because the step sets them
+aside together with late rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from midstream.engine.arrays import as_array, as_column
 from midstream.engine.error_context import error_context
 from midstream.engine.hashing import Hashes, hash_key
-from midstream.engine.micros import fitting_micros
+from midstream.engine.micros import int64_micros
 from midstream.engine.routed_rows import RoutedRows
 from midstream.engine.routing import Routing, split
 from midstream.plan.layout import Layout, column_name, key_column
@@ -30,53 +30,54 @@ from midstream.query.stream import ColumnRef
 BoolArray = npt.NDArray[np.bool_]
 
 HASH = "#hash"
-ARRIVED = "#epoch"
-"""The columns of hashes, and of the epochs in which rows arrived that are moved to another place."""
+"""The column of hashes."""
+ARRIVAL_EPOCH = "#epoch"
+"""The column, of rows that a migration moves, with the epochs in which they arrived."""
 
 
 def time_column(stream: str) -> str:
-    """The column that holds a stream's event times, in microseconds, on the way to the step."""
+    """The column of a stream's event times, in microseconds, of rows that are sent."""
     return f"{stream}#time"
 
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """A column that the shell must read from a source: what, under which name, cast to which type."""
+    """A column to be read from a source, the name that it gets, and the type that it is cast to."""
 
     name: str
     ref: ColumnRef
     type: pa.DataType | None
-    """The type to cast to; None to leave it as it is."""
+    """None if it is not cast."""
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """How the rows of one stream enter a plan."""
+    """Encodes the rows of one stream for a plan."""
 
     stream: str
     keys: tuple[tuple[str, ...], ...]
-    """For every key class of the stream, its columns; those of one class must be equal."""
+    """The stream's columns in each of its key classes; in one class, all must be equal."""
     destinations: tuple[tuple[StateId, tuple[str, ...]], ...]
-    """The fragment inputs that rows are sent to, and the columns that decide in which engine partition. Two
-    plans of a migration may need them by different keys."""
+    """The fragment inputs that rows are sent to, and the columns by which they are hashed for each. There may
+    be several during a migration, if the two plans need the rows by different keys."""
     payload: tuple[str, ...]
-    """The columns that travel besides hash and time."""
+    """The columns that are sent besides hash and time."""
     source: tuple[SourceColumn, ...]
     routing: Routing
 
     def __call__(self, table: pa.Table) -> tuple[list[RoutedRows], int]:
-        """Split source rows by target partition; also the number of rows that a null key left behind."""
+        """Split source rows by target partition; also count those that are not sent: a key is null."""
         with error_context(streams=[self.stream]):
             time = table.column(time_column(self.stream))
             joins = self._can_join(table)
-            travels = joins | as_array(time.is_null())
-            left_behind = table.num_rows - int(travels.sum())
-            if left_behind:
-                table, joins = table.filter(as_column(travels)), joins[travels]
-            return list(self._split(table, joins)), left_behind
+            is_sent = joins | as_array(time.is_null())
+            null_keys = table.num_rows - int(is_sent.sum())
+            if null_keys:
+                table, joins = table.filter(as_column(is_sent)), joins[is_sent]
+            return list(self._split(table, joins)), null_keys
 
     def reencode(self, table: pa.Table) -> Iterator[RoutedRows]:
-        """Rows that an encoder of another plan has sent, to the fragment inputs of this one."""
+        """Split rows that the encoder of another plan has sent, by the fragment inputs of this plan."""
         with error_context(streams=[self.stream]):
             joins = np.ones(table.num_rows, np.bool_)
             for name in {name for _, hashed in self.destinations for name in hashed}:
@@ -84,71 +85,73 @@ class Encoder:
             yield from self._split(table, joins)
 
     def empty(self, table: pa.Table) -> RoutedRows:
-        """What would travel of no rows; it still carries the count of those left behind."""
-        none = self._send(table.slice(0, 0), np.zeros(0, np.uint64))
-        return RoutedRows(0, self.destinations[0][0], "arriving", none)
+        """A table without rows, to be sent if there are none: the count of null keys travels with it."""
+        no_rows = self._columns_to_send(table.slice(0, 0), np.zeros(0, np.uint64))
+        return RoutedRows(0, self.destinations[0][0], "arriving", no_rows)
 
     def _split(self, table: pa.Table, joins: BoolArray) -> Iterator[RoutedRows]:
         for state, hashed in self.destinations:
             with error_context(columns=self._shown(hashed)):
                 hashes = _hash(table, joins, hashed)
-            for target, part in split(self._send(table, hashes), self.routing.targets(hashes)):
+            sent = self._columns_to_send(table, hashes)
+            for target, part in split(sent, self.routing.targets(hashes)):
                 yield RoutedRows(target, state, "arriving", part)
 
-    def _send(self, table: pa.Table, hashes: Hashes) -> pa.Table:
+    def _columns_to_send(self, table: pa.Table, hashes: Hashes) -> pa.Table:
         sent = table.select([time_column(self.stream), *self.payload])
         return sent.add_column(0, HASH, as_column(hashes))
 
     def _can_join(self, table: pa.Table) -> BoolArray:
-        can = np.ones(table.num_rows, np.bool_)
+        """Which rows have a key, and the same value in all columns of a class."""
+        joins = np.ones(table.num_rows, np.bool_)
         for first, *others in self.keys:
             with error_context(columns=self._shown((first, *others))):
-                can &= as_array(table.column(first).is_valid())
+                joins &= as_array(table.column(first).is_valid())
                 for other in others:
                     # Polars compares NaN and -0.0 as Spark does.
-                    same = pl.from_arrow(table.column(first)) == pl.from_arrow(table.column(other))
-                    can &= pl.Series(same).fill_null(value=False).to_numpy()
-        return can
+                    equal = pl.from_arrow(table.column(first)) == pl.from_arrow(table.column(other))
+                    joins &= pl.Series(equal).fill_null(value=False).to_numpy()
+        return joins
 
     def _shown(self, names: tuple[str, ...]) -> list[ColumnRef]:
-        """Columns as the user knows them."""
+        """Columns as the user names them."""
         return [column.ref for column in self.source if column.name in names]
 
 
 def _hash(table: pa.Table, joins: BoolArray, columns: tuple[str, ...]) -> Hashes:
-    """The hashes of rows; those that join nothing, and travel only to be counted, have none."""
+    """The hashes of rows; 0 for those that join nothing and are sent only to be set aside."""
     if joins.all():
         return hash_key([table.column(name) for name in columns], table.num_rows)
     hashes = np.zeros(table.num_rows, np.uint64)
-    chosen = table.filter(as_column(joins))
-    hashes[joins] = hash_key([chosen.column(name) for name in columns], chosen.num_rows)
+    joining = table.filter(as_column(joins))
+    hashes[joins] = hash_key([joining.column(name) for name in columns], joining.num_rows)
     return hashes
 
 
 def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArray:
-    """A column of a source as the encoder takes it, where the shell is not Spark's own projection.
+    """A column of a source as encoders take it, for shells that do not let Spark project columns.
 
-    A time that 64 bits of microseconds do not hold is none, and a date that no timestamp holds is no key.
+    A time, or a date to be cast to a timestamp, that does not fit into 64 bits of microseconds becomes null.
     """
     with error_context(streams=[stream], columns=[column.ref]):
         values = table.column(column.ref.path[0])
-        for step in column.ref.path[1:]:
+        for field in column.ref.path[1:]:
             # By number: Arrow would take a name with dots for a path.
-            values = pc.struct_field(values, [values.type.get_field_index(step)])
+            values = pc.struct_field(values, [values.type.get_field_index(field)])
         if column.name == time_column(stream):
-            return fitting_micros(values)
+            return int64_micros(values)
         if column.type is None:
             return values
         if pa.types.is_timestamp(column.type):
-            return fitting_micros(values).cast(column.type)
-        # Spark's cast to double rounds what a double cannot hold; Arrow's would refuse it.
+            return int64_micros(values).cast(column.type)
+        # Spark's cast to double rounds values that a double cannot represent; Arrow's safe cast refuses them.
         return values.cast(column.type, safe=not pa.types.is_floating(column.type))
 
 
 def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *, whole_rows: bool) -> Encoder:
-    """The encoder of a stream in a plan; with ``whole_rows`` every column travels, for the late table."""
+    """The encoder of a stream in a plan; with ``whole_rows`` it sends every column, for the late table."""
     fragments = {s: f for s, f in layout.fragment_of_input.items() if s.streams == (stream,)}
-    stored = next(f.inputs_by_id[s].columns for s, f in fragments.items())
+    stored_columns = next(f.inputs_by_id[s].columns for s, f in fragments.items())
     spec = query.by_name[stream]
     source = [SourceColumn(time_column(stream), spec.time, None)]
     keys: dict[int, tuple[str, ...]] = {}
@@ -160,15 +163,15 @@ def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *,
         if names:
             keys[key_class.id] = names
     refs = {column_name(r): r for r in _user_columns(query, stream)}
-    whole = [ColumnRef(stream, (name,)) for name in spec.schema.names] if whole_rows else []
-    refs |= {column_name(ref): ref for ref in whole}
-    wanted = [name for name in refs if name in stored or refs[name] in whole]
-    source += [SourceColumn(name, refs[name], None) for name in wanted]
+    all_columns = [ColumnRef(stream, (name,)) for name in spec.schema.names] if whole_rows else []
+    refs |= {column_name(ref): ref for ref in all_columns}
+    sent_columns = [name for name in refs if name in stored_columns or refs[name] in all_columns]
+    source += [SourceColumn(name, refs[name], None) for name in sent_columns]
     return Encoder(
         stream=stream,
         keys=tuple(keys.values()),
         destinations=tuple((s, tuple(keys[c][0] for c in f.key)) for s, f in sorted(fragments.items())),
-        payload=tuple(dict.fromkeys([*stored, *wanted])),
+        payload=tuple(dict.fromkeys([*stored_columns, *sent_columns])),
         source=tuple(source),
         routing=routing,
     )
@@ -180,6 +183,7 @@ def make_encoders(query: Query, layout: Layout, routing: Routing, *, whole_rows:
 
 
 def _user_columns(query: Query, stream: str) -> list[ColumnRef]:
+    """The columns of a stream that outputs and residuals use."""
     refs = [output.ref for output in query.outputs]
     refs += [ref for residual in query.residuals for ref in residual.columns]
     return [ref for ref in dict.fromkeys(refs) if ref.stream == stream]

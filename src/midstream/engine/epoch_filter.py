@@ -1,8 +1,8 @@
-"""Filtering rows by when their components arrived: how two plans share the results between them.
+"""Filtering rows by the epochs in which their components arrived: how two plans divide the results.
 
 A *bound* gives some streams an epoch each. A result lies within it if its component of each of these
-streams arrived before the stream's epoch. A row that lacks some of the streams may still become a result
-within; a row that has a component beyond the bound never will, and is dropped as early as it is seen.
+streams arrived before the stream's epoch. A row that lacks some of the streams may still become part of such
+a result; a row with a component beyond the bound never will, and can be dropped.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from midstream.plan.handover import EpochBounds
 
 
 class EpochRange(NamedTuple):
-    """Rows whose component of a stream arrived in some epochs."""
+    """Rows whose component of a stream arrived in the epochs from ``first`` to before ``end``."""
 
     stream: str
     first: int
     end: int
-    """The first epoch that is not among them."""
 
 
 EpochsOf = Callable[[IndexRows, str], Integers]
-"""When the rows' components of a stream arrived."""
+"""The epochs in which the rows' components of a stream arrived."""
 
 
 def filter_by_epoch(
@@ -36,7 +35,7 @@ def filter_by_epoch(
     epochs_of: EpochsOf,
     only: EpochRange | None = None,
 ) -> IndexRows | None:
-    """The rows that may become something within one of the bounds; None if there are none."""
+    """The rows, only those of a range if given, that may become results within a bound; None if none may."""
     if rows is None or bounds is None:
         return rows
     epochs: dict[str, Integers] = {}

@@ -1,9 +1,9 @@
-"""Guards: what the libraries below raise becomes an error that says where, and never what.
+"""Error contexts: an error of Arrow or Polars is replaced by one that says where it happened.
 
-Messages of Arrow and Polars may quote values of rows, and errors end in logs. A panic of Polars is not even
-an ``Exception``: whoever waits for one never sees it. So every task works inside of a guard, which knows the
-batch, and deeper down others know the streams and the columns that are being worked on. The error that comes
-out names all of that, and the line of our code.
+Their messages may quote values of rows, and errors end up in logs. A panic of Polars is not even an
+``Exception``, so ``except Exception`` does not catch it. So every task runs inside of a context with its
+batch; nested contexts add the streams, the condition and the columns that are being processed. The error
+names all of them, and the line of our code, but quotes nothing.
 """
 
 from __future__ import annotations
@@ -18,77 +18,80 @@ import pyarrow as pa
 
 from midstream.errors import InternalError
 
-_LIBRARIES = (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, OverflowError)
+_LIBRARY_ERRORS = (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, OverflowError)
 _HINT = "leave such rows out in the DataFrame of the stream to go on, and please report this message"
-_OURS = __file__.removesuffix("guard.py").removesuffix("engine/")
+_PACKAGE = __file__.removesuffix("engine/error_context.py")
 
 
 @dataclass(frozen=True)
 class ErrorContext:
-    """What is known of the work that failed."""
+    """What is known of the work that failed; empty where nothing is."""
 
-    what: str = ""
+    task: str = ""
     batch: str = ""
     streams: str = ""
     condition: str = ""
     columns: str = ""
-    failed: str = ""
+    cause: str = ""
 
     def within(self, outer: ErrorContext) -> ErrorContext:
-        """What is known here, and for the rest what is known further out."""
-        return ErrorContext(
-            *(mine or other for mine, other in zip(astuple(self), astuple(outer), strict=True))
-        )
+        """This context, with what it lacks taken from the one around it."""
+        pairs = zip(astuple(self), astuple(outer), strict=True)
+        return ErrorContext(*(inner_value or outer_value for inner_value, outer_value in pairs))
 
 
 class ComputingError(InternalError):
-    """A library failed; where, is known in part by each guard that the error passes."""
+    """A library failed; each context that the error passes through adds what it knows."""
 
     context = ErrorContext()
 
     @classmethod
-    def at(cls, context: ErrorContext) -> ComputingError:
-        """The error that says all that is known of a place."""
-        about = ", ".join(filter(None, (context.batch, context.streams, context.condition, context.columns)))
-        got = f"{context.failed} ({about})" if about else context.failed
-        error = cls(f"{context.what or 'a task'} must work with any rows", got=got, hint=_HINT)
+    def from_context(cls, context: ErrorContext) -> ComputingError:
+        """The error that says all that a context knows."""
+        details = ", ".join(
+            filter(None, (context.batch, context.streams, context.condition, context.columns))
+        )
+        got = f"{context.cause} ({details})" if details else context.cause
+        error = cls(f"{context.task or 'a task'} must work with any rows", got=got, hint=_HINT)
         error.context = context
         return error
 
 
 @contextmanager
 def error_context(
-    what: str = "",
+    task: str = "",
     *,
     batch: int | str | None = None,
     streams: Iterable[object] = (),
     condition: str = "",
     columns: Iterable[object] = (),
 ) -> Iterator[None]:
-    """Work on columns inside of this; a task also says ``what`` it does, and in which batch."""
+    """Adds to errors of libraries what is being processed; the outermost context names task and batch."""
     try:
         yield
     except MemoryError:
-        raise  # one of Arrow's own is an ArrowException too, but no row is to blame for it
-    except (ComputingError, *_LIBRARIES) as error:
+        raise  # Arrow's is an ArrowException too, but no row has caused it
+    except (ComputingError, *_LIBRARY_ERRORS) as error:
         outer = ErrorContext(
-            what,
+            task,
             "" if batch is None else f"batch {batch}",
-            _listed("stream", streams),
+            _list_names("stream", streams),
             condition and f"condition {condition}",
-            _listed("column", columns),
+            _list_names("column", columns),
         )
-        inner = error.context if isinstance(error, ComputingError) else ErrorContext(failed=_where(error))
-        raise ComputingError.at(inner.within(outer)) from None
+        inner = (
+            error.context if isinstance(error, ComputingError) else ErrorContext(cause=_kind_and_line(error))
+        )
+        raise ComputingError.from_context(inner.within(outer)) from None
 
 
-def _listed(name: str, things: Iterable[object]) -> str:
-    names = list(dict.fromkeys(map(str, things)))
-    return f"{name}{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else ""
+def _list_names(noun: str, items: Iterable[object]) -> str:
+    names = list(dict.fromkeys(map(str, items)))
+    return f"{noun}{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else ""
 
 
-def _where(error: BaseException) -> str:
-    """The kind of an error, and the last line of our own that led to it."""
+def _kind_and_line(error: BaseException) -> str:
+    """The kind of an error, and the innermost line of our own code in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    last = [frame for frame in frames if frame.filename.startswith(_OURS)][-1]
+    last = [frame for frame in frames if frame.filename.startswith(_PACKAGE)][-1]
     return f"{type(error).__name__} in {last.filename.rpartition('/')[2]}, line {last.lineno}"

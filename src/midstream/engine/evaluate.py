@@ -1,10 +1,10 @@
-"""Residual predicates as Polars expressions, with Spark's results.
+"""Evaluating residual predicates with Polars, with the results that Spark would give.
 
 Where Spark's default (ANSI) mode would stop the query, at a division by zero or an overflow, a residual is
 null and the row does not pass.
 
-Dates, times and intervals are whole numbers here, of microseconds: Polars has types for them, but panics at
-values that its calendar does not have.
+Dates, times and intervals are integers here, of microseconds: Polars has types for them, but panics at values
+beyond its calendar.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import polars as pl
 import pyarrow as pa
 from pyarrow import types
 
-from midstream.engine.micros import exact_micros, fitting, fitting_micros
+from midstream.engine.micros import int64_micros, int128_micros, null_unless_int64
 from midstream.plan.layout import column_name
-from midstream.query.arithmetic import compared_type
+from midstream.query.arithmetic import comparison_type
 from midstream.query.clauses import Residual
 from midstream.query.expression import Call, Column, Constant, Expression, Operator
-from midstream.query.types import family
+from midstream.query.types import type_family
 
 _MAX_DIGITS = 38
 
 
 def filter_residual(residual: Residual, columns: dict[str, pa.ChunkedArray]) -> pl.Series:
-    """Which rows pass; ``columns`` are the payload columns that the residual reads, row by row."""
-    frame = pl.DataFrame({name: _values(column) for name, column in columns.items()})
+    """Which rows pass; ``columns`` are the payload columns that the residual reads."""
+    frame = pl.DataFrame({name: _to_series(column) for name, column in columns.items()})
     passed = frame.select(_evaluate(residual.expression).fill_null(value=False).alias("passed"))
     return passed.get_column("passed")
 
 
-def _values(column: pa.ChunkedArray) -> pl.Series:
-    """A column as expressions take it."""
+def _to_series(column: pa.ChunkedArray) -> pl.Series:
+    """A column as expressions read it."""
     if types.is_date32(column.type):
-        return exact_micros(column)
-    times = types.is_timestamp(column.type)
-    return pl.Series(pl.from_arrow(fitting_micros(column) if times else column))
+        return int128_micros(column)
+    is_time = types.is_timestamp(column.type)
+    return pl.Series(pl.from_arrow(int64_micros(column) if is_time else column))
 
 
 def _evaluate(expression: Expression) -> pl.Expr:
@@ -48,7 +48,7 @@ def _evaluate(expression: Expression) -> pl.Expr:
     if isinstance(expression, Constant):
         return _constant(expression)
     if expression.operator in _COMPARISONS:
-        left, right = _alike(expression.args)
+        left, right = _in_common_type(expression.args)
         return _COMPARISONS[expression.operator](left, right)
     return _CALLS[expression.operator](expression)
 
@@ -65,7 +65,7 @@ def _constant(constant: Constant) -> pl.Expr:
 
 
 def _cast(value: pl.Expr, kind: pa.DataType) -> pl.Expr:
-    """The value in the Polars type that stands for an Arrow type; the widest of its family, to be exact."""
+    """The value in the Polars type for an Arrow type: the widest of its family, so that results are exact."""
     if types.is_integer(kind) or _is_temporal(kind):
         return value.cast(pl.Int128)
     if types.is_decimal(kind):
@@ -76,27 +76,28 @@ def _cast(value: pl.Expr, kind: pa.DataType) -> pl.Expr:
 
 
 def _is_temporal(kind: pa.DataType) -> bool:
-    return family(kind) in ("time", "interval")
+    return type_family(kind) in ("time", "interval")
 
 
 def _checked(result: pl.Expr, kind: pa.DataType) -> pl.Expr:
-    """What was calculated of 64-bit numbers, which 128 bits hold in any case."""
-    return fitting(result) if types.is_integer(kind) or _is_temporal(kind) else result
+    """The result of a calculation in 128 bits, which cannot overflow; null if 64 bits would have."""
+    return null_unless_int64(result) if types.is_integer(kind) or _is_temporal(kind) else result
 
 
-def _as(expression: Expression, kind: pa.DataType) -> pl.Expr:
-    """A value in the type in which it compares."""
+def _in_type(expression: Expression, kind: pa.DataType) -> pl.Expr:
+    """A value in the type in which it is compared."""
     value = _cast(_evaluate(expression), kind)
-    # Dates go on for longer than timestamps.
-    return fitting(value) if types.is_date32(expression.type) and types.is_timestamp(kind) else value
+    # The range of dates is larger than that of timestamps.
+    may_overflow = types.is_date32(expression.type) and types.is_timestamp(kind)
+    return null_unless_int64(value) if may_overflow else value
 
 
-def _alike(args: tuple[Expression, ...]) -> list[pl.Expr]:
-    """The arguments in the one type in which they all compare."""
+def _in_common_type(args: tuple[Expression, ...]) -> list[pl.Expr]:
+    """The arguments in the type in which all of them compare."""
     kind = pa.null()
     for arg in args:
-        kind = compared_type(kind, arg.type)
-    return [_as(arg, kind) for arg in args]
+        kind = comparison_type(kind, arg.type)
+    return [_in_type(arg, kind) for arg in args]
 
 
 def _arithmetic(calculate: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[[Call], pl.Expr]:
@@ -115,21 +116,21 @@ def _divide(left: pl.Expr, right: pl.Expr) -> pl.Expr:
 
 
 def _remainder(left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """With the sign of the dividend, as in Spark; Polars' own has that of the divisor."""
-    size = left.abs() % right.abs()
-    return pl.when(right != 0).then(pl.when(left < 0).then(_negative(size)).otherwise(size))
+    """The remainder with the sign of the dividend, as in Spark; in Polars it has that of the divisor."""
+    magnitude = left.abs() % right.abs()
+    return pl.when(right != 0).then(pl.when(left < 0).then(_negate(magnitude)).otherwise(magnitude))
 
 
-def _negative(value: pl.Expr) -> pl.Expr:
+def _negate(value: pl.Expr) -> pl.Expr:
     """Polars has no unary minus for 128 bits."""
     return 0 - value
 
 
 def _case(call: Call) -> pl.Expr:
     *branches, default = call.args
-    result = _as(default, call.type)
+    result = _in_type(default, call.type)
     for condition, value in reversed(list(zip(branches[::2], branches[1::2], strict=True))):
-        result = pl.when(_evaluate(condition)).then(_as(value, call.type)).otherwise(result)
+        result = pl.when(_evaluate(condition)).then(_in_type(value, call.type)).otherwise(result)
     return result
 
 
@@ -137,25 +138,25 @@ def _like(call: Call) -> pl.Expr:
     value, pattern = call.args
     if not (isinstance(pattern, Constant) and isinstance(pattern.value, str)):
         raise TypeError("the translator lets only literal patterns through")
-    pieces: list[str] = []
+    regex: list[str] = []
     escaped = False
-    for letter in pattern.value:
-        if escaped or letter not in "%_\\":
-            pieces.append(re.escape(letter))
+    for char in pattern.value:
+        if escaped or char not in "%_\\":
+            regex.append(re.escape(char))
             escaped = False
-        elif letter == "\\":
+        elif char == "\\":
             escaped = True
         else:
-            pieces.append(".*" if letter == "%" else ".")
-    return _evaluate(value).str.contains(f"(?s)^{''.join(pieces)}$")
+            regex.append(".*" if char == "%" else ".")
+    return _evaluate(value).str.contains(f"(?s)^{''.join(regex)}$")
 
 
-def _one(function: Callable[[pl.Expr], pl.Expr]) -> Callable[[Call], pl.Expr]:
+def _unary(function: Callable[[pl.Expr], pl.Expr]) -> Callable[[Call], pl.Expr]:
     return lambda call: function(_evaluate(call.args[0]))
 
 
-def _sign(function: Callable[[pl.Expr], pl.Expr]) -> Callable[[Call], pl.Expr]:
-    """What changes signs: 64 bits hold one negative number more."""
+def _checked_unary(function: Callable[[pl.Expr], pl.Expr]) -> Callable[[Call], pl.Expr]:
+    """For functions that change the sign: the smallest 64-bit number has no opposite."""
     return lambda call: _checked(function(_evaluate(call.args[0])), call.type)
 
 
@@ -171,20 +172,20 @@ _COMPARISONS: dict[Operator, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
 _CALLS: dict[Operator, Callable[[Call], pl.Expr]] = {
     "and": lambda call: _evaluate(call.args[0]) & _evaluate(call.args[1]),
     "or": lambda call: _evaluate(call.args[0]) | _evaluate(call.args[1]),
-    "not": _one(lambda a: ~a),
+    "not": _unary(lambda a: ~a),
     "+": _arithmetic(lambda a, b: a + b),
     "-": _arithmetic(lambda a, b: a - b),
     "*": _arithmetic(lambda a, b: a * b),
     "/": _arithmetic(_divide),
     "%": _arithmetic(_remainder),
-    "negate": _sign(_negative),
-    "abs": _sign(lambda a: a.abs()),
-    "is null": _one(lambda a: a.is_null()),
+    "negate": _checked_unary(_negate),
+    "abs": _checked_unary(lambda a: a.abs()),
+    "is null": _unary(lambda a: a.is_null()),
     "like": _like,
-    "coalesce": lambda call: pl.coalesce(_alike(call.args)),
+    "coalesce": lambda call: pl.coalesce(_in_common_type(call.args)),
     "case": _case,
-    "lower": _one(lambda a: a.str.to_lowercase()),
-    "upper": _one(lambda a: a.str.to_uppercase()),
-    "length": _one(lambda a: a.str.len_chars().cast(pl.Int128)),
-    "sqrt": _one(lambda a: a.cast(pl.Float64).sqrt()),
+    "lower": _unary(lambda a: a.str.to_lowercase()),
+    "upper": _unary(lambda a: a.str.to_uppercase()),
+    "length": _unary(lambda a: a.str.len_chars().cast(pl.Int128)),
+    "sqrt": _unary(lambda a: a.cast(pl.Float64).sqrt()),
 }

@@ -1,12 +1,10 @@
-"""The hash that decides where rows live. It is part of the checkpoint format: never change it in place.
+"""The hash by which rows are placed and searched. It is part of the checkpoint format: never change it.
 
-Libraries do not promise that their hashes stay the same between versions, and state that lies in a
-checkpoint must be found again by any later version on any machine. So the hash is our own, small, and
-pinned by golden values in the tests.
+Libraries do not promise that their hashes stay the same between versions, and the state in a checkpoint must
+be found by any later version on any machine. So the hash is our own, pinned by golden values in the tests.
 
-For types of at most 64 bits it is one to one (a finaliser that can be undone), so equal hashes mean equal
-keys and no value needs comparing. Longer values are folded word by word; there, whoever joins by the hash
-must compare the values as well.
+For types of at most 64 bits it is one to one (an invertible finaliser), so equal hashes mean equal keys and
+values need not be compared. Longer values are folded word by word; there, a join must compare values as well.
 """
 
 from __future__ import annotations
@@ -22,16 +20,16 @@ from midstream.engine.arrays import as_array
 
 Hashes = npt.NDArray[np.uint64]
 
-# Odd constants of the splitmix64 generator; any odd numbers with well spread bits would do.
+# Constants of the splitmix64 generator; any odd numbers with well-mixed bits would do.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _FOLD = np.uint64(0xD6E8FEB86659FD93)
-_WORD = 8
+_WORD_BYTES = 8
 
 
 def hash_key(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> Hashes:
-    """Hash the values of a key, one column per key class; no columns give one hash for all rows."""
+    """Hash the values of a key, one column per key class; without columns all rows have one hash."""
     if not columns:
         return np.zeros(rows, np.uint64)
     hashes = hash_values(columns[0])
@@ -53,7 +51,7 @@ def hash_values(values: pa.Array | pa.ChunkedArray) -> Hashes:
 
 
 def group_of(hashes: Hashes, groups: int) -> npt.NDArray[np.int64]:
-    """The partition group of each hash. It grows with the hash: rows sorted by hash are sorted by group."""
+    """The partition group of each hash. It is monotonic: rows sorted by hash are sorted by group."""
     high = hashes >> np.uint64(32)
     return ((high * np.uint64(groups)) >> np.uint64(32)).astype(np.int64)
 
@@ -87,20 +85,20 @@ def _hash_bytes(array: pa.Array) -> Hashes:
         array.offset : array.offset + len(array) + 1
     ].astype(np.int64)
     lengths = np.diff(offsets)
-    counts = (lengths + _WORD - 1) // _WORD
+    counts = (lengths + _WORD_BYTES - 1) // _WORD_BYTES
     total = int(counts.sum())
     if total == 0:
         return _mix(_mix(lengths.astype(np.uint64)))
     begin = offsets[0]
-    data = np.zeros(int(offsets[-1] - begin) + _WORD, np.uint8)
-    data[:-_WORD] = np.frombuffer(array.buffers()[2], np.uint8)[begin : offsets[-1]]
+    data = np.zeros(int(offsets[-1] - begin) + _WORD_BYTES, np.uint8)
+    data[:-_WORD_BYTES] = np.frombuffer(array.buffers()[2], np.uint8)[begin : offsets[-1]]
     first = np.cumsum(counts) - counts
     place = np.arange(total) - np.repeat(first, counts)
-    starts = np.repeat(offsets[:-1] - begin, counts) + place * _WORD
-    # Words start at any byte; this view has one at each.
-    words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))[starts]
-    left = np.minimum(np.repeat(lengths, counts) - place * _WORD, _WORD).astype(np.uint64)
-    words = words & (np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - left * np.uint64(8)))
+    starts = np.repeat(offsets[:-1] - begin, counts) + place * _WORD_BYTES
+    # A value may start at any byte, so this view has a word at each byte.
+    words = np.ndarray((len(data) - _WORD_BYTES + 1,), "<u8", data, strides=(1,))[starts]
+    used_bytes = np.minimum(np.repeat(lengths, counts) - place * _WORD_BYTES, _WORD_BYTES).astype(np.uint64)
+    words = words & (np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - used_bytes * np.uint64(8)))
     powers = np.cumprod(np.full(int(counts.max()), _FOLD))
     sums = np.cumsum(_mix(words) * powers[place])
     ends = np.concatenate([np.zeros(1, np.uint64), sums])

@@ -1,4 +1,4 @@
-"""Index rows: what the engine joins. A hash, a reference per input, and a time per stream; never payload."""
+"""Index rows, which the engine joins: a hash, a reference per input and a time per stream, but no payload."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ K = TypeVar("K")
 class IndexRows:
     """Joined rows of some inputs of a fragment, sorted by the hash of ``key``.
 
-    Rows that are searched, rather than only probe others, are also :func:`in_time_order`. Any selection of
-    such rows, in their order, is so too.
+    Rows that are searched, and do not only probe others, are also :func:`in_time_order`. Any subset of them
+    that keeps their order still is.
     """
 
     key: Key
@@ -47,8 +47,8 @@ class IndexRows:
         )
 
     @property
-    def first(self) -> str:
-        """The stream whose times count where many rows have one hash."""
+    def time_order_stream(self) -> str:
+        """The stream by whose times rows with a hot key are sorted."""
         return next(iter(self.times))
 
     def latest(self) -> Integers:
@@ -78,40 +78,40 @@ class IndexRows:
 def sort_rows(
     key: Key, hashes: Hashes, references: dict[StateId, Integers], times: dict[str, Integers]
 ) -> IndexRows:
-    """Rows in any order as sorted rows."""
+    """Index rows from columns in any order."""
     return IndexRows(key, hashes, references, times).take(stable_order(hashes))
 
 
 def merge_rows(parts: Sequence[IndexRows]) -> IndexRows:
-    """Sorted parts as one; at least one part is needed, since rows know their columns only from it."""
+    """Merge sorted parts; at least one is needed, because the columns are taken from it."""
     first = parts[0]
     if len(parts) == 1:
         return first
-    together = IndexRows(
+    concatenated = IndexRows(
         first.key,
         np.concatenate([part.hashes for part in parts]),
         {n: np.concatenate([part.references[n] for part in parts]) for n in first.references},
         {n: np.concatenate([part.times[n] for part in parts]) for n in first.times},
     )
-    # This one merges runs that are sorted already, which is faster than sorting anew.
-    return together.take(np.argsort(together.hashes, kind="stable"))
+    # This sort merges runs that are sorted already, so it is faster here than ``stable_order``.
+    return concatenated.take(np.argsort(concatenated.hashes, kind="stable"))
 
 
 def in_time_order(rows: IndexRows) -> IndexRows:
-    """Sorted rows to be searched: where many have one hash, they are in the order of their first time.
+    """Sorted rows, those with hot keys also in the order of their first time, so that they can be searched.
 
-    What only probes, or is a result, does without: a hot key may have made any number of such rows.
+    Rows that only probe, and results, need not be: hot keys may produce any number of them.
     """
-    moves = time_order_moves(rows.hashes, rows.times[rows.first])
+    moves = time_order_moves(rows.hashes, rows.times[rows.time_order_stream])
     if moves is None:
         return rows
-    to, source = moves
+    targets, sources = moves
 
     def moved(columns: dict[K, Integers]) -> dict[K, Integers]:
-        # Most rows stay where they are, so a copy and the few others are less than a new order of all.
+        # Most rows stay where they are, so copying and moving the others is cheaper than reordering all.
         copies = {name: column.copy() for name, column in columns.items()}
         for name, column in columns.items():
-            copies[name][to] = column[source]
+            copies[name][targets] = column[sources]
         return copies
 
     return IndexRows(rows.key, rows.hashes, moved(rows.references), moved(rows.times))

@@ -1,4 +1,4 @@
-"""Ingesting rows: what is late is set aside, everything else gets a reference and is sorted."""
+"""Intake of rows: late ones are set aside, all others get references and are sorted."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.engine.arrays import as_array, as_column
-from midstream.engine.encode import ARRIVED, HASH, time_column
+from midstream.engine.encode import ARRIVAL_EPOCH, HASH, time_column
 from midstream.engine.index_rows import IndexRows, in_time_order, sort_rows
 from midstream.engine.payload import make_segments
 from midstream.engine.program import InputCount, Program
-from midstream.engine.references import READ_LESS, new_references, segment_of
+from midstream.engine.references import READ_LESS_HINT, new_references, segment_of
 from midstream.errors import MigrationError, StreamError
 from midstream.plan.layout import FragmentInput, Key
 from midstream.plan.state_id import StateId
 
-_LARGEST_COLUMN = 1 << 31
+# Arrow's offsets of text and binary have 31 bits.
+_MAX_COLUMN_BYTES = 1 << 31
 
 REASON = "#reason"
 """The column that says why a row was set aside: late, from the future, or without a time."""
@@ -33,12 +34,12 @@ class Ingested:
     rows: IndexRows
     payload: pa.Table
     first_epoch: int
-    """The first epoch of which there are rows."""
+    """The first epoch in which any of the rows arrived."""
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """The rows of a stream that are in time, and those that are not."""
+    """The rows of a stream that are in time, their counts, and the rows that are set aside."""
 
     table: pa.Table
     count: InputCount
@@ -46,42 +47,43 @@ class Admitted:
 
 
 def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
-    """Separate the rows of a stream that are late, from the future, or have no time."""
+    """Set aside the rows of a stream that are late, from the future, or without a time."""
     time = table.column(time_column(stream))
-    watermark, last = program.watermarks[stream], program.latest_accepted.get(stream)
+    watermark, latest_accepted = program.watermarks[stream], program.latest_accepted.get(stream)
     nulls = time.null_count
     times = pl.Series(pl.from_arrow(time))
     in_time, future = times.is_not_null(), 0
-    if last is not None:
-        ahead = (times > last).fill_null(value=False)
-        in_time &= ~ahead
-        future = int(ahead.sum())
+    if latest_accepted is not None:
+        is_future = (times > latest_accepted).fill_null(value=False)
+        in_time &= ~is_future
+        future = int(is_future.sum())
     if watermark is not None:
         in_time &= (times >= max(watermark, -(2**63))).fill_null(value=False)
     accepted = table if in_time.all() else table.filter(in_time.to_arrow())
-    dropped = table.num_rows - accepted.num_rows
+    set_aside = table.num_rows - accepted.num_rows
     latest = pc.max(accepted.column(time_column(stream))).as_py()
-    late = dropped - nulls - future
     count = InputCount(
         accepted=accepted.num_rows,
-        late=late,
+        late=set_aside - nulls - future,
         null_time=nulls,
         latest=latest,
         bytes=accepted.nbytes,
         future=future,
     )
-    return Admitted(accepted, count, _with_reasons(table, times, in_time, last))
+    return Admitted(accepted, count, _set_aside(table, times, in_time, latest_accepted))
 
 
-def _with_reasons(table: pa.Table, times: pl.Series, in_time: pl.Series, last: int | None) -> pa.Table:
+def _set_aside(
+    table: pa.Table, times: pl.Series, in_time: pl.Series, latest_accepted: int | None
+) -> pa.Table:
     """The rows that are not in time, each with the reason why."""
     if in_time.all():
         return table.slice(0, 0).append_column(REASON, pl.Series([], dtype=pl.String).to_arrow())
-    aside = times.filter(~in_time)
+    times = times.filter(~in_time)
     reasons = pl.select(
-        pl.when(aside.is_null())
+        pl.when(times.is_null())
         .then(pl.lit("null time"))
-        .when(aside > last if last is not None else pl.lit(value=False))
+        .when(times > latest_accepted if latest_accepted is not None else pl.lit(value=False))
         .then(pl.lit("future"))
         .otherwise(pl.lit("late"))
     ).to_series()
@@ -89,20 +91,20 @@ def _with_reasons(table: pa.Table, times: pl.Series, in_time: pl.Series, last: i
 
 
 def ingest(program: Program, partition: int, key: Key, target: FragmentInput, table: pa.Table) -> Ingested:
-    """Give new rows references; only these are sorted, the payload stays in the order of arrival."""
+    """Give references to new rows; index rows are sorted, payload stays in the order of arrival."""
     return _ingest(program, partition, key, target, table, [(program.epoch, table.num_rows)])
 
 
 def ingest_moved(
     program: Program, partition: int, key: Key, target: FragmentInput, table: pa.Table
 ) -> Ingested:
-    """Give references to rows that belong to the state already: each keeps the epoch in which it arrived."""
+    """Give references to rows that a migration moves here: each keeps the epoch in which it arrived."""
     if not target.is_stream:
         runs = [(program.epoch - 1, table.num_rows)]
         return _ingest(program, partition, key, target, table, runs, moved=True)
-    order = np.argsort(as_array(table.column(ARRIVED)), kind="stable")
+    order = np.argsort(as_array(table.column(ARRIVAL_EPOCH)), kind="stable")
     table = table.take(as_column(order))
-    epochs, counts = np.unique(as_array(table.column(ARRIVED)), return_counts=True)
+    epochs, counts = np.unique(as_array(table.column(ARRIVAL_EPOCH)), return_counts=True)
     runs = list(zip(epochs.tolist(), counts.tolist(), strict=True))
     return _ingest(program, partition, key, target, table, runs, moved=True)
 
@@ -117,9 +119,9 @@ def _ingest(
     *,
     moved: bool = False,
 ) -> Ingested:
-    """Give references to rows of which so many of each epoch follow each other."""
+    """Give references to rows in order of epochs; ``runs`` are the epochs and how many rows each has."""
     references = [new_references(epoch, partition, count, moved=moved) for epoch, count in runs]
-    streams = program.query.windows.leading(target.streams)
+    streams = program.query.windows.narrowest_first(target.streams)
     times = {s: as_array(table.column(time_column(s))) for s in streams}
     by_input = {target.id: np.concatenate(references)}
     rows = in_time_order(sort_rows(key, as_array(table.column(HASH)), by_input, times))
@@ -133,19 +135,19 @@ def _ingest(
 
 
 def concat_arrivals(name: StateId, tables: Sequence[pa.Table], *, moved: bool = False) -> pa.Table:
-    """All that arrived of an input. Arrow's offsets of text and binary have 31 bits."""
+    """All rows that arrived at an input in one table, if its columns are not too large."""
     table = pa.concat_tables(tables)
     for column in table.column_names:
-        if table.column(column).nbytes >= _LARGEST_COLUMN and moved:
+        if table.column(column).nbytes >= _MAX_COLUMN_BYTES and moved:
             raise MigrationError(
                 "a state must have at most 2 GiB of a column in one partition to be moved there",
                 got=f"{table.column(column).nbytes:,} bytes of {column} of {name}",
                 hint="move to a plan that keeps the state by the key it has",
             )
-        if table.column(column).nbytes >= _LARGEST_COLUMN:
+        if table.column(column).nbytes >= _MAX_COLUMN_BYTES:
             raise StreamError(
                 "an epoch must bring at most 2 GiB of a column to one partition",
                 got=f"{table.column(column).nbytes:,} bytes of {column} of {name}",
-                hint=READ_LESS,
+                hint=READ_LESS_HINT,
             )
     return table

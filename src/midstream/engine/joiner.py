@@ -1,8 +1,8 @@
-"""One node, one epoch: the delta rule.
+"""Joining: the new rows of a node in one epoch, by the delta rule.
 
 For a node with inputs 1..m, new rows d_i and states S_i as they were before the epoch, the node's new rows
 are, for every i, d_i joined with S_j + d_j for j < i and with S_j for j > i. So every combination is
-found exactly once: by its newest input, or by the last of them if several are new.
+found exactly once: by its new input, or by the last of them if several are new.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.hot_keys import Positions
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows, sort_rows
 from midstream.engine.payload import Payload
-from midstream.engine.probe import matches
+from midstream.engine.probe import candidate_pairs
 from midstream.engine.references import Integers, epoch_of
 from midstream.engine.work import WorkCounts
 from midstream.plan.handover import EpochBounds, Restriction, Side
@@ -33,7 +33,7 @@ from midstream.query.query import Query
 from midstream.state.purge import Purge
 
 State = Callable[[StateId, Key], Sequence[IndexRows]]
-"""The sorted runs of a state by the key they are searched by."""
+"""A function that returns the sorted runs of a state, arranged by a key."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Joiner:
     payloads: Mapping[StateId, Payload]
     purge: Purge
     side: Side = "both"
-    """The plan of a migration that work is recorded for."""
+    """The plan of a migration for which work is counted."""
     work: dict[Side, WorkCounts] = field(default_factory=dict)
 
     def delta(
@@ -56,19 +56,19 @@ class Joiner:
     ) -> IndexRows | None:
         """The new rows of a node, within a restriction if there is one; None if it has none."""
         bounds = restriction.bounds if restriction else None
-        early = bounds if restriction and restriction.early else None
+        early_bounds = bounds if restriction and restriction.early else None
         produced: list[IndexRows] = []
         for i, head in enumerate(node.inputs):
             earlier = frozenset(node.inputs[:i])
-            rows = filter_by_epoch(deltas.get(head), early, self.epochs)
+            rows = filter_by_epoch(deltas.get(head), early_bounds, self.epochs)
             for probe in node.probes[i]:
                 if rows is None:
                     break
-                runs = self._stored_runs(state, probe.input, probe.key, early)
+                runs = self._stored_runs(state, probe.input, probe.key, early_bounds)
                 if probe.input in earlier:
-                    fresh = filter_by_epoch(deltas.get(probe.input), early, self.epochs)
-                    runs += [] if fresh is None else [self.searchable(fresh, probe.key)]
-                rows = filter_by_epoch(self._extend(rows, probe, runs), early, self.epochs)
+                    new_rows = filter_by_epoch(deltas.get(probe.input), early_bounds, self.epochs)
+                    runs += [] if new_rows is None else [self.searchable(new_rows, probe.key)]
+                rows = filter_by_epoch(self._extend(rows, probe, runs), early_bounds, self.epochs)
             if rows is not None:
                 produced.append(rows)
         if not produced:
@@ -79,10 +79,10 @@ class Joiner:
     def rebuild(
         self, node: Node, state: State, bounds: tuple[EpochBounds, ...], only: EpochRange | None
     ) -> IndexRows | None:
-        """Rows of a node within the bounds, and of some epochs, from the states of its inputs."""
+        """Rows of a node within the bounds, only those of a range if given, from the states of its inputs."""
         head, order = node.inputs[0], node.probes[0]
-        stored_by = next(p.key for probes in node.probes for p in probes if p.input == head)
-        runs = self._stored_runs(state, head, stored_by, bounds, only)
+        head_key = next(p.key for probes in node.probes for p in probes if p.input == head)
+        runs = self._stored_runs(state, head, head_key, bounds, only)
         rows = merge_rows(runs) if runs else None
         for probe in order:
             if rows is None:
@@ -92,7 +92,7 @@ class Joiner:
         return rows
 
     def epochs(self, rows: IndexRows, stream: str) -> Integers:
-        """When the rows' components of a stream arrived."""
+        """The epochs in which the rows' components of a stream arrived."""
         owner = self._owner(rows, stream)
         if owner.is_base:
             return epoch_of(rows.references[owner])
@@ -111,13 +111,13 @@ class Joiner:
         runs = list(state(name, key))
         if bounds is None:
             return runs
-        # What has expired may have lost its payload, and with it the epochs of its components.
+        # The payload of expired rows may be gone, and with it the epochs of their components.
         alive = (run.take(self.purge.alive(run.times)) for run in runs)
-        limited = (filter_by_epoch(run, bounds, self.epochs, only) for run in alive)
-        return [run for run in limited if run is not None]
+        within = (filter_by_epoch(run, bounds, self.epochs, only) for run in alive)
+        return [run for run in within if run is not None]
 
     def record(self, work: WorkCounts) -> None:
-        """Add work to that of the plan it is done for."""
+        """Add to the work of the current plan."""
         self.work[self.side] = self.work.get(self.side, WorkCounts()) + work
 
     def arrange(self, rows: IndexRows, key: Key) -> IndexRows:
@@ -130,7 +130,7 @@ class Joiner:
         return sort_rows(key, hashes, rows.references, rows.times)
 
     def searchable(self, rows: IndexRows, key: Key) -> IndexRows:
-        """The rows as others search them by a key: kept, or probed while they are new."""
+        """The rows, arranged so that they can be searched by a key."""
         return in_time_order(self.arrange(rows, key))
 
     def key_values(self, rows: IndexRows, key_class: int) -> pa.ChunkedArray:
@@ -142,16 +142,17 @@ class Joiner:
         """A payload column of one of the rows' streams."""
         return self.fetch_all(rows, [(stream, column)])[0]
 
-    def fetch_all(self, rows: IndexRows, wanted: Sequence[tuple[str, str]]) -> list[pa.ChunkedArray]:
-        """Payload columns, each of one of the rows' streams."""
-        owners = [self._owner(rows, stream) for stream, _ in wanted]
+    def fetch_all(self, rows: IndexRows, columns: Sequence[tuple[str, str]]) -> list[pa.ChunkedArray]:
+        """Payload columns, each with the stream that it belongs to."""
+        owners = [self._owner(rows, stream) for stream, _ in columns]
         fetched: dict[StateId, pa.Table] = {}
         for owner in dict.fromkeys(owners):
-            columns = [column for (_, column), other in zip(wanted, owners, strict=True) if other == owner]
-            fetched[owner] = self.payloads[owner].fetch(list(dict.fromkeys(columns)), rows.references[owner])
-        return [fetched[owner].column(column) for owner, (_, column) in zip(owners, wanted, strict=True)]
+            names = [name for (_, name), other in zip(columns, owners, strict=True) if other == owner]
+            fetched[owner] = self.payloads[owner].fetch(list(dict.fromkeys(names)), rows.references[owner])
+        return [fetched[owner].column(name) for owner, (_, name) in zip(owners, columns, strict=True)]
 
     def _owner(self, rows: IndexRows, stream: str) -> StateId:
+        """The input of the fragment whose payload has the columns of a stream."""
         return next(name for name in rows.references if stream in name.streams)
 
     def _extend(self, rows: IndexRows, probe: Probe, runs: Iterable[IndexRows]) -> IndexRows | None:
@@ -159,7 +160,7 @@ class Joiner:
         extended: list[IndexRows] = []
         for run in runs:
             candidates = 0
-            for left, right in matches(rows, run, self.query.windows):
+            for left, right in candidate_pairs(rows, run, self.query.windows):
                 candidates += len(left)
                 joined = self._check(rows, run, left, right, probe)
                 if len(joined):
@@ -174,21 +175,21 @@ class Joiner:
     def _check(
         self, rows: IndexRows, run: IndexRows, left: Positions, right: Positions, probe: Probe
     ) -> IndexRows:
-        """Keep the candidates that are within the windows, equal by value, and pass the residuals.
+        """Join the candidates that are within the windows, have equal keys, and pass the residuals.
 
-        The windows come first: they are cheapest, and a row of the state that has expired never passes
-        them, so the payload of such a row is never asked for.
+        The windows come first: they are cheapest, and expired rows of the state never pass them, so the
+        payload of such rows, which may be gone, is never fetched.
         """
-        for mine, my_times in rows.times.items():
-            for other, other_times in run.times.items():
-                bound = self.query.windows.bound(mine, other)
+        for left_stream, left_times in rows.times.items():
+            for right_stream, right_times in run.times.items():
+                bound = self.query.windows.bound(left_stream, right_stream)
                 if bound is not None:
-                    near = _distance(my_times[left], other_times[right]) <= np.uint64(bound)
-                    left, right = left[near], right[near]
+                    within = _distance(left_times[left], right_times[right]) <= np.uint64(bound)
+                    left, right = left[within], right[within]
         for key_class in probe.verify:
             if len(left):
-                same = self._same(rows.take(left), run.take(right), key_class)
-                left, right = left[same], right[same]
+                equal = self._equal(rows.take(left), run.take(right), key_class)
+                left, right = left[equal], right[equal]
         joined = self._combine(rows.take(left), run.take(right))
         for index in probe.residuals:
             if len(joined):
@@ -196,18 +197,18 @@ class Joiner:
         return joined
 
     def _combine(self, rows: IndexRows, others: IndexRows) -> IndexRows:
-        """Rows side by side."""
+        """Each row combined with the other row at its position."""
         times = {**rows.times, **others.times}
-        leading = {name: times[name] for name in self.query.windows.leading(times)}
-        return IndexRows(rows.key, rows.hashes, {**rows.references, **others.references}, leading)
+        ordered = {name: times[name] for name in self.query.windows.narrowest_first(times)}
+        return IndexRows(rows.key, rows.hashes, {**rows.references, **others.references}, ordered)
 
-    def _same(self, rows: IndexRows, others: IndexRows, key_class: int) -> npt.NDArray[np.bool_]:
-        """Whether the values of a class are equal, by Polars, which compares NaN and -0.0 as Spark does."""
+    def _equal(self, rows: IndexRows, others: IndexRows, key_class: int) -> npt.NDArray[np.bool_]:
+        """Whether values of a class are equal, by Polars, which compares NaN and -0.0 as Spark does."""
         with error_context(columns=[self.query.classes[key_class]]):
-            mine = pl.from_arrow(self.key_values(rows, key_class))
-            theirs = pl.from_arrow(self.key_values(others, key_class))
-            same: npt.NDArray[np.bool_] = pl.Series(mine == theirs).to_numpy()
-        return same
+            left = pl.from_arrow(self.key_values(rows, key_class))
+            right = pl.from_arrow(self.key_values(others, key_class))
+            equal: npt.NDArray[np.bool_] = pl.Series(left == right).to_numpy()
+        return equal
 
     def _filter(self, rows: IndexRows, index: int) -> IndexRows:
         residual = self.query.residuals[index]
@@ -218,5 +219,5 @@ class Joiner:
 
 
 def _distance(a: Integers, b: Integers) -> Hashes:
-    """How far times are apart; unsigned, because times at both ends of 64 bits are further than 63 hold."""
+    """The distance of times; unsigned, because that of the smallest and the largest needs all 64 bits."""
     return np.maximum(a, b).view(np.uint64) - np.minimum(a, b).view(np.uint64)

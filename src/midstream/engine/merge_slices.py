@@ -1,4 +1,4 @@
-"""Merging the slices of a state, when there are too many of them."""
+"""Merging slices of a state by compaction."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ OpenSlice = Callable[[Slice], pa.Table]
 def merge_slices(
     program: Program, new: Sequence[NewSlice], open_slice: OpenSlice
 ) -> tuple[tuple[NewSlice, ...], tuple[Slice, ...]]:
-    """Merge what has become too many, and say which slices that replaces.
+    """Merge new slices with stored ones where compaction says so; also return the slices that are replaced.
 
-    A new slice that merges at once is never written by itself.
+    A new slice that is merged at once is never written by itself.
     """
-    kept: list[NewSlice] = []
+    to_write: list[NewSlice] = []
     replaced: list[Slice] = []
-    # Of what a state gets now, the rows that were missing come first; only the last is the newest.
-    last = {fresh.slice.owner: fresh for fresh in new}
-    for fresh in new:
-        owner = fresh.slice.owner
+    # If a state gets several slices, those of missing rows come first; only the last is the newest.
+    newest = {new_slice.slice.owner: new_slice for new_slice in new}
+    for new_slice in new:
+        owner = new_slice.slice.owner
         chosen: tuple[Slice, ...] = ()
-        if owner.kind != "deferred" and last[owner] is fresh:
-            chosen = choose_merge((*program.slices.get(owner, ()), fresh.slice))
+        if owner.kind != "deferred" and newest[owner] is new_slice:
+            chosen = choose_merge((*program.slices.get(owner, ()), new_slice.slice))
         if not chosen:
-            kept.append(fresh)
+            to_write.append(new_slice)
             continue
-        tables = [fresh.table if s is fresh.slice else open_slice(s) for s in chosen]
+        tables = [new_slice.table if s is new_slice.slice else open_slice(s) for s in chosen]
         merged = _merge(owner, chosen, tables, program.purge)
-        replaced += [s for s in chosen if s is not fresh.slice]
+        replaced += [s for s in chosen if s is not new_slice.slice]
         if merged.slice.rows:
-            kept.append(merged)
-    return tuple(kept), tuple(replaced)
+            to_write.append(merged)
+    return tuple(to_write), tuple(replaced)
 
 
 def _merge(owner: SliceOwner, chosen: Sequence[Slice], tables: Sequence[pa.Table], purge: Purge) -> NewSlice:
@@ -48,7 +48,7 @@ def _merge(owner: SliceOwner, chosen: Sequence[Slice], tables: Sequence[pa.Table
     if owner.kind == "payload":
         table = merge_payload(tables, owner.state.streams, purge)
     else:
-        rows = merge_rows([_alive(IndexRows.from_table(t, owner.key), purge) for t in tables])
+        rows = merge_rows([_alive_rows(IndexRows.from_table(t, owner.key), purge) for t in tables])
         table = in_time_order(rows).to_table()
     merged = Slice(
         owner=owner,
@@ -62,6 +62,6 @@ def _merge(owner: SliceOwner, chosen: Sequence[Slice], tables: Sequence[pa.Table
     return NewSlice(merged, table)
 
 
-def _alive(rows: IndexRows, purge: Purge) -> IndexRows:
+def _alive_rows(rows: IndexRows, purge: Purge) -> IndexRows:
     alive = purge.alive(rows.times)
     return rows if alive.all() else rows.take(alive)

@@ -1,4 +1,4 @@
-"""What an epoch does about a migration, beyond running a layout."""
+"""One epoch of a migration: what it does besides running a layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from midstream.state.migration import Migration
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A state that begins with the rows of another, which may lie in other partitions."""
+    """A state of the new plan that starts with the rows of one of the old plan, moved to other partitions."""
 
     source: StateId
     target: StateId
@@ -21,13 +21,13 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """Rows that a state lacks, to be computed from the states of its node's inputs."""
+    """Rows that a state lacks, to be joined from the states of its node's inputs."""
 
     state: StateId
     bounds: tuple[EpochBounds, ...]
     """Which rows it lacks."""
     epochs: EpochRange | None = None
-    """Which of them now; None for all at once. Parts of a rebuild stay pending until all are there."""
+    """Which of them in this epoch; None for all. A part stays pending until the state is complete."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,23 +35,23 @@ class MigrationStep:
     """One epoch of a migration."""
 
     migration: Migration
-    """The migration as it is while the epoch runs."""
+    """The migration while the epoch runs."""
     handover: Handover | None
-    """How the plans of the program's layout share the rows; None if the new plan runs alone from now on."""
+    """How the two plans of the layout divide the rows; None if the new plan runs alone from now on."""
     begins: bool = False
     """Whether this is its first epoch."""
     moved_from: Layout | None = None
-    """The layout in which the sources of moves are."""
+    """The layout that has the sources of the moves."""
     moves: tuple[Move, ...] = ()
     rebuilds: tuple[Rebuild, ...] = ()
     completes: StateId | None = None
-    """The state that lacks nothing any more once the rebuilds are done."""
+    """The state that is complete after the rebuilds of this epoch."""
     defers_results: bool = False
-    """Whether results of the new plan wait for the end of the migration."""
+    """Whether results of the new plan are stored until the old plan produces none any more."""
     releases_results: bool = False
-    """Whether results that have waited come out now."""
+    """Whether results that were deferred are released."""
 
     @property
     def ends(self) -> bool:
-        """Whether the migration is over with this epoch."""
+        """Whether the migration ends with this epoch."""
         return self.handover is None

@@ -1,4 +1,4 @@
-"""Moving states: rows that a new plan needs in other engine partitions than the old one had them in."""
+"""Moving states: sending stored rows to the engine partitions in which a new plan needs them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from midstream.state.slices import SliceKind, SliceOwner
 
 
 def moved_rows(program: Program, partition: int, open_slice: OpenSlice) -> Iterator[RoutedRows]:
-    """The rows of all states that move away from this partition."""
+    """The rows of this partition of all states that are moved."""
     step = program.migration
     if step is not None and step.moved_from is not None:
         for move in step.moves:
@@ -39,13 +39,15 @@ def _move(
         owner = SliceOwner(kind, state, key, partition)
         return [open_slice(slice_) for slice_ in program.slices.get(owner, ())]
 
-    payloads = {one.id: Payload(partial(tables, "payload", one.id, fragment.key)) for one in fragment.inputs}
+    payloads = {
+        state: Payload(partial(tables, "payload", state, fragment.key)) for state in fragment.inputs_by_id
+    }
     joiner = Joiner(program.query, payloads, program.purge)
     key = fragment.arrangements[move.source][0]
     runs = [IndexRows.from_table(table, key) for table in tables("index", move.source, key)]
     alive = (run.take(program.purge.alive(run.times)) for run in runs)
     moving = [run for run in alive if len(run)]
     if moving:
-        to = program.layout.fragment_of_input[move.target]
+        receiver = program.layout.fragment_of_input[move.target]
         rows = merge_rows(moving)
-        yield from send(joiner, rows, to, move.target, program.routing, kind="missing")
+        yield from send(joiner, rows, receiver, move.target, program.routing, kind="missing")

@@ -1,8 +1,8 @@
-"""The stable order of numbers, several times faster than sorting their positions.
+"""A stable argsort of integers, several times faster than NumPy's.
 
-Sorting numbers is fast, because processors sort many at once; sorting positions by numbers is not. So the
-position goes into the low bits of the number: sorted, the low bits are the order, and equal numbers stay in
-the order in which they came. It is the same order on every machine, which a replayed epoch relies on.
+Sorting integers is fast, because NumPy vectorizes it; sorting positions by integers is not. So the position
+is packed into the low bits of the integer: after sorting, the low bits are the order, and equal integers keep
+their order. The order is the same on every machine, which a replayed epoch relies on.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ Order = npt.NDArray[np.intp]
 
 
 def stable_order(values: npt.NDArray[np.uint64] | npt.NDArray[np.int64]) -> Order:
-    """The positions of ``values`` in ascending order of them."""
+    """The positions that sort ``values`` in ascending order."""
     count = len(values)
     if count < 2:
         return np.arange(count)
     lowest = values.min()
     spread = values.view(np.uint64) - lowest.view(np.uint64)
     bits = (count - 1).bit_length()
-    # If number and position do not fit, the lowest bits of the number make room: seldom do they matter.
+    # If both do not fit into 64 bits, the lowest bits of the integer are dropped: they seldom matter.
     excess = max(0, int(spread.max()).bit_length() + bits - 64)
     packed = ((spread >> np.uint64(excess)) << np.uint64(bits)) | np.arange(count, dtype=np.uint64)
     packed.sort()

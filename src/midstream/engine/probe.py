@@ -1,9 +1,9 @@
-"""Probing: find, for rows sorted by hash, the rows of a sorted state with the same hash.
+"""Probing: find the rows of a sorted state that have the same hashes as probing rows, the *needles*.
 
-Both sides are sorted, so a binary search whose start moves along with the needles touches only the parts
-of the state near them: the cost follows the needles, not the state, and of a memory-mapped state only
-those pages are ever read. Where many rows of the state have the hash, a second search by their times leaves
-those that may be near enough (``engine/hot.py``): the cost follows what is found, not how often a key comes.
+Both sides are sorted, so binary searches for one needle after the other touch only the parts of the state
+near them: the cost depends on the needles, not on the state, and only those pages of a memory-mapped state
+are read. For hot keys, a second search by time leaves the rows that may be within the window
+(``engine/hot_keys.py``).
 """
 
 from __future__ import annotations
@@ -17,66 +17,69 @@ from midstream.engine.hot_keys import Positions
 from midstream.engine.index_rows import IndexRows
 from midstream.query.window import Windows
 
-# Candidate pairs held at a time: 2**21 pairs and their gathered columns are some 100 MB. A hot key with a
-# wide window may have any number of candidates; only those that pass need memory all at once.
-CANDIDATES_AT_ONCE = 1 << 21
+# 2**21 candidate pairs and their gathered columns take about 100 MB. A hot key with a wide window may have
+# any number of candidates; only those that pass the checks are in memory all at once.
+MAX_CANDIDATES_AT_ONCE = 1 << 21
 
 
-def matches(rows: IndexRows, run: IndexRows, windows: Windows) -> Iterator[tuple[Positions, Positions]]:
-    """Pairs of positions with equal hashes, in the order of the needles, in bounded portions.
+def candidate_pairs(
+    rows: IndexRows, run: IndexRows, windows: Windows
+) -> Iterator[tuple[Positions, Positions]]:
+    """Pairs of positions with equal hashes, in the order of the needles, in portions of bounded size.
 
-    All pairs within the windows are among them, and of hot keys few others.
+    They include all pairs within the windows, and for hot keys few others.
     """
     needles, state = rows.hashes, run.hashes
     if len(state) == 0:
         return
     low = np.searchsorted(state, needles, side="left")
-    # Most needles of a selective join find nothing; only the others need the end of their range.
-    hit = np.flatnonzero(state[np.minimum(low, len(state) - 1)] == needles)
-    if len(hit) == 0:
+    # In a selective join most needles have no match; only the others need the end of their range.
+    matched = np.flatnonzero(state[np.minimum(low, len(state) - 1)] == needles)
+    if len(matched) == 0:
         return
-    low = low[hit]
-    counts = np.searchsorted(state, needles[hit], side="right") - low
+    low = low[matched]
+    counts = np.searchsorted(state, needles[matched], side="right") - low
     if counts.max() >= hot_keys.HOT_KEY_ROWS:
-        hit, low, counts = _narrow(rows, run, windows, (hit, low, counts))
+        matched, low, counts = _narrow_hot_keys(rows, run, windows, (matched, low, counts))
     ends = np.cumsum(counts)
     start = 0
-    while start < len(hit):
+    while start < len(matched):
         before = ends[start - 1] if start else 0
-        stop = int(np.searchsorted(ends, before + CANDIDATES_AT_ONCE, side="right"))
+        stop = int(np.searchsorted(ends, before + MAX_CANDIDATES_AT_ONCE, side="right"))
         if stop == start:
-            # One needle alone has more candidates than fit: walk through them.
-            yield from _walk(int(hit[start]), int(low[start]), int(counts[start]))
+            # A single needle has more candidates than one portion may have.
+            yield from _portions_of_one(int(matched[start]), int(low[start]), int(counts[start]))
             start += 1
             continue
-        part = slice(start, stop)
-        yield _expand(hit[part], low[part], counts[part])
+        portion = slice(start, stop)
+        yield _expand_pairs(matched[portion], low[portion], counts[portion])
         start = stop
 
 
-def _narrow(
-    rows: IndexRows, run: IndexRows, windows: Windows, found: tuple[Positions, Positions, Positions]
+def _narrow_hot_keys(
+    rows: IndexRows, run: IndexRows, windows: Windows, ranges: tuple[Positions, Positions, Positions]
 ) -> tuple[Positions, Positions, Positions]:
-    """Needles and what they have found, where it is much only what may be near enough."""
-    hit, low, counts = found
-    many = np.flatnonzero(counts >= hot_keys.HOT_KEY_ROWS)
-    near = hot_keys.time_range(rows.times, hit[many], run.first, windows)
-    if near is None:
-        return found
-    begin, size = low.copy(), counts.copy()
-    begin[many], size[many] = hot_keys.narrow_by_time(run.times[run.first], low[many], counts[many], *near)
-    some = size > 0
-    return hit[some], begin[some], size[some]
+    """Needles and their ranges of rows, those of hot keys narrowed to rows that may be within the windows."""
+    matched, low, counts = ranges
+    hot = np.flatnonzero(counts >= hot_keys.HOT_KEY_ROWS)
+    stream = run.time_order_stream
+    times = hot_keys.time_range(rows.times, matched[hot], stream, windows)
+    if times is None:
+        return ranges
+    start, size = low.copy(), counts.copy()
+    start[hot], size[hot] = hot_keys.narrow_by_time(run.times[stream], low[hot], counts[hot], *times)
+    nonempty = size > 0
+    return matched[nonempty], start[nonempty], size[nonempty]
 
 
-def _expand(needles: Positions, low: Positions, counts: Positions) -> tuple[Positions, Positions]:
+def _expand_pairs(needles: Positions, low: Positions, counts: Positions) -> tuple[Positions, Positions]:
     total = int(counts.sum())
     if total == len(counts):
         return needles, low
     return np.repeat(needles, counts), hot_keys.expand_ranges(low, counts)
 
 
-def _walk(needle: int, low: int, count: int) -> Iterator[tuple[Positions, Positions]]:
-    for start in range(low, low + count, CANDIDATES_AT_ONCE):
-        size = min(CANDIDATES_AT_ONCE, low + count - start)
+def _portions_of_one(needle: int, low: int, count: int) -> Iterator[tuple[Positions, Positions]]:
+    for start in range(low, low + count, MAX_CANDIDATES_AT_ONCE):
+        size = min(MAX_CANDIDATES_AT_ONCE, low + count - start)
         yield np.full(size, needle, np.intp), np.arange(start, start + size)

@@ -1,7 +1,7 @@
-"""The program of an epoch, and what the partitions report of it.
+"""The program of an epoch, which is the input of a step, and the output of a step.
 
-A program is decided by the coordinator from committed facts only, so running an epoch again runs the same
-program. It is everything that a step needs besides the new rows and the slices.
+The coordinator makes a program from the last manifest and the intent only, so an epoch that runs again runs
+the same program. It is everything that a step needs besides the new rows and the slices.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from midstream.state.slices import Slice, SliceOwner
 
 @dataclass(frozen=True)
 class Writer:
-    """Who runs an epoch. It decides how files are called and which are trusted, never what is in them."""
+    """Who runs an epoch. This decides the names of files and which are trusted, never their content."""
 
     query: str = ""
-    """The id of the query: its slices carry it."""
+    """The id of the query, which its slices carry."""
     lease: int = 0
-    """The lease under which the epoch runs: names of slices begin with it."""
+    """The number of the lease under which the epoch runs; names of slices begin with it."""
     run: str = ""
-    """Names the run of the query, for what a process remembers between its epochs."""
+    """The id of the run, for what a process caches between the epochs of a run."""
     written: frozenset[str] = frozenset()
-    """Slices that tasks of this run have reported; all others are verified before they are used."""
+    """Slices that tasks of this run have written; all others are verified before they are used."""
 
 
 @dataclass(frozen=True)
@@ -48,29 +48,29 @@ class Program:
     routing: Routing
     watermarks: Mapping[str, int | None]
     layout: Layout
-    """Which nodes run where."""
+    """Where the nodes of the plan run, during a migration those of both plans."""
     migration: MigrationStep | None = None
-    """What the epoch does about a migration, if one is under way."""
+    """The migration's part of the epoch, if one is in progress."""
     slices: Mapping[SliceOwner, tuple[Slice, ...]] = field(default_factory=dict)
     sampling: Mapping[str, Sampling] = field(default_factory=dict)
     """Which keys are counted, by the streams' key columns."""
     latest_accepted: Mapping[str, int | None] = field(default_factory=dict)
-    """The latest event time that a row of each stream may have; one beyond it comes from the future."""
+    """The latest event time that a row of each stream may have; a later one is from the future."""
     writer: Writer = Writer()
 
     @property
     def handover(self) -> Handover | None:
-        """How the two plans of the layout share the rows; None if there is only one."""
+        """How the two plans of the layout divide the rows; None if there is only one."""
         return None if self.migration is None else self.migration.handover
 
     @property
     def purge(self) -> Purge:
-        """What has expired before this epoch."""
+        """Which rows have expired before this epoch."""
         return Purge(self.query.windows, self.watermarks)
 
 
 class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What became of the rows of a stream in one partition, or in all."""
+    """How many rows of a stream were accepted or dropped, in one partition or in all."""
 
     accepted: int = 0
     late: int = 0
@@ -79,9 +79,9 @@ class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     latest: int | None = None
     """Largest event time among the accepted rows."""
     bytes: int = 0
-    """What the accepted rows take."""
+    """The size of the accepted rows."""
     future: int = 0
-    """Rows whose event time lies further ahead than a stream may be."""
+    """Rows that are further ahead of the clock than allowed."""
 
     def __add__(self, other: InputCount) -> InputCount:
         times = [time for time in (self.latest, other.latest) if time is not None]
@@ -97,7 +97,7 @@ class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def rows(self) -> int:
-        """All rows that the source gave."""
+        """All rows that the source delivered."""
         return self.accepted + self.late + self.null_time + self.null_key + self.future
 
 
@@ -111,20 +111,20 @@ class NewSlice:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What one fragment gave in one engine partition."""
+    """The output of one fragment in one engine partition."""
 
     results: pa.Table | None
-    """Results in order of their time, if the fragment makes any."""
+    """Results in order of time, if the fragment produces results."""
     outgoing: tuple[RoutedRows, ...]
     """Rows for other fragments."""
     slices: tuple[NewSlice, ...]
     merged: tuple[Slice, ...]
     """Slices that new ones replace."""
     late: Mapping[str, pa.Table]
-    """Rows that came too late or without a time, with whatever columns travelled."""
+    """Rows that were set aside, of each stream, with the columns that were sent."""
     counts: Mapping[str, InputCount]
     work: Mapping[Side, WorkCounts]
     keys: Mapping[str, KeyCounts]
-    """Samples of the keys of new rows, by the streams' key columns."""
+    """Counts of sampled keys of new rows, by the streams' key columns."""
     produced: Mapping[StateId, int]
-    """Rows that the nodes have produced of each state."""
+    """How many rows the nodes have produced for each state."""

@@ -1,9 +1,9 @@
-"""References: row ids that lead to payload, and say when a row arrived.
+"""References: row ids, by which payload is found and which tell when a row arrived.
 
 A **reference** is the epoch in which the row arrived, the engine partition that ingested it, and its position
-among what arrived there then. The epoch comes first, so "older than epoch e" is one comparison of integers;
-the id stays good when slices merge, because merging keeps these runs whole. Rows that a migration moves to
-another partition get new ids there, of the same epochs and with a mark.
+among the rows that arrived there in that epoch. The epoch comes first, so "older than epoch e" is one
+comparison of integers. References stay valid when slices merge, because merging keeps segments whole. Rows
+that a migration moves to another partition get new references there, with the same epochs and a flag.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ Integers = npt.NDArray[np.int64]
 
 _POSITION_BITS = 24
 _PARTITION_BITS = 10
-READ_LESS = "read less per trigger (maxFilesPerTrigger, maxOffsetsPerTrigger) or use more partitions"
+READ_LESS_HINT = "read less per trigger (maxFilesPerTrigger, maxOffsetsPerTrigger) or use more partitions"
 
 MAX_PARTITIONS = 1 << (_PARTITION_BITS - 1)
 MAX_POSITIONS = 1 << _POSITION_BITS
 
 
 def segment_of(epoch: int, partition: int, *, moved: bool = False) -> int:
-    """The part of a row id that all rows share which arrive together in one partition.
+    """The id of a segment: the part of a reference that rows share which arrive together in one partition.
 
-    Rows that are moved here later have a mark, which tells them apart from those that arrived here.
+    A flag distinguishes rows that were moved here later from those that arrived here.
     """
     return (epoch << _PARTITION_BITS) | (MAX_PARTITIONS if moved else 0) | partition
 
@@ -43,7 +43,7 @@ def new_references(epoch: int, partition: int, count: int, *, moved: bool = Fals
         raise StreamError(
             f"an epoch must bring at most {MAX_POSITIONS:,} rows of a stream to one partition",
             got=f"{count:,}",
-            hint=READ_LESS,
+            hint=READ_LESS_HINT,
         )
     segment = segment_of(epoch, partition, moved=moved)
     return (segment << _POSITION_BITS) + np.arange(count, dtype=np.int64)

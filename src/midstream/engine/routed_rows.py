@@ -10,15 +10,15 @@ import pyarrow as pa
 from midstream.plan.state_id import StateId
 
 RowsKind = Literal["arriving", "missing", "pending"]
-"""What rows are to the input's state: *arriving* ones are new in this epoch; *missing* ones belong to it
-already and are added now; *pending* ones do too, but stay apart until its rebuild is complete."""
+"""*Arriving* rows are new in this epoch. *Missing* rows are older: the input's state lacked them and gets
+them now. *Pending* rows are older too, but stay separate until the rebuild of the state is complete."""
 
 Arrivals = Mapping[tuple[StateId, RowsKind], Sequence[pa.Table]]
-"""What reaches a partition, by input and kind."""
+"""The rows that reach a partition, by input and kind."""
 
 
 class RoutedRows(NamedTuple):
-    """Rows on their way."""
+    """Rows on their way to ``input`` in ``partition``."""
 
     partition: int
     input: StateId

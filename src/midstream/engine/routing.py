@@ -28,7 +28,7 @@ class Routing:
 
 
 def even_routing(partitions: int, groups: int) -> Routing:
-    """Neighbouring groups together, the same number to every partition."""
+    """The routing that gives every partition the same number of groups, neighbours together."""
     return Routing(tuple(group * partitions // groups for group in range(groups)))
 
 
@@ -36,7 +36,7 @@ def split(table: pa.Table, targets: npt.NDArray[np.int64]) -> Iterator[tuple[int
     """The table in parts, one per target that has rows."""
     if table.num_rows == 0:
         return
-    # There are few targets, and numbers this small are sorted by counting them.
+    # There are few targets, and NumPy sorts 16-bit integers by radix.
     order = np.argsort(targets.astype(np.uint16), kind="stable")
     ordered = targets[order]
     table = table.take(as_column(order))

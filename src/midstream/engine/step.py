@@ -1,7 +1,7 @@
 """The step: one fragment, one engine partition, one epoch.
 
-A pure function: its whole input is in its arguments, and its output is values. It may run again, or twice at
-once, and always gives the same; the shells around it read and write the files.
+A pure function: it may run again, or twice at the same time, and always returns the same. The shells around
+it read and write the files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from midstream.state.slices import Slice, SliceKind, SliceOwner
 def run_step(
     program: Program, fragment: Fragment, partition: int, arrivals: Arrivals, open_slice: OpenSlice
 ) -> StepOutput:
-    """Ingest what arrived, join it, and return what is new."""
+    """Ingest the rows that arrived, join them, and return results, rows to send and new slices."""
     step = _Step(program, fragment, partition, open_slice)
     for target in fragment.inputs:
         with error_context(streams=target.streams):
@@ -53,7 +53,7 @@ def run_step(
 
 
 class _MissingRows(NamedTuple):
-    """Rows that a state lacked, to be inserted once all payload is here to arrange them by."""
+    """Rows that a state lacked; they are inserted once all payload, by which they are arranged, is here."""
 
     state: StateId
     rows: IndexRows
@@ -62,7 +62,7 @@ class _MissingRows(NamedTuple):
 
 
 class _Step:
-    """A step in the making."""
+    """The state of a step while it runs."""
 
     def __init__(self, program: Program, fragment: Fragment, partition: int, open_slice: OpenSlice) -> None:
         self.program = program
@@ -81,8 +81,8 @@ class _Step:
         self.deferred: list[IndexRows] = []
         self.missing: list[_MissingRows] = []
         self.inserted: dict[tuple[StateId, Key], list[IndexRows]] = {}
-        self.new_payload: dict[StateId, list[pa.Table]] = {one.id: [] for one in fragment.inputs}
-        payloads = {one.id: Payload(partial(self._payload, one.id)) for one in fragment.inputs}
+        self.new_payload: dict[StateId, list[pa.Table]] = {state: [] for state in fragment.inputs_by_id}
+        payloads = {state: Payload(partial(self._payload, state)) for state in fragment.inputs_by_id}
         self.joiner = Joiner(program.query, payloads, program.purge)
 
     def ingest_missing(self, target: FragmentInput, arrivals: Arrivals) -> None:
@@ -118,14 +118,14 @@ class _Step:
             self._add_delta(target.id, ingested.rows)
 
     def insert_missing(self) -> None:
-        """Insert rows into the states that lacked them; only now is all the payload here to arrange them."""
+        """Insert rows into the states that lacked them."""
         for state, rows, first_epoch, kind in self.missing:
             self._insert(state, rows, first_epoch, kind)
 
     def rebuild(self, rebuild: Rebuild) -> None:
-        """Compute rows that a state of this fragment, or one that it sends to, lacks."""
-        nodes = (n for n in self.fragment.nodes if n.id == rebuild.state and self._side(n) != "old")
-        node = next(nodes, None)
+        """Join the rows that a state of this fragment, or of one that it sends to, lacks."""
+        producers = (n for n in self.fragment.nodes if n.id == rebuild.state and self._side(n) != "old")
+        node = next(producers, None)
         if node is None:
             return
         self.joiner.side = "new"
@@ -139,7 +139,7 @@ class _Step:
             self._insert(rebuild.state, rows, self.program.epoch, kind)
 
     def join(self, node: Node) -> None:
-        """Produce the new rows of a node, in addition to those that the other plan has of the same state."""
+        """Produce the new rows of a node, and add them to those of the other plan for the same state."""
         restriction = self.handover.restrictions.get(node) if self.handover else None
         self.joiner.side = self._side(node)
         rows = self.joiner.delta(node, self.deltas, self._runs, restriction)
@@ -151,17 +151,17 @@ class _Step:
             defers = migration is not None and migration.defers_results and self._side(node) == "new"
             (self.deferred if defers else self.results).append(rows)
             return
-        # What two plans produce of one state refers to the same rows only if it stays in the fragment.
+        # Rows of two plans are merged only within a fragment: there, references lead to the same payload.
         if node.id in self.program.layout.fragment_of_input:
             self.outgoing += self._send(node.id, rows, "arriving")
             self.joiner.record(WorkCounts(sent=len(rows)))
             return
-        others = self.deltas.get(node.id)
-        both = [rows] if others is None else [others, self.joiner.arrange(rows, others.key)]
-        self._add_delta(node.id, in_time_order(merge_rows(both)))
+        other_rows = self.deltas.get(node.id)
+        parts = [rows] if other_rows is None else [other_rows, self.joiner.arrange(rows, other_rows.key)]
+        self._add_delta(node.id, in_time_order(merge_rows(parts)))
 
     def output(self) -> StepOutput:
-        """All that is new."""
+        """The output of the step, once all nodes have joined."""
         retention = self.handover.retention if self.handover else {}
         for state, keys in self.fragment.arrangements.items():
             rows = filter_by_epoch(self.deltas.get(state), retention.get(state), self.joiner.epochs)
@@ -190,7 +190,7 @@ class _Step:
         return self.handover.side(node) if self.handover else "both"
 
     def _side_of_state(self, state: StateId) -> Side:
-        """The plan that stores a state: both of a migration, unless only nodes of one search it."""
+        """The plan for which a state is stored: both, unless only nodes of one search it."""
         sides = {self._side(node) for node in self.fragment.nodes if state in node.inputs}
         return sides.pop() if len(sides) == 1 else "both"
 
@@ -239,7 +239,7 @@ class _Step:
 
     def _run(self, slice_: Slice) -> IndexRows:
         rows = IndexRows.from_table(self.open_slice(slice_), slice_.owner.key)
-        # Formats before 4 wrote slices without this order; once they have merged they have it too.
+        # Slices of formats before 4 are not in this order until they are merged.
         return rows if slice_.by_time else in_time_order(rows)
 
     def _open(self, kind: SliceKind, state: StateId, key: Key) -> Iterator[pa.Table]:
@@ -253,7 +253,7 @@ class _Step:
     ) -> NewSlice:
         """A new slice, with rows of epochs from ``first_epoch`` to this one."""
         owner = SliceOwner(kind, state, key, self.partition)
-        described = Slice(
+        description = Slice(
             owner=owner,
             first_epoch=first_epoch,
             last_epoch=self.program.epoch,
@@ -262,14 +262,14 @@ class _Step:
             latest=tuple(int(rows.times[s].max()) for s in state.streams),
             by_time=owner.has_index_rows,
         )
-        return NewSlice(described, table)
+        return NewSlice(description, table)
 
     def _send(self, state: StateId, rows: IndexRows, kind: RowsKind) -> Iterator[RoutedRows]:
-        to = self.program.layout.fragment_of_input[state]
-        return send(self.joiner, rows, to, state, self.program.routing, kind=kind)
+        receiver = self.program.layout.fragment_of_input[state]
+        return send(self.joiner, rows, receiver, state, self.program.routing, kind=kind)
 
     def _all_results(self) -> pa.Table | None:
-        """Deferred results, if they are released, and then those of this epoch."""
+        """Deferred results, if they are released, then those of this epoch."""
         migration = self.program.migration
         releases = migration is not None and migration.releases_results
         tables = list(self._open("deferred", self.program.layout.root, ())) if releases else []
@@ -278,12 +278,12 @@ class _Step:
         return pa.concat_tables(tables) if tables else None
 
     def _result_table(self, parts: list[IndexRows]) -> pa.Table:
-        """The outputs of results of one plan or of both, in the order of their latest component."""
+        """The output columns of results, of one plan or both, in the order of their latest component."""
         parts = [rows.take(stable_order(rows.latest())) for rows in parts]
         query = self.program.query
-        wanted = [(output.ref.stream, column_name(output.ref)) for output in query.outputs]
-        fetched = [self.joiner.fetch_all(rows, wanted) for rows in parts]
-        tables = [pa.table(columns, schema=query.output_schema) for columns in fetched]
+        columns = [(output.ref.stream, column_name(output.ref)) for output in query.outputs]
+        fetched = [self.joiner.fetch_all(rows, columns) for rows in parts]
+        tables = [pa.table(arrays, schema=query.output_schema) for arrays in fetched]
         if len(tables) == 1:
             return tables[0]
         order = stable_order(np.concatenate([rows.latest() for rows in parts]))

@@ -1,4 +1,4 @@
-"""Work counts: what tasks did, counted, so that it does not depend on the machine."""
+"""Work counts: a measure of work that does not depend on the machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class WorkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The work of some nodes."""
+    """The work of nodes."""
 
     probes: int = 0
     candidates: int = 0
@@ -14,9 +14,9 @@ class WorkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     comparisons: int = 0
     """Pairs that a nested loop would have compared."""
     inserted: int = 0
-    """Rows put into states, once for each key that they are searched by."""
+    """Rows inserted into states, once for each key by which they are arranged."""
     sent: int = 0
-    """Rows sent on to other stages."""
+    """Rows sent to other stages."""
 
     def __add__(self, other: WorkCounts) -> WorkCounts:
         return WorkCounts(

@@ -1,1 +1,1 @@
-"""Changing the plan of a running query: what both plans share, who makes which results, when it is over."""
+"""Migrations: moving a running query to another plan, without losing or repeating a result."""

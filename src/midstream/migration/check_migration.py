@@ -1,4 +1,4 @@
-"""Checking a manifest's migration before going on with it."""
+"""Checking the migration in a manifest before it is continued."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from midstream.state.migration import Migration
 
 
 def check_migration(query: Query, manifest: Manifest) -> None:
-    """Refuse a manifest whose migration could not have come about."""
+    """Refuse a manifest whose migration is not possible between its plans."""
     ids = {**manifest.state_ids, **(manifest.migration.state_ids if manifest.migration else {})}
-    wrong = [f"{plain} as {state}" for plain, state in ids.items() if state.label != plain]
-    if manifest.migration is not None and not wrong:
-        wrong += _problems(query, manifest, manifest.migration)
-    if wrong:
+    problems = [f"{streams} as {state}" for streams, state in ids.items() if state.label != streams]
+    if manifest.migration is not None and not problems:
+        problems += _migration_problems(query, manifest, manifest.migration)
+    if problems:
         raise CheckpointError(
             "a manifest must have a migration that its plans allow",
-            got=wrong[0],
+            got=problems[0],
             hint="restore its manifests from a copy",
         )
 
 
-def _problems(query: Query, manifest: Manifest, migration: Migration) -> Iterator[str]:
+def _migration_problems(query: Query, manifest: Manifest, migration: Migration) -> Iterator[str]:
     if migration.strategy not in STRATEGIES:
         yield f"strategy {migration.strategy!r}"
         return
@@ -37,9 +37,9 @@ def _problems(query: Query, manifest: Manifest, migration: Migration) -> Iterato
     if set(migration.handover) != {subplan.root for subplan in plans.subplans}:
         yield f"tables of {', '.join(migration.handover) or 'nothing'}"
     for entry in (entry for entries in migration.handover.values() for entry in entries):
-        times = (migration.latest_times.get(epoch, {}) for epoch in entry.bounds.values())
-        timed = all(set(latest) == set(query.names) for latest in times)
-        if entry.state not in states or set(entry.bounds) != set(entry.state.streams) or not timed:
+        latest_times = (migration.latest_times.get(epoch, {}) for epoch in entry.bounds.values())
+        has_times = all(set(latest) == set(query.names) for latest in latest_times)
+        if entry.state not in states or set(entry.bounds) != set(entry.state.streams) or not has_times:
             yield f"an entry of {entry.state}"
     for state, progress in migration.rebuilding.items():
         if progress.stream not in state.streams:

@@ -1,4 +1,4 @@
-"""Two plans as one layout: what both have runs once; the old plan's own nodes produce only their share."""
+"""Combining two plans in one layout: common nodes run once, the old plan's other nodes are restricted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from midstream.state.migration import HandoverTables
 
 @dataclass(frozen=True)
 class CombinedLayout:
-    """The layout of both plans, and how they share the rows."""
+    """The layout of both plans, and how they divide the rows."""
 
     layout: Layout
     handover: Handover
@@ -38,14 +38,16 @@ def combine(
     prunes: bool,
     copies: Mapping[StateId, StateId],
 ) -> CombinedLayout:
-    """The layout of both plans. If the old one ``prunes``, it drops at once what it need not produce."""
-    running = [subplan for subplan in subplans if tables[subplan.root]]
-    subplan_of = {node: subplan for subplan in running for node in subplan.old}
-    replacing = {node for subplan in running for node in subplan.new}
+    """The layout of both plans. If the old one ``prunes``, it drops rows early that it need not produce."""
+    unfinished = [subplan for subplan in subplans if tables[subplan.root]]
+    subplan_of = {node: subplan for subplan in unfinished for node in subplan.old}
+    replacements = {node for subplan in unfinished for node in subplan.new}
     sides: dict[Node, Side] = {}
     restrictions: dict[Node, Restriction] = {}
     fragments: list[Fragment] = []
-    for fused in sorted(fused_fragments(old, new, _shared_pairs(old, new)), key=lambda one: one.stage):
+    for fused in sorted(
+        fused_fragments(old, new, _shared_pairs(old, new)), key=lambda fragment: fragment.stage
+    ):
         nodes: list[Node] = []
         for node in (n for f in fused.old for n in f.nodes if n in subplan_of):
             nodes.append(node)
@@ -54,13 +56,13 @@ def combine(
             if prunes or node.id == root:
                 restrictions[node] = Restriction(bounds_of(tables[root]), prunes)
         for node in (n for f in fused.new for n in f.nodes):
-            # An isolated plan searches its own copies, but what it produces has the usual ids.
-            ours = replace(node.renamed(copies), id=node.id) if node in replacing else node
-            nodes.append(ours)
-            if node in replacing:
-                sides[ours] = "new"
+            # An isolated plan searches its own copies, but the ids of its nodes stay the same.
+            new_node = replace(node.renamed(copies), id=node.id) if node in replacements else node
+            nodes.append(new_node)
+            if node in replacements:
+                sides[new_node] = "new"
         if nodes:
-            # A node has more streams than any of its inputs, so those that it needs come first.
+            # A node has more streams than any of its inputs, so its inputs come first.
             nodes.sort(key=lambda node: len(node.id.streams))
             fragments.append(_fragment(len(fragments), fused, nodes, copies))
     stages = sorted({fragment.stage for fragment in fragments})
@@ -81,45 +83,48 @@ def _fragment(
 ) -> Fragment:
     searched = {state for node in nodes for state in node.inputs}
     entering = searched | {original for original, copy in copies.items() if copy in searched}
-    both = (*fused.old, *fused.new)
-    inputs = {one.id: one for fragment in both for one in fragment.inputs if one.id in entering}
-    return Fragment(number, both[0].key, fused.stage, tuple(inputs.values()), tuple(nodes))
+    parts = (*fused.old, *fused.new)
+    inputs = {input_.id: input_ for part in parts for input_ in part.inputs if input_.id in entering}
+    return Fragment(number, parts[0].key, fused.stage, tuple(inputs.values()), tuple(nodes))
 
 
 def _shared_pairs(old: Layout, new: Layout) -> Iterable[Pair]:
-    """Fragments of the two plans that store the same joined rows."""
-    for ours in old.fragments:
-        for theirs in new.fragments:
-            common = ours.arrangements.keys() & theirs.arrangements.keys()
+    """Fragments of the two plans that store the same combined rows."""
+    for old_fragment in old.fragments:
+        for new_fragment in new.fragments:
+            common = old_fragment.arrangements.keys() & new_fragment.arrangements.keys()
             if any(not state.is_base for state in common):
-                yield ours.id, theirs.id
+                yield old_fragment.id, new_fragment.id
 
 
 def _copied(layout: Layout, copies: Mapping[StateId, StateId]) -> list[StateId]:
+    """The states that have a copy which is searched."""
     searched = {state for node in layout.nodes for state in node.inputs}
     return [original for original, copy in copies.items() if copy in searched]
 
 
 def _not_stored(layout: Layout) -> frozenset[InputOf]:
-    """What enters several fragments is stored by the first in which a node searches it."""
+    """Inputs that their fragment does not store: a state is stored by the first fragment that searches it."""
     stored: set[StateId] = set()
-    elsewhere: set[InputOf] = set()
+    not_stored: set[InputOf] = set()
     for fragment in layout.fragments:
         searched = fragment.arrangements.keys()
-        elsewhere |= {
-            (fragment.id, one.id) for one in fragment.inputs if one.id in stored or one.id not in searched
+        not_stored |= {
+            (fragment.id, state)
+            for state in fragment.inputs_by_id
+            if state in stored or state not in searched
         }
         stored |= searched
-    return frozenset(elsewhere)
+    return frozenset(not_stored)
 
 
 def _not_counted(layout: Layout) -> frozenset[InputOf]:
-    """The rows of a stream that enters several times, under one id or two, are counted where it is stored."""
+    """Inputs whose rows are not counted: a stream may have several, and is counted at one that is stored."""
     not_stored = _not_stored(layout)
     counting = {state.streams: state for state in reversed(layout.fragment_of_input) if state.is_base}
     return frozenset(
-        (fragment.id, one.id)
+        (fragment.id, state)
         for fragment in layout.fragments
-        for one in fragment.inputs
-        if (fragment.id, one.id) in not_stored or counting.get(one.streams) != one.id
+        for state in fragment.inputs_by_id
+        if (fragment.id, state) in not_stored or counting.get(state.streams) != state
     )

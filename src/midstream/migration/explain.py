@@ -1,4 +1,4 @@
-"""A migration as text that a person reads: both plans, and which of them makes what."""
+"""Explaining a migration as text: both plans, and which of them produces which results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from midstream.state.migration import HandoverEntry, Migration
 
 
 def explain_query(query: Query, manifest: Manifest, sizes: Mapping[StateId, StateSize]) -> str:
-    """The running plan, or both plans of a migration and how they share the work."""
+    """The running plan, or both plans of a migration and how they divide the results."""
     old = layout_of(query, manifest.plan, manifest.state_ids)
     if manifest.migration is None:
         return explain(query, old, sizes)
@@ -25,7 +25,7 @@ def explain_query(query: Query, manifest: Manifest, sizes: Mapping[StateId, Stat
         [
             *_summary(migration),
             "",
-            *_shares(query, manifest, migration),
+            *_divisions(query, manifest, migration),
             "",
             "== Old plan ==",
             explain(query, old, sizes),
@@ -37,31 +37,31 @@ def explain_query(query: Query, manifest: Manifest, sizes: Mapping[StateId, Stat
 
 
 def _summary(migration: Migration) -> Iterator[str]:
-    chosen = STRATEGIES[migration.strategy].isolation == "optional" and migration.isolated
-    how = f"{migration.strategy}{' with isolated plans' if chosen else ''}"
-    yield f"Migration {migration.number}, by {how}, since epoch {migration.start_epoch}"
+    chose_isolation = STRATEGIES[migration.strategy].isolation == "optional" and migration.isolated
+    strategy = f"{migration.strategy}{' with isolated plans' if chose_isolation else ''}"
+    yield f"Migration {migration.number}, by {strategy}, since epoch {migration.start_epoch}"
     yield f"  from {migration.old_plan}"
     yield f"  to   {migration.new_plan}"
 
 
-def _shares(query: Query, manifest: Manifest, migration: Migration) -> Iterator[str]:
+def _divisions(query: Query, manifest: Manifest, migration: Migration) -> Iterator[str]:
     old = layout_of(query, manifest.plan, manifest.state_ids)
     new = layout_of(query, migration.new_plan, migration.state_ids)
     shared = old.states & new.states
     for subplan in replaced_subplans(old, new, shared):
-        what = "results" if subplan.root == new.root else f"rows of {{{subplan.root.label}}}"
+        produced = "results" if subplan.root == new.root else f"rows of {{{subplan.root.label}}}"
         entries = migration.handover.get(subplan.root, ())
         if not entries:
-            yield f"All {what} come from the new plan."
+            yield f"All {produced} come from the new plan."
             continue
-        yield f"Of the {what} the old plan produces those in which"
+        yield f"Of the {produced} the old plan produces those in which"
         yield from (f"  {'or ' if i else ''}{_entry(entry)}" for i, entry in enumerate(entries))
         deferred = STRATEGIES[migration.strategy].defers_results and subplan.root == new.root
         yield f"and the new plan all others{'; these wait for the end' if deferred else ''}."
-    common = sorted(f"{{{state.label}}}" for state in shared)
+    shared_labels = sorted(f"{{{state.label}}}" for state in shared)
     if migration.isolated:
         yield "The new plan has states of its own; when it is alone, it goes on with these of the old one:"
-    yield f"Shared states: {', '.join(common) or 'none'}"
+    yield f"Shared states: {', '.join(shared_labels) or 'none'}"
 
 
 def _entry(entry: HandoverEntry) -> str:

@@ -1,7 +1,8 @@
-"""Fusing fragments of two plans: those that store the same joined rows must run as one, those alike may.
+"""Fusing fragments of two plans, so that they run as one fragment, in one stage.
 
-Both plans' shares of a state meet in one task only if the fragments that store it run as one, in one stage.
-Fragments wait for those that send them rows, so they can be fused only if none ends up waiting for itself.
+Fragments that store the same combined rows must be fused: only then are the rows that each plan produces for
+a state merged in one task. Others with the same key may be fused. A fragment runs after those that send it
+rows, so fragments can be fused only if that leads to no cycle.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from typing import Literal
 from midstream.plan.layout import Fragment, Layout
 
 Pair = tuple[int, int]
-"""A fragment of the old plan and one of the new, by their numbers."""
+"""The ids of a fragment of the old plan and one of the new plan."""
 
 _FragmentOf = tuple[Literal["old", "new"], int]
-"""A fragment of one of the plans."""
+"""The plan and the id of a fragment."""
 
 
 @dataclass(frozen=True)
 class FusedFragment:
-    """Fragments that run as one, and in which stage."""
+    """Fragments that run as one, and their stage."""
 
     stage: int
     old: tuple[Fragment, ...]
@@ -39,8 +40,8 @@ def fused_fragments(old: Layout, new: Layout, required: Iterable[Pair]) -> list[
     for new_fragment in new.fragments:
         for old_fragment in old.fragments:
             pair = old_fragment.id, new_fragment.id
-            alike = new_fragment.key == old_fragment.key
-            if alike and pair not in pairs and can_fuse(old, new, [*pairs, pair]):
+            same_key = new_fragment.key == old_fragment.key
+            if same_key and pair not in pairs and can_fuse(old, new, [*pairs, pair]):
                 pairs.append(pair)
     return _fuse(old, new, pairs) or []
 
@@ -75,9 +76,9 @@ def _edges(side: Literal["old", "new"], layout: Layout) -> Iterator[tuple[_Fragm
     """Which fragments of a plan send rows to which."""
     produced_by = {node.id.streams: f.id for f in layout.fragments for node in f.nodes}
     for fragment in layout.fragments:
-        for one in fragment.inputs:
-            if not one.is_stream:
-                yield (side, produced_by[one.streams]), (side, fragment.id)
+        for input_ in fragment.inputs:
+            if not input_.is_stream:
+                yield (side, produced_by[input_.streams]), (side, fragment.id)
 
 
 def _index(groups: list[set[_FragmentOf]], fragment: _FragmentOf) -> int:
@@ -85,13 +86,13 @@ def _index(groups: list[set[_FragmentOf]], fragment: _FragmentOf) -> int:
 
 
 def _stages(count: int, edges: set[tuple[int, int]]) -> list[int] | None:
-    """The stage of each group: after all that send to it; None if some wait for each other."""
+    """The stage of each group, after those that send to it; None if there is a cycle."""
     stages = [0] * count
     for _ in range(count + 1):
-        moved = False
+        changed = False
         for sender, receiver in edges:
             if stages[receiver] <= stages[sender]:
-                stages[receiver], moved = stages[sender] + 1, True
-        if not moved:
+                stages[receiver], changed = stages[sender] + 1, True
+        if not changed:
             return stages
     return None

@@ -1,15 +1,15 @@
-"""The hand-over table: which results the old plan still produces, so that none is lost or repeated.
+"""Hand-over tables: which results the old plan still produces, so that none is lost or repeated.
 
 A state that both plans have is a *cut*: its rows are the same whichever plan produces them. So a migration
-falls apart into **replaced sub-plans**, one for each cut below which the plans differ, and one for the
-results. An **entry** of a sub-plan's table says which rows a state of the new plan lacks. Results of the
-sub-plan within some entry are the old plan's to produce; all others the new plan produces, with no filter at
-all: what it lacks it cannot produce.
+consists of **replaced sub-plans**, one for each cut below which the plans differ, and one for the results. An
+**entry** of a sub-plan's table says which rows a state of the new plan lacks. The old plan produces the
+results of the sub-plan within some entry. The new plan produces all others, and needs no filter for that: it
+cannot produce results from rows that it lacks.
 
-A sub-plan has been replaced when its table is empty. An entry goes when its rows are too old to be part of a
-result, or when its state has been completed: then only the state's parent lacks what it missed meanwhile, and
-the entry moves there. It covers rows of siblings that arrived *until then*, not just those from before the
-migration began: their combinations with the rebuilt rows exist nowhere yet.
+A sub-plan has been replaced when its table is empty. An entry is removed when its rows are too old to be part
+of a result, or when its state is complete: then the state's parent lacks the combinations with the rebuilt
+rows, and the entry moves to the parent. It covers rows of siblings that arrived *until then*, not just those
+from before the migration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from midstream.state.purge import Purge
 
 @dataclass(frozen=True)
 class ReplacedSubplan:
-    """What two plans do differently between a state that both have and the next such states below."""
+    """The nodes in which two plans differ, between a state that both have and the next such states below."""
 
     root: StateId
     old: tuple[Node, ...]
@@ -38,20 +38,20 @@ def replaced_subplans(old: Layout, new: Layout, shared: frozenset[StateId]) -> l
     cuts = sorted({s for s in shared if not s.is_base} | {new.root}, key=lambda state: len(state.streams))
     subplans = []
     for root in cuts:
-        subplan = ReplacedSubplan(root, _inside(old, root, cuts), _inside(new, root, cuts))
+        subplan = ReplacedSubplan(root, _nodes_between(old, root, cuts), _nodes_between(new, root, cuts))
         if {_shape(node) for node in subplan.old} != {_shape(node) for node in subplan.new}:
             subplans.append(subplan)
     return subplans
 
 
-def _inside(layout: Layout, root: StateId, cuts: Iterable[StateId]) -> tuple[Node, ...]:
+def _nodes_between(layout: Layout, root: StateId, cuts: Iterable[StateId]) -> tuple[Node, ...]:
     """The nodes between a cut and the next cuts below."""
-    above = set(root.streams)
-    lower = [set(cut.streams) for cut in cuts if set(cut.streams) < above]
+    root_streams = set(root.streams)
+    lower_cuts = [set(cut.streams) for cut in cuts if set(cut.streams) < root_streams]
     return tuple(
         node
         for node in layout.nodes
-        if set(node.id.streams) <= above and not any(set(node.id.streams) <= cut for cut in lower)
+        if set(node.id.streams) <= root_streams and not any(set(node.id.streams) <= cut for cut in lower_cuts)
     )
 
 
@@ -65,9 +65,9 @@ def first_tables(
     copies: Mapping[StateId, StateId],
     epoch: int,
 ) -> HandoverTables:
-    """The tables at the start: what the lowest empty states lack is all that arrived before ``epoch``.
+    """The tables at the start: the lowest empty states lack all rows that arrived before ``epoch``.
 
-    ``copies`` are states of which the new plan has an empty copy.
+    ``copies`` are the empty copies with which an isolated plan starts.
     """
     tables: HandoverTables = {}
     for subplan in subplans:
@@ -82,25 +82,25 @@ Tables = Mapping[StateId, tuple[HandoverEntry, ...]]
 
 
 def complete(tables: Tables, new: Layout, state: StateId, epoch: int) -> HandoverTables:
-    """The tables once ``state`` has all its rows, from ``epoch`` on."""
+    """The tables from ``epoch`` on, in which ``state`` is complete."""
     parent = next(node.id for node in new.nodes if state in node.inputs)
-    changed: HandoverTables = {}
+    new_tables: HandoverTables = {}
     for root, entries in tables.items():
-        kept = []
+        new_entries = []
         for entry in entries:
             if entry.state != state:
-                kept.append(entry)
+                new_entries.append(entry)
             elif parent != root:
-                missed = {s: entry.bounds.get(s, epoch) for s in parent.streams}
-                kept.append(HandoverEntry(parent, missed))
-        changed[root] = tuple(kept)
-    return changed
+                bounds = {s: entry.bounds.get(s, epoch) for s in parent.streams}
+                new_entries.append(HandoverEntry(parent, bounds))
+        new_tables[root] = tuple(new_entries)
+    return new_tables
 
 
 def expire(
     tables: Tables, purge: Purge, latest_times: Mapping[int, Mapping[str, int | None]]
 ) -> HandoverTables:
-    """The tables without the entries of which no row can be part of a result any more."""
+    """The tables without the entries whose rows are all dead."""
     return {
         root: tuple(entry for entry in entries if not _is_dead(entry, purge, latest_times))
         for root, entries in tables.items()
@@ -116,5 +116,5 @@ def _is_dead(
 
 
 def bounds_of(entries: Iterable[HandoverEntry]) -> tuple[EpochBounds, ...]:
-    """Entries as the engine takes them."""
+    """The bounds of entries, as the engine filters by them."""
     return tuple(tuple(sorted(entry.bounds.items())) for entry in entries)

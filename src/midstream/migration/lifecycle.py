@@ -1,6 +1,6 @@
-"""The life of a migration: from a request, through the epochs that both plans run in, to its end.
+"""The lifecycle of a migration: its first epoch, the epochs in which both plans run, and its end.
 
-Everything follows from what is committed, so an epoch that runs again, on whatever driver, does the same.
+Everything follows from the manifest and the intent, so an epoch that runs again does the same.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from midstream.state.migration import HandoverEntry, Migration, RebuildProgress
 from midstream.state.purge import Purge
 
 UNBOUNDED = ()
-"""A bound that excludes nothing."""
+"""Bounds within which all rows lie."""
 
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """What runs in an epoch: a layout, and a step of a migration if one is under way."""
+    """What runs in an epoch: a layout, and one step of a migration if there is one."""
 
     layout: Layout
     migration: MigrationStep | None = None
@@ -56,11 +56,11 @@ def plan_epoch(
 ) -> EpochPlan:
     """What runs in the epoch after ``manifest``.
 
-    ``background_epochs`` is how many epochs' worth of a missing state may be rebuilt in the background.
+    ``background_epochs`` is the number of epochs whose rows may be rebuilt in the background; None for all.
     """
     old = layout_of(query, manifest.plan, manifest.state_ids)
     if manifest.migration is not None:
-        return _go_on(query, manifest, manifest.migration, purge, background_epochs)
+        return _continue(query, manifest, manifest.migration, purge, background_epochs)
     if request is None or request.plan == old.plan:
         return EpochPlan(old)
     return _begin(query, manifest, request, purge)
@@ -102,7 +102,7 @@ def _begin(query: Query, manifest: Manifest, request: Request, purge: Purge) -> 
     return EpochPlan(layout, replace_field(step, begins=True, moved_from=moved_from, moves=moves))
 
 
-def _go_on(
+def _continue(
     query: Query, manifest: Manifest, migration: Migration, purge: Purge, background_epochs: int | None
 ) -> EpochPlan:
     layout, step = plans_of(query, manifest, migration).epoch(migration, purge)
@@ -113,7 +113,7 @@ def _go_on(
 
 
 def plans_of(query: Query, manifest: Manifest, migration: Migration) -> PlanPair:
-    """The two plans of a migration that is under way."""
+    """The two plans of a migration in progress."""
     return PlanPair(
         layout_of(query, manifest.plan, manifest.state_ids),
         layout_of(query, migration.new_plan, migration.state_ids),
@@ -135,7 +135,7 @@ class PlanPair:
         self.copies = copies_of(self.subplans, shared, number) if isolated else {}
 
     def epoch(self, migration: Migration, purge: Purge) -> tuple[Layout, MigrationStep]:
-        """One epoch: both plans, or the new one alone if nothing is left for the old one to produce."""
+        """One epoch: of both plans, or of the new one alone if nothing is left for the old one to produce."""
         defers = self.strategy.defers_results
         tables = expire(migration.handover, purge, migration.latest_times)
         if not any(tables.values()):
@@ -145,13 +145,13 @@ class PlanPair:
         )
         lacking = {entry.state for entries in tables.values() for entry in entries}
         rebuilding = {s: progress for s, progress in migration.rebuilding.items() if s in lacking}
-        # Once the old plan produces no results any more, those of the new one have nothing to wait for.
-        waits = defers and bool(tables.get(self.new.root))
+        # Results are deferred only as long as the old plan produces results.
+        still_defers = defers and bool(tables.get(self.new.root))
         step = MigrationStep(
             migration=replace(migration, handover=tables, rebuilding=rebuilding),
             handover=combined.handover,
-            defers_results=waits,
-            releases_results=defers and not waits,
+            defers_results=still_defers,
+            releases_results=defers and not still_defers,
         )
         return combined.layout, step
 
@@ -159,7 +159,7 @@ class PlanPair:
 def _with_rebuild(
     step: MigrationStep, new: Layout, manifest: Manifest, background_epochs: int | None
 ) -> MigrationStep:
-    """Let the epoch also rebuild the next part of the lowest state that lacks rows, newest rows first."""
+    """The step with a rebuild of the next part of the lowest state that lacks rows, newest rows first."""
     migration = step.migration
     entries = [entry for table in migration.handover.values() for entry in table]
     state = min((entry.state for entry in entries), key=lambda s: (len(s.streams), s))
@@ -168,7 +168,7 @@ def _with_rebuild(
     oldest = _oldest_epoch(manifest, new, progress)
     first = oldest if background_epochs is None else max(progress.from_epoch - background_epochs, oldest)
     completes = first <= oldest
-    # The last part has all that is left, however old.
+    # The last part has all remaining rows, however old.
     epochs = EpochRange(progress.stream, 0 if completes else first, progress.from_epoch)
     rebuilding = {**migration.rebuilding, state: RebuildProgress(progress.stream, first)}
     return replace_field(
@@ -180,21 +180,21 @@ def _with_rebuild(
 
 
 def _first_progress(state: StateId, entries: Sequence[HandoverEntry]) -> RebuildProgress:
-    """A rebuild goes by the epochs in which rows of one stream arrived: that with the fewest to go."""
+    """A rebuild proceeds by the arrival epochs of one stream, the one with the lowest bound."""
     bounds = {s: max(entry.bounds[s] for entry in entries) for s in state.streams}
     stream = min(bounds, key=lambda s: bounds[s])
     return RebuildProgress(stream, bounds[stream])
 
 
 def _oldest_epoch(manifest: Manifest, new: Layout, progress: RebuildProgress) -> int:
-    """The first epoch of which the state of the stream may still hold rows."""
+    """The first epoch of rows in the base state of the stream."""
     base = next(state for state in new.states if state.streams == (progress.stream,))
     epochs = [s.first_epoch for s in manifest.slices if s.owner.state == base and s.owner.kind == "index"]
     return min(epochs, default=progress.from_epoch)
 
 
 def after_epoch(query: Query, step: MigrationStep | None, manifest: Manifest) -> Migration | None:
-    """The migration as it is after the epoch, None if there is none; ``manifest`` is that of the epoch."""
+    """The migration after the epoch of ``manifest``; None if there is none, or it has ended."""
     if step is None or step.ends:
         return None
     migration = step.migration

@@ -1,4 +1,4 @@
-"""Requests: another plan for a running query, checked before anything happens."""
+"""Requests to migrate a running query to another plan, validated before they are stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from midstream.query.query import Query
 from midstream.state.sealed import UNREADABLE
 
 BackgroundChoice = Literal["auto", "off"]
-"""Whether a user wants missing states to be rebuilt in the time that epochs leave over."""
+"""Whether states that the new plan lacks are rebuilt in the background: if the strategy can, or never."""
 BACKGROUND: dict[BackgroundChoice, bool] = {"auto": True, "off": False}
 
 
@@ -27,14 +27,14 @@ class Request:
     strategy: str
     """The name of a strategy, or ``auto``."""
     background: bool = True
-    """Whether states that the new plan lacks are rebuilt, if the strategy can do that."""
+    """Whether states that the new plan lacks are rebuilt in the background, if the strategy can."""
     isolated: bool | None = None
-    """Whether the new plan starts without any rows, if the strategy has that choice; None to let the
-    estimated cost decide."""
+    """Whether the new plan starts without any rows, if the strategy has that choice; if None, the estimated
+    cost decides."""
 
     @property
     def leaves_a_choice(self) -> bool:
-        """Whether what is known of the streams decides how the migration goes."""
+        """Whether statistics decide on the strategy or on isolation."""
         if self.strategy == AUTO:
             return True
         return self.isolated is None and STRATEGIES[self.strategy].may_isolate(background=self.background)
@@ -43,14 +43,14 @@ class Request:
 def make_request(
     query: Query, plan: str | Plan, strategy: str, *, background: bool, isolated: bool | None = None
 ) -> Request:
-    """A request, if there is such a plan and such a strategy and the migration can come to an end."""
+    """A request, if plan and strategy are valid and the migration can end."""
     new_plan = parse_plan(str(plan), query.names)
     traits = STRATEGIES.get(check_strategy_choice(strategy))
-    endless = [f"{a} and {b}" for a, b in combinations(query.names, 2) if query.windows.bound(a, b) is None]
-    if traits is not None and traits.waits_for_expiry(background=background) and endless:
+    unbounded = [f"{a} and {b}" for a, b in combinations(query.names, 2) if query.windows.bound(a, b) is None]
+    if traits is not None and traits.waits_for_expiry(background=background) and unbounded:
         raise OptionError(
             f"{strategy} without background work must have a window to wait for: old rows never expire",
-            got=f"no window between {endless[0]}",
+            got=f"no window between {unbounded[0]}",
             hint="use moving_state, or hybrid with background work",
         )
     if isolated and not (traits is not None and traits.may_isolate(background=background)):
@@ -68,22 +68,22 @@ class WrittenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     isolated: bool | None
 
     def read(self, query: Query) -> Request:
-        """The request, if the query still has such a plan and there is such a strategy."""
+        """The request, if plan and strategy are valid for the query."""
         return make_request(
             query, self.plan, self.strategy, background=self.background, isolated=self.isolated
         )
 
 
 def write_request(request: Request) -> WrittenRequest:
-    """A request as it is stored until it is applied."""
+    """The stored form of a request."""
     return WrittenRequest(str(request.plan), request.strategy, request.background, request.isolated)
 
 
 def decode_request(query: Query, name: str, data: bytes) -> Request:
-    """A stored request."""
+    """A request from the bytes of its file; an error that names the file if it is not valid."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, Any])
-        if "apart" in fields:  # as checkpoints before format 5 called it
+        if "apart" in fields:  # the field's name in checkpoints before format 5
             fields["isolated"] = fields.pop("apart")
         return msgspec.convert(fields, WrittenRequest).read(query)
     except (*UNREADABLE, MidstreamError) as error:

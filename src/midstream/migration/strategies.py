@@ -1,10 +1,10 @@
-"""Migration strategies: one record of traits each. Everything else goes by the traits, never by a name.
+"""Migration strategies, as records of traits. Other code depends on the traits, never on a name.
 
-- **Moving state**: the first epoch rebuilds every state that the new plan lacks, and then runs it alone.
+- **Moving state**: the first epoch rebuilds every state that the new plan lacks, and runs the new plan alone.
 - **Parallel track**: the new plan starts without rows. The old one runs in full until its rows have expired,
   and the new one's results wait until then.
-- **Hybrid**: the new plan shares the states that both have. The old one produces, pruned, only what the new
-  one cannot. Missing states may be rebuilt in the background; without that, the plans may be isolated.
+- **Hybrid**: the new plan shares the states that both have. The old one is restricted to what the new one
+  cannot produce. Missing states may be rebuilt in the background; without that, the plans may be isolated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal
 from midstream.errors import OptionError
 
 AUTO = "auto"
-"""What a user may ask for instead of a strategy: the one that serves the goal best when it begins."""
+"""What a user may ask for instead of a strategy: the one that suits the goal best when it begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Strategy:
     isolation: Literal["always", "optional", "never"]
     """Whether the new plan starts without any rows, instead of sharing the states that both plans have."""
     prunes: bool
-    """Whether the old plan drops at once what it need not produce; else only its results are filtered."""
+    """Whether the old plan drops rows early that it need not produce; else only its results are filtered."""
     defers_results: bool
     """Whether results of the new plan wait until the old plan produces none any more."""
     rebuilds_in_background: bool

@@ -1,1 +1,1 @@
-"""What is run: plans as trees, and how a plan lays its nodes out over key classes and stages."""
+"""Plans: trees of joins, and layouts, which say where and by which keys their nodes run."""

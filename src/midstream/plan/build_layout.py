@@ -1,12 +1,12 @@
-"""Laying a plan out: which nodes can run together, and what rows must carry into each of them.
+"""Building the layout of a plan: which nodes run in one fragment, and which columns rows must carry there.
 
 Rows meet in an engine partition only if one hash decides where both go. So a node is *placed* by key
 classes that all its inputs have; neighbouring nodes that can be placed by the same classes form a
 fragment.
 
-A node whose inputs have no class in common (a cross join, or an m-way node over a chain of keys) is
-placed *nowhere in particular*: all its rows go to one engine partition, where its states are searched by
-whatever classes the probing rows share with them.
+If the inputs of a node have no class in common (a cross join, or an m-way node over a chain of keys), all
+its rows go to one engine partition, where each state is searched by the classes that the probing rows share
+with it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ from midstream.query.query import Query
 
 
 def build_layout(query: Query, plan: Plan) -> Layout:
-    """Group the nodes of a plan into fragments and find out what each of them needs."""
-    groups = _group(query, plan)
+    """Group the nodes of a plan into fragments, with their stages, inputs and probe orders."""
+    groups = _group_nodes(query, plan)
     fragments: list[Fragment] = []
     for number, group in enumerate(groups):
-        stage = fragment_stage(fragments[i].stage for i, other in enumerate(groups) if other.above is group)
+        stage = fragment_stage(
+            fragments[i].stage for i, other in enumerate(groups) if other.receiver is group
+        )
         nodes = tuple(_node(query, node, group.key) for node in group.nodes)
         inputs = _inputs(query, group)
         fragments.append(Fragment(number, group.key, stage, inputs, nodes))
@@ -48,11 +50,11 @@ def build_layout(query: Query, plan: Plan) -> Layout:
 
 
 class _Group:
-    """The nodes of a future fragment; ``above`` is the group that takes the rows that this one makes."""
+    """The nodes of a fragment; ``receiver`` is the group that its rows are sent to."""
 
-    def __init__(self, classes: frozenset[int], above: _Group | None) -> None:
+    def __init__(self, classes: frozenset[int], receiver: _Group | None) -> None:
         self.classes = classes
-        self.above = above
+        self.receiver = receiver
         self.nodes: list[Plan] = []
 
     @property
@@ -60,8 +62,8 @@ class _Group:
         return tuple(sorted(self.classes))
 
 
-def _group(query: Query, plan: Plan) -> list[_Group]:
-    """Walk down from the root; a child joins its parent's group while a shared key remains."""
+def _group_nodes(query: Query, plan: Plan) -> list[_Group]:
+    """Walk down from the root; a child joins its parent's group while they have a class in common."""
     ordered: list[_Group] = []
 
     def visit(node: Plan, parent: _Group | None) -> None:
@@ -84,7 +86,7 @@ def _group(query: Query, plan: Plan) -> list[_Group]:
 
 
 def _node(query: Query, node: Plan, key: Key) -> Node:
-    here = [
+    residuals = [
         i
         for i, residual in enumerate(query.residuals)
         if residual.streams <= node.streams
@@ -93,24 +95,24 @@ def _node(query: Query, node: Plan, key: Key) -> Node:
     return Node(
         state_of(query, node.streams),
         tuple(state_of(query, child.streams) for child in node.inputs),
-        tuple(_probes(query, node, head, key, here) for head in node.inputs),
+        tuple(_probes(query, node, head, key, residuals) for head in node.inputs),
     )
 
 
 def _probes(query: Query, node: Plan, head: Plan, key: Key, residuals: list[int]) -> tuple[Probe, ...]:
-    """Extend the head's rows by the input that shares most with them, until all inputs are there."""
-    seen = head.streams
-    waiting = [child for child in node.inputs if child is not head]
+    """The probe order of input ``head``; next is the input that shares most classes with the rows so far."""
+    joined = head.streams
+    remaining = [child for child in node.inputs if child is not head]
     open_residuals = list(residuals)
     probes: list[Probe] = []
-    while waiting:
-        shared = [query.classes_of(seen) & query.classes_of(child.streams) for child in waiting]
+    while remaining:
+        shared = [query.classes_of(joined) & query.classes_of(child.streams) for child in remaining]
         following = next_input([len(classes) for classes in shared])
-        child, common = waiting.pop(following), shared[following]
+        child, common = remaining.pop(following), shared[following]
         search = tuple(sorted(search_classes(frozenset(key), common)))
         exact = len(search) == 1 and query.classes[search[0]].exact_hash
-        seen = seen | child.streams
-        ready = tuple(i for i in open_residuals if query.residuals[i].streams <= seen)
+        joined = joined | child.streams
+        ready = tuple(i for i in open_residuals if query.residuals[i].streams <= joined)
         open_residuals = [i for i in open_residuals if i not in ready]
         verify = tuple(sorted(common - set(search))) if exact else tuple(sorted(common))
         probes.append(Probe(state_of(query, child.streams), search, verify, ready))
@@ -127,20 +129,20 @@ def _inputs(query: Query, group: _Group) -> tuple[FragmentInput, ...]:
 def _payload_columns(query: Query, streams: tuple[str, ...]) -> tuple[str, ...]:
     """Payload columns that rows of ``streams`` must carry for whatever may be joined to them.
 
-    The same in every plan: what one plan has stored, another must be able to go on with.
+    They are the same in every plan, so that after a migration one plan can use what another has stored.
     """
-    here = frozenset(streams)
-    refs = {output.ref for output in query.outputs if output.ref.stream in here}
+    members = frozenset(streams)
+    refs = {output.ref for output in query.outputs if output.ref.stream in members}
     for residual in query.residuals:
-        if not residual.streams <= here:
-            refs.update(ref for ref in residual.columns if ref.stream in here)
-    # If one class places every node and its hash says it all, nobody ever looks at the values.
-    only = len(query.classes) == 1 and query.classes[0].streams >= frozenset(query.names)
-    looked_at = [c for c in query.classes if not (only and c.exact_hash)]
+        if not residual.streams <= members:
+            refs.update(ref for ref in residual.columns if ref.stream in members)
+    # If one class places every node, and its hash is exact, its values are never compared.
+    is_only_class = len(query.classes) == 1 and query.classes[0].streams >= frozenset(query.names)
+    compared = [c for c in query.classes if not (is_only_class and c.exact_hash)]
     keys = {
         key_column(representative(query, streams, c.id), c.id)
-        for c in looked_at
-        if c.streams & here and not c.streams <= here
+        for c in compared
+        if c.streams & members and not c.streams <= members
     }
     epochs = {epoch_column(stream) for stream in streams} if len(streams) > 1 else set()
     return tuple(sorted(keys | epochs | {column_name(ref) for ref in refs}))

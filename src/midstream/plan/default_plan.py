@@ -1,4 +1,4 @@
-"""The plan of a query that was given none."""
+"""The plan of a query for which the user gives none."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from midstream.query.query import Query
 
 
 def default_plan(query: Query) -> Plan:
-    """Left-deep in the order of the streams, but always going on with a stream that shares a key.
+    """Left-deep in the order of the streams, except that a stream which shares a key comes before others.
 
-    Staying connected is what matters before anything is known of the data: a step without a shared key
-    would be a cross product.
+    Without statistics, the one thing to avoid is a join without a shared key: it would be a cross product.
     """
     order = [query.names[0]]
-    waiting = list(query.names[1:])
-    while waiting:
-        known = query.classes_of(frozenset(order))
-        connected = (n for n in waiting if known & query.classes_of(frozenset((n,))))
-        following = next(connected, waiting[0])
-        waiting.remove(following)
-        order.append(following)
+    remaining = list(query.names[1:])
+    while remaining:
+        joined_classes = query.classes_of(frozenset(order))
+        connected = (n for n in remaining if joined_classes & query.classes_of(frozenset((n,))))
+        stream = next(connected, remaining[0])
+        remaining.remove(stream)
+        order.append(stream)
     return left_deep(order)

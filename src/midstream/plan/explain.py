@@ -1,4 +1,4 @@
-"""A plan as text that a person reads: the tree, where its nodes run, and what they remember."""
+"""Explaining a plan as text: the tree, where its nodes run, and the sizes of its states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from midstream.values import show_duration
 
 @dataclass(frozen=True, slots=True)
 class StateSize:
-    """What a state holds, over all engine partitions."""
+    """The size of a state, over all engine partitions."""
 
     rows: int = 0
     bytes: int = 0
@@ -40,23 +40,23 @@ def _tree(
     layout: Layout,
     plan: Plan,
     sizes: Mapping[StateId, StateSize],
-    lead: str,
-    below: str,
+    first_indent: str,
+    next_indent: str,
 ) -> Iterator[str]:
     streams = tuple(name for name in query.names if name in plan.streams)
-    state = ",".join(streams)
-    size = next((s for name, s in sizes.items() if name in layout.states and name.streams == streams), None)
-    held = "" if plan == layout.plan else f"  {_size(size or StateSize())}"
+    label = ",".join(streams)
+    size = next((s for id_, s in sizes.items() if id_ in layout.states and id_.streams == streams), None)
+    size_text = "" if plan == layout.plan else f"  {_size(size or StateSize())}"
     if plan.stream is not None:
-        yield f"{lead}{plan.stream}{held}"
+        yield f"{first_indent}{plan.stream}{size_text}"
         return
     nodes = ((f, node) for f in layout.fragments for node in f.nodes)
     fragment, node = next((f, n) for f, n in nodes if n.id.streams == streams)
-    checks = [query.residuals[i].text for probe in node.probes[0] for i in probe.residuals]
-    also = f", then {' and '.join(checks)}" if checks else ""
-    compared = sorted({c for probe in node.probes[0] for c in probe.verify} - set(fragment.key))
-    equal = f" and {', '.join(f'k{c}' for c in compared)}" if compared else ""
-    yield f"{lead}join {{{state}}} on {_key(fragment)}{equal}{also}{held}"
+    residuals = [query.residuals[i].text for probe in node.probes[0] for i in probe.residuals]
+    residual_text = f", then {' and '.join(residuals)}" if residuals else ""
+    verified = sorted({c for probe in node.probes[0] for c in probe.verify} - set(fragment.key))
+    verified_text = f" and {', '.join(f'k{c}' for c in verified)}" if verified else ""
+    yield f"{first_indent}join {{{label}}} on {_key(fragment)}{verified_text}{residual_text}{size_text}"
     for i, child in enumerate(plan.inputs):
         last = i == len(plan.inputs) - 1
         yield from _tree(
@@ -64,8 +64,8 @@ def _tree(
             layout,
             child,
             sizes,
-            below + ("└─ " if last else "├─ "),
-            below + ("   " if last else "│  "),
+            next_indent + ("└─ " if last else "├─ "),
+            next_indent + ("   " if last else "│  "),
         )
 
 

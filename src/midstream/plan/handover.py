@@ -1,7 +1,7 @@
-"""Two plans in one layout: how they share the rows between them while a query migrates.
+"""The hand-over from one plan to another: how two plans in one layout divide the rows between them.
 
-A migration runs the nodes of both plans side by side. An ordinary layout knows nothing of that; what the
-engine needs beyond it is here. ``migration/combined_layout.py`` makes these values.
+During a migration, the nodes of both plans run side by side. A layout does not say which plan produces which
+rows; a :class:`Handover` does. ``migration/combined_layout.py`` builds it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from midstream.plan.layout import Node
 from midstream.plan.state_id import StateId
 
 EpochBounds = tuple[tuple[str, int], ...]
-"""Streams with an epoch each: rows whose component of every stream among them arrived before its epoch."""
+"""An epoch for each of some streams: a row lies within if its component of each arrived before the epoch."""
 
 Side = Literal["both", "old", "new"]
-"""Which plan of a migration a node belongs to; outside of one, all nodes belong to both."""
+"""The plan of a migration that a node belongs to; without a migration, all nodes belong to both."""
 
 InputOf = tuple[int, StateId]
-"""An input of a fragment: the fragment's id, and the input's."""
+"""An input of a fragment, as the ids of both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +29,25 @@ class Restriction:
 
     bounds: tuple[EpochBounds, ...]
     early: bool
-    """Whether rows are dropped as soon as nothing that they become can lie within; else only at the end."""
+    """Whether rows are dropped as soon as no result with them can lie within; else only at the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Handover:
-    """How the two plans of a combined layout share the rows of the query."""
+    """How the two plans of a combined layout divide the rows of the query."""
 
     sides: Mapping[Node, Side]
-    """The nodes that only one of the plans has."""
+    """The nodes that belong to only one of the plans."""
     restrictions: Mapping[Node, Restriction]
-    """What nodes of the old plan are restricted to."""
+    """The rows that nodes of the old plan are restricted to."""
     copies: Mapping[StateId, StateId] = field(default_factory=dict)
-    """States that another one follows: it gets the same new rows, but started without any."""
+    """For each state that is copied, its copy: it started without rows, and gets the same new rows."""
     retention: Mapping[StateId, tuple[EpochBounds, ...]] = field(default_factory=dict)
-    """States of which only rows within some bounds are worth storing: only restricted nodes search them."""
+    """For states that only restricted nodes search: the bounds within which rows are stored."""
     not_stored: frozenset[InputOf] = frozenset()
-    """Inputs of fragments whose rows an earlier fragment stores already."""
+    """Inputs whose rows another fragment stores."""
     not_counted: frozenset[InputOf] = frozenset()
-    """Inputs of fragments that bring rows of a stream which another input counts already."""
+    """Inputs whose rows are counted at another input of the same stream."""
 
     def side(self, node: Node) -> Side:
         """The plan that a node belongs to."""
@@ -55,9 +55,9 @@ class Handover:
 
 
 def needs_future_rows(node: Node, state: StateId, streams: Iterable[str]) -> bool:
-    """Whether stored rows of an input still lack a component other than those of some streams."""
-    others = (other for other in node.inputs if other != state)
-    return any(not set(other.streams) <= set(streams) for other in others)
+    """Whether some other input of the node has streams that are not in ``streams``."""
+    other_inputs = (other for other in node.inputs if other != state)
+    return any(not set(other.streams) <= set(streams) for other in other_inputs)
 
 
 def retention_bounds(
@@ -65,18 +65,18 @@ def retention_bounds(
 ) -> dict[StateId, tuple[EpochBounds, ...]]:
     """For each state that only restricted nodes search: the bounds that a stored row must lie within.
 
-    A stored row waits for rows of the other inputs that are yet to come, and these lie beyond every bound.
-    So it must lie within a bound that leaves some stream of those inputs open. A state that is copied is all
-    that the new plan will have after the migration: every row of it is worth storing.
+    A stored row is of use only with future rows of the other inputs, and these lie beyond every bound. So it
+    must lie within a bound that does not mention some stream of those inputs. A copied state is the one that
+    the new plan keeps after the migration: all its rows are stored.
     """
     bounds_of: dict[StateId, tuple[EpochBounds, ...] | None] = dict.fromkeys(copied)
     for node in nodes:
         restriction = restrictions.get(node)
         for state in node.inputs:
-            earlier = bounds_of.get(state, ())
-            if restriction is None or not restriction.early or earlier is None:
+            state_bounds = bounds_of.get(state, ())
+            if restriction is None or not restriction.early or state_bounds is None:
                 bounds_of[state] = None
                 continue
             open_bounds = (b for b in restriction.bounds if needs_future_rows(node, state, dict(b)))
-            bounds_of[state] = (*earlier, *open_bounds)
+            bounds_of[state] = (*state_bounds, *open_bounds)
     return {state: bounds for state, bounds in bounds_of.items() if bounds is not None}

@@ -1,7 +1,7 @@
-"""The layout of a plan: which nodes run where, what each state is searched by, what each row must carry.
+"""The layout of a plan: where its nodes run, by which keys states are searched, which columns rows carry.
 
 Nodes that are placed by the same key classes form a **fragment**, which runs in one Spark stage; between
-fragments, rows are shuffled again. ``plan/build_layout.py`` makes layouts; this module says what they are.
+fragments, rows are shuffled. ``plan/build_layout.py`` builds layouts.
 """
 
 from __future__ import annotations
@@ -16,29 +16,32 @@ from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 
 Key = tuple[int, ...]
-"""Ids of key classes whose values are hashed together; empty where nothing is shared."""
+"""Ids of key classes whose values are hashed together; empty if inputs have no class in common."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One step of extending rows by another input: search by ``key``, then compare what a hash cannot."""
+    """One step of a probe order: rows are extended by the matching rows of another input."""
 
     input: StateId
     key: Key
+    """The key by which the input's state is searched."""
     verify: Key
+    """Key classes whose values are compared, because equal hashes do not imply that they are equal."""
     residuals: tuple[int, ...]
+    """The residuals that can be checked from here on, as positions in the query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An m-way join: for each input, the order in which its new rows probe the others."""
+    """An m-way join, with a probe order for each input."""
 
     id: StateId
     inputs: tuple[StateId, ...]
     probes: tuple[tuple[Probe, ...], ...]
 
     def renamed(self, ids: Mapping[StateId, StateId]) -> Node:
-        """The node with other ids for some of its states."""
+        """The node with new ids for some of its states."""
         probes = tuple(
             tuple(replace(probe, input=ids.get(probe.input, probe.input)) for probe in order)
             for order in self.probes
@@ -47,20 +50,20 @@ class Node:
         return replace(self, id=ids.get(self.id, self.id), inputs=inputs, probes=probes)
 
     def arrangements(self, state: StateId, key: Key) -> tuple[Key, ...]:
-        """The keys by which an input's state is searched; placed nodes search by their own key."""
+        """The keys by which an input's state is searched; only ``key``, the fragment's, if there is one."""
         if key:
             return (key,)
-        wanted = (p.key for probes in self.probes for p in probes if p.input == state)
-        return tuple(dict.fromkeys(wanted))
+        searched_by = (p.key for probes in self.probes for p in probes if p.input == state)
+        return tuple(dict.fromkeys(searched_by))
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentInput:
-    """What enters a fragment: a stream, or the rows that a fragment below has joined."""
+    """What enters a fragment: a stream, or the rows of another fragment."""
 
     id: StateId
     columns: tuple[str, ...]
-    """Names of the payload columns that may be needed from here on (see :func:`column_name`)."""
+    """The payload columns that later joins or outputs may need (see :func:`column_name`)."""
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -69,7 +72,7 @@ class FragmentInput:
 
     @property
     def is_stream(self) -> bool:
-        """Whether rows enter here for the first time."""
+        """Whether its rows come from a source, not from another fragment."""
         return self.id.is_base
 
 
@@ -86,16 +89,16 @@ class Fragment:
     @cached_property
     def inputs_by_id(self) -> dict[StateId, FragmentInput]:
         """The inputs by their ids."""
-        return {one.id: one for one in self.inputs}
+        return {input_.id: input_ for input_ in self.inputs}
 
     def renamed(self, ids: Mapping[StateId, StateId]) -> Fragment:
-        """The fragment with other ids for some of its states."""
-        inputs = tuple(replace(one, id=ids.get(one.id, one.id)) for one in self.inputs)
+        """The fragment with new ids for some of its states."""
+        inputs = tuple(replace(input_, id=ids.get(input_.id, input_.id)) for input_ in self.inputs)
         return replace(self, inputs=inputs, nodes=tuple(node.renamed(ids) for node in self.nodes))
 
     @cached_property
     def arrangements(self) -> dict[StateId, tuple[Key, ...]]:
-        """By which keys each state of the fragment is searched."""
+        """The keys by which each state of the fragment is searched."""
         keys_of: dict[StateId, tuple[Key, ...]] = {}
         for node in self.nodes:
             for state in node.inputs:
@@ -106,7 +109,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Layout:
-    """All fragments of a plan, in an order in which each comes after those that it takes rows from."""
+    """All fragments of a plan, each after those that send it rows."""
 
     plan: Plan
     fragments: tuple[Fragment, ...]
@@ -129,7 +132,7 @@ class Layout:
     @cached_property
     def fragment_of_input(self) -> dict[StateId, Fragment]:
         """For each input of a fragment, that fragment; the first, if the input enters several."""
-        return {one.id: f for f in reversed(self.fragments) for one in f.inputs}
+        return {input_.id: f for f in reversed(self.fragments) for input_ in f.inputs}
 
     @cached_property
     def states(self) -> frozenset[StateId]:
@@ -137,27 +140,27 @@ class Layout:
         return frozenset(s for f in self.fragments for s in (*f.arrangements, *f.inputs_by_id))
 
     def renamed(self, ids: Mapping[StateId, StateId]) -> Layout:
-        """The layout with other ids for some of its states."""
+        """The layout with new ids for some of its states."""
         return replace(self, fragments=tuple(fragment.renamed(ids) for fragment in self.fragments))
 
 
 def column_name(ref: ColumnRef) -> str:
-    """The payload column of a user's column."""
+    """The payload column that holds a column of a source."""
     return str(ref)
 
 
 def key_column(stream: str, key_class: int) -> str:
-    """The payload column of a stream's value of a key class, in the type of the class."""
+    """The payload column that holds a stream's values of a key class, in the type of the class."""
     return f"{stream}#k{key_class}"
 
 
 def epoch_column(stream: str) -> str:
-    """The payload column, in combined rows, of the epoch in which a component arrived."""
+    """The payload column, of combined rows, that holds the epochs in which a stream's component arrived."""
     return f"{stream}#epoch"
 
 
 def state_of(query: Query, streams: Iterable[str]) -> StateId:
-    """The state whose rows combine rows of ``streams``."""
+    """The id of the state whose rows combine rows of ``streams``."""
     members = set(streams)
     return StateId.of(name for name in query.names if name in members)
 

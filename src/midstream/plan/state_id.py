@@ -11,13 +11,13 @@ _TEXT = re.compile(r"(\w+(?:,\w+)*)(?:@([1-9]\d*))?\Z")
 
 
 class StateId(str):
-    """A state of a query.
+    """The id of a state.
 
-    A state is identified by the streams whose rows it combines, in the query's order. If a migration had to
-    start it without rows, while another state of the same streams existed, it also has its number.
+    It consists of the streams whose rows the state combines, in the query's order. If a migration started the
+    state without rows, while another state of the same streams existed, it has the migration's number too.
 
-    A ``StateId`` is its own text, ``orders,payments`` or ``orders,payments@3``, because it names columns in
-    slices and keys in manifests. Only this class reads and writes that text.
+    A ``StateId`` is a string, ``orders,payments`` or ``orders,payments@3``, because columns of slices and
+    keys in manifests are named by it. Only this class reads and writes that text.
 
     >>> StateId.of(["orders", "payments"]).started_by(3)
     'orders,payments@3'
@@ -27,38 +27,38 @@ class StateId(str):
 
     @staticmethod
     def of(streams: Iterable[str], migration: int = 0) -> StateId:
-        """The state of some streams; ``migration`` is the one that started it, 0 if none did."""
+        """The id from its parts; ``migration`` is the number of the one that started it, 0 if none did."""
         return StateId(",".join(streams) + (f"@{migration}" if migration else ""))
 
     @staticmethod
     def parse(text: str) -> StateId:
-        """The state that a text names; a ``ValueError`` if it names none."""
+        """The id from its text; a ``ValueError`` if the text is not one."""
         if not _TEXT.match(text):
             raise ValueError(f"{text!r} is not the id of a state")
         return StateId(text)
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams whose rows it combines."""
+        """The streams whose rows the state combines."""
         return _parts(self)[0]
 
     @property
     def migration(self) -> int:
-        """The number of the migration that started it; 0 if none did."""
+        """The number of the migration that started the state; 0 if none did."""
         return _parts(self)[1]
 
     @property
     def is_base(self) -> bool:
-        """Whether it holds the rows of one stream, as they arrived."""
+        """Whether it is a base state, which holds the rows of one stream."""
         return len(self.streams) == 1
 
     @property
     def label(self) -> str:
-        """Its streams, as explanations and progress show them."""
+        """The streams, as explanations and progress show them."""
         return ",".join(self.streams)
 
     def started_by(self, migration: int) -> StateId:
-        """The state of the same streams that a migration starts without rows."""
+        """The id of the state of the same streams that a migration starts without rows."""
         return StateId.of(self.streams, migration)
 
 
@@ -69,14 +69,14 @@ def _parts(text: str) -> tuple[tuple[str, ...], int]:
 
 
 def encode_state_id(value: Any) -> str:
-    """The text of a state, for encoders that know only plain types."""
+    """The text of an id, as a hook for msgspec's encoders."""
     if isinstance(value, StateId):
         return str(value)
     raise NotImplementedError(f"{type(value).__name__} has no plain form")
 
 
 def decode_state_id(kind: type, value: Any) -> Any:
-    """A state from its text, for decoders that know only plain types."""
+    """An id from its text, as a hook for msgspec's decoders."""
     if kind is StateId and isinstance(value, str):
         return StateId.parse(value)
     raise NotImplementedError(f"{kind.__name__} has no plain form")

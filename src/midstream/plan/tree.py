@@ -27,7 +27,7 @@ class Plan:
 
     @cached_property
     def streams(self) -> frozenset[str]:
-        """The streams below this point, which are also the id of its state."""
+        """The streams of the leaves."""
         if self.stream is not None:
             return frozenset((self.stream,))
         return frozenset().union(*(child.streams for child in self.inputs))
@@ -56,12 +56,12 @@ class Plan:
 
 
 def leaf(stream: str) -> Plan:
-    """The plan that is one stream."""
+    """The plan of a single stream."""
     return Plan(stream)
 
 
 def join(*inputs: Plan) -> Plan:
-    """The node over ``inputs``."""
+    """A node over ``inputs``."""
     return Plan(None, inputs)
 
 
@@ -98,7 +98,7 @@ def parse_plan(text: str, streams: Sequence[str]) -> Plan:
     if len(stack) != 1:
         raise PlanError("parentheses must match", got=repr(text), hint=_HINT)
     plan = _node(stack[0], text)
-    # Before anybody walks the tree: if a stream is there thousands of times, it may be too deep for that.
+    # Checked before the tree is walked: if streams repeat, it may be too deep for recursion.
     _check_names(names, text.strip(), streams)
     return plan
 
@@ -108,17 +108,17 @@ def check_plan(plan: Plan, streams: Sequence[str]) -> None:
     _check_names(list(plan.leaves()), str(plan), streams)
 
 
-def _check_names(found: Sequence[str], text: str, streams: Sequence[str]) -> None:
-    counts = Counter(found)
-    wrong = [
+def _check_names(names: Sequence[str], text: str, streams: Sequence[str]) -> None:
+    counts = Counter(names)
+    problems = [
         *(f"{name} is not a stream" for name in counts if name not in streams),
         *(f"{name} is missing" for name in streams if name not in counts),
         *(f"{name} is there twice" for name, count in counts.items() if count > 1),
     ]
-    if wrong:
+    if problems:
         raise PlanError(
             "a plan must have every stream exactly once",
-            got=f"{text!r}: {', '.join(wrong)}",
+            got=f"{text!r}: {', '.join(problems)}",
             hint=f"the streams are {', '.join(streams)}",
         )
 

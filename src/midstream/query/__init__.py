@@ -1,1 +1,1 @@
-"""What is asked: streams, predicates, windows and outputs, as frozen and validated values."""
+"""The query: streams, predicates, windows and outputs, as frozen and validated values."""

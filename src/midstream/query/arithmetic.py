@@ -1,7 +1,7 @@
-"""The types that operators take and give, by Spark's rules.
+"""The argument and result types of operators, by Spark's rules.
 
-A combination whose result would depend on rounding or on a setting of the session is not guessed at:
-the functions return None and the caller refuses it.
+For a combination whose result would depend on rounding or on a session setting, the functions return None,
+and the caller refuses it.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types
 
-from midstream.query.types import LOCAL_TIMESTAMP, common_type, family
+from midstream.query.types import LOCAL_TIMESTAMP, common_type, type_family
 
 INTERVAL = pa.duration("us")
 _MAX_DIGITS = 38
 _BIGINT_DIGITS = 19
 
 
-def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+def comparison_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The type in which two values compare; null literals compare with everything."""
     if types.is_null(left):
         return right
     if types.is_null(right) or left == right:
         return left
-    if family(left) == family(right) == "number" or {left, right} == {pa.date32(), LOCAL_TIMESTAMP}:
+    if type_family(left) == type_family(right) == "number" or {left, right} == {pa.date32(), LOCAL_TIMESTAMP}:
         return common_type((left, right))
-    # Instants mix with dates and local times only by the session's time zone: let the user cast them.
+    # Comparing an instant with a date or a local time needs the session's time zone: let the user cast.
     return None
 
 
 def arithmetic_type(operator: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The type of ``left operator right``."""
-    match family(left), operator, family(right):
+    match type_family(left), operator, type_family(right):
         case "number", _, "number":
-            return _number(operator, left, right)
+            return _number_type(operator, left, right)
         case "time", "-", "time":
             return INTERVAL if left == right else None
         case "time", "+" | "-", "interval":
@@ -44,14 +44,14 @@ def arithmetic_type(operator: str, left: pa.DataType, right: pa.DataType) -> pa.
     return None
 
 
-def _number(operator: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+def _number_type(operator: str, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if types.is_floating(left) or types.is_floating(right):
         return pa.float64()
     if types.is_integer(left) and types.is_integer(right):
         return pa.float64() if operator == "/" else pa.int64()
     if operator in ("/", "%"):
         return None
-    (p1, s1), (p2, s2) = (_digits(kind) for kind in (left, right))
+    (p1, s1), (p2, s2) = (_precision_and_scale(kind) for kind in (left, right))
     if operator == "*":
         precision, scale = p1 + p2 + 1, s1 + s2
     else:
@@ -60,5 +60,5 @@ def _number(operator: str, left: pa.DataType, right: pa.DataType) -> pa.DataType
     return pa.decimal128(precision, scale) if precision <= _MAX_DIGITS else None
 
 
-def _digits(kind: pa.DataType) -> tuple[int, int]:
+def _precision_and_scale(kind: pa.DataType) -> tuple[int, int]:
     return (kind.precision, kind.scale) if types.is_decimal(kind) else (_BIGINT_DIGITS, 0)

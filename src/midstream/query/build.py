@@ -1,4 +1,4 @@
-"""Building a query from what was asked, and the checks that it must pass before anything runs."""
+"""Building a query from streams, predicates, windows and outputs, and checking it before anything runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def build_query(
     cross: bool = False,
     zone: str = "UTC",
 ) -> Query:
-    """Check everything that was asked and make it one value; the first thing wrong is an error."""
+    """Check all parts of a query and put them together; the first problem found is an error.
+
+    ``everywhere`` is the window between streams that ``pairs`` does not mention.
+    """
     if len(streams) < 2:
         raise QueryError(
             "a join must have two or more streams",
@@ -35,13 +38,13 @@ def build_query(
     equalities: list[Equality] = []
     residuals: list[Residual] = []
     for text in predicates:
-        equal, rest = read_predicate(text, streams, zone)
-        equalities += [e for e in equal if e not in equalities]
-        residuals += [r for r in rest if r not in residuals]
+        new_equalities, new_residuals = read_predicate(text, streams, zone)
+        equalities += [e for e in new_equalities if e not in equalities]
+        residuals += [r for r in new_residuals if r not in residuals]
     classes, coarse = key_classes(equalities, streams)
     residuals += [compare_exactly(e, streams, zone) for e in coarse]
     if not cross:
-        _must_connect([s.name for s in streams], classes)
+        _check_connected([s.name for s in streams], classes)
     return Query(
         streams=tuple(streams),
         equalities=tuple(equalities),
@@ -53,17 +56,17 @@ def build_query(
     )
 
 
-def _must_connect(names: Sequence[str], classes: Sequence[KeyClass]) -> None:
-    reached = {names[0]}
+def _check_connected(names: Sequence[str], classes: Sequence[KeyClass]) -> None:
+    connected = {names[0]}
     while True:
-        more = {n for c in classes if c.streams & reached for n in c.streams} - reached
-        if not more:
+        neighbours = {n for c in classes if c.streams & connected for n in c.streams} - connected
+        if not neighbours:
             break
-        reached |= more
-    isolated = [name for name in names if name not in reached]
-    if isolated:
+        connected |= neighbours
+    unconnected = [name for name in names if name not in connected]
+    if unconnected:
         raise QueryError(
             "every stream must be connected to the others by an equality",
-            got=f"nothing between {', '.join(sorted(reached))} and {', '.join(isolated)}",
+            got=f"nothing between {', '.join(sorted(connected))} and {', '.join(unconnected)}",
             hint="add .on('a.x = b.y'), or ask for all combinations with .cross()",
         )

@@ -1,4 +1,7 @@
-"""The values that a query is made of. Reading them is elsewhere: tasks get them read and load no parser."""
+"""Clauses of a query: equalities, residuals and outputs, as parsed values.
+
+The parsers are in other modules, so that tasks, which only need the values, do not load sqlglot.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from midstream.query.stream import ColumnRef
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """``left = right``, columns of two streams."""
+    """``left = right``, where the two are columns of different streams."""
 
     left: ColumnRef
     right: ColumnRef
@@ -23,7 +26,7 @@ class Equality:
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """Any other condition over two or more streams; a row passes if it is true, not if it is null."""
+    """Any other condition over two or more streams; a row passes only if it is true, not if it is null."""
 
     text: str
     expression: Expression

@@ -1,8 +1,8 @@
-"""Expressions as values: the closed set of things that a residual predicate may compute.
+"""Expressions as values: the closed set of what a residual predicate may compute.
 
 Text is parsed once, on the driver (:mod:`midstream.query.sql`), into these frozen values; the engine turns
-them into Polars expressions (:mod:`midstream.engine.evaluate`). Nothing else travels, so no text of a
-user's is ever executed and nothing needs unpickling but these.
+them into Polars expressions (:mod:`midstream.engine.evaluate`). Tasks receive nothing else, so text from a
+user is never executed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator over arguments; ``type`` is what it gives."""
+    """An operator applied to arguments; ``type`` is that of the result."""
 
     operator: Operator
     args: tuple[Expression, ...]

@@ -1,12 +1,10 @@
 """Key classes: the columns that the equalities make equal to each other.
 
 ``a.id = b.id`` and ``b.id = c.ref`` put three columns into one class; every result has one value of the
-class. A node of a plan brings its inputs together by the classes that they share, so a class is also the
-unit by which rows are placed.
+class. A node of a plan joins its inputs on the classes that they share, so rows are placed by classes.
 
-All columns of a class are kept in one common type. Where that is coarser than what two columns alone
-would compare in (two bigints made equal through a double), the stated equality is checked again
-afterwards as a residual.
+All columns of a class are stored in one common type. Where that is coarser than the common type of two
+columns alone (two bigints made equal through a double), their equality is also checked as a residual.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ class KeyClass:
 def key_classes(
     equalities: Sequence[Equality], streams: Sequence[Stream]
 ) -> tuple[tuple[KeyClass, ...], tuple[Equality, ...]]:
-    """Group the equalities into classes; also give those that the class's type is too coarse for."""
+    """Group the equalities into classes; also return those for which the type of the class is too coarse."""
     by_name = {stream.name: stream for stream in streams}
     groups: list[set[ColumnRef]] = []
     for equality in equalities:
@@ -61,7 +59,7 @@ def key_classes(
         groups.append(ends.union(*touching))
     classes: list[KeyClass] = []
     order = {stream.name: i for i, stream in enumerate(streams)}
-    # Ids follow the order in which the user names things, so that the same query has the same ids.
+    # Ids follow the order of the equalities, so that the same query has the same ids.
     position = {ref: i for i, e in enumerate(equalities) for ref in (e.right, e.left)}
     for group in sorted(groups, key=lambda group: min(position[ref] for ref in group)):
         members = sorted(group, key=lambda ref: (order[ref.stream], ref.path))
@@ -79,8 +77,9 @@ def key_classes(
 
 def _is_coarse(equality: Equality, classes: Sequence[KeyClass], by_name: dict[str, Stream]) -> bool:
     """Whether two columns that differ could be equal in the type of their class."""
-    pair = common_type(by_name[r.stream].type_of(r) for r in (equality.left, equality.right))
-    whole = next(c.type for c in classes if equality.left in c.members)
-    # Wider integers and decimals keep all values apart. A double does not, nor does an instant
-    # for local times around a change of the clocks.
-    return pair != whole and bool(pa.types.is_floating(whole) or pa.types.is_timestamp(whole))
+    pair_type = common_type(by_name[r.stream].type_of(r) for r in (equality.left, equality.right))
+    class_type = next(c.type for c in classes if equality.left in c.members)
+    # Wider integers and decimals keep different values different. A double does not, nor does an instant
+    # for local times around a daylight-saving change.
+    is_lossy = pa.types.is_floating(class_type) or pa.types.is_timestamp(class_type)
+    return pair_type != class_type and bool(is_lossy)

@@ -1,4 +1,4 @@
-"""Constants as they are written in a predicate: numbers, text, dates, times, intervals."""
+"""Reading the literals of predicates: numbers, text, dates, times, intervals."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from midstream.values import duration
 _WITH_ZONE = ("timestamptz", "timestamp", "timestampltz")
 
 
-def plain(tree: exp.Expr) -> Constant | None:
-    """A text or a number; None if there is no type for the number."""
+def number_or_text(tree: exp.Expr) -> Constant | None:
+    """A literal without a type; None for a whole number that does not fit into 64 bits."""
     if tree.is_string:
         return Constant(tree.this, pa.string())
     number = Decimal(tree.this)
@@ -31,10 +31,10 @@ def plain(tree: exp.Expr) -> Constant | None:
     return Constant(int(number), pa.int64()) if number < 2**63 else None
 
 
-def typed(tree: exp.Expr, zone: str, text: str) -> Constant | None:
+def typed_literal(tree: exp.Expr, zone: str, text: str) -> Constant | None:
     """DATE '...', TIMESTAMP '...', TIMESTAMP_NTZ '...' and numbers with a suffix; None for any other cast.
 
-    ``zone`` is that of times that name none; ``text`` is the predicate, for what errors say.
+    ``zone`` is the time zone of literals without one; ``text`` is the predicate, for error messages.
     """
     target = tree.args["to"]
     if not isinstance(tree.this, exp.Literal):
@@ -55,16 +55,16 @@ def typed(tree: exp.Expr, zone: str, text: str) -> Constant | None:
     return Constant(moment.astimezone(UTC), TIMESTAMP)
 
 
-def interval(tree: exp.Expr, text: str) -> Constant:
-    """INTERVAL 5 SECONDS and the like."""
+def interval_literal(tree: exp.Expr, text: str) -> Constant:
+    """INTERVAL 5 SECONDS and the like; ``text`` is the predicate, for error messages."""
     micros = duration(f"{tree.this.name} {tree.text('unit')}", f"an interval in {text}")
     return Constant(timedelta(microseconds=micros), INTERVAL)
 
 
 def _with_suffix(number: exp.Literal, target: exp.Expr) -> Constant | None:
-    """1L, 2S, 1.5D, which come as casts of the number."""
+    """1L, 2S, 1.5D, which sqlglot parses as casts of the number."""
     if target.is_type("double", "float"):
         return Constant(float(number.this), pa.float64())
-    found = plain(number)
-    whole = found is not None and pa.types.is_integer(found.type)
-    return found if whole and target.is_type("bigint", "smallint", "tinyint") else None
+    constant = number_or_text(number)
+    is_integer = constant is not None and pa.types.is_integer(constant.type)
+    return constant if is_integer and target.is_type("bigint", "smallint", "tinyint") else None

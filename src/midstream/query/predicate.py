@@ -1,4 +1,4 @@
-"""Reading predicates: equalities, which decide where rows meet, and residuals, which filter what has met."""
+"""Reading predicates: equalities, by which rows are joined, and residuals, which filter joined rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from midstream.query.clauses import Equality, Residual
 from midstream.query.sql import conjuncts, dotted_name, parse
 from midstream.query.stream import ColumnRef, Stream, resolve
 from midstream.query.translate import Translator
-from midstream.query.types import common_type, family, show_type
+from midstream.query.types import common_type, show_type, type_family
 
 
 def read_predicate(text: str, streams: Sequence[Stream], zone: str) -> tuple[list[Equality], list[Residual]]:
@@ -60,7 +60,7 @@ def _equality(part: exp.Expr, streams: Sequence[Stream]) -> Equality | None:
     by_name = {stream.name: stream for stream in streams}
     kinds = [by_name[ref.stream].type_of(ref) for ref in (left, right)]
     if common_type(kinds) is None:
-        too_wide = family(kinds[0]) == family(kinds[1]) == "number"
+        too_wide = type_family(kinds[0]) == type_family(kinds[1]) == "number"
         raise QueryError(
             f"both sides must have types that compare: {left} = {right}",
             got=" and ".join(show_type(kind) for kind in kinds),
@@ -74,7 +74,7 @@ def _equality(part: exp.Expr, streams: Sequence[Stream]) -> Equality | None:
 def _residual(part: exp.Expr, streams: Sequence[Stream], zone: str) -> Residual:
     text = part.sql(dialect="spark")
     residual = Residual(text, Translator(streams, zone, text)(part))
-    if family(residual.expression.type) != "boolean":
+    if type_family(residual.expression.type) != "boolean":
         raise QueryError("a predicate must be true or false", got=f"{text} of {residual.expression.type}")
     if len(residual.streams) < 2:
         raise QueryError(

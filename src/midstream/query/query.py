@@ -16,7 +16,7 @@ from midstream.query.window import Windows
 
 @dataclass(frozen=True)
 class Query:
-    """Streams, what they are joined on, how far apart they may be, and what comes out."""
+    """Streams, the predicates that join them, their windows, and the outputs."""
 
     streams: tuple[Stream, ...]
     equalities: tuple[Equality, ...]
@@ -25,7 +25,7 @@ class Query:
     outputs: tuple[Output, ...]
     classes: tuple[KeyClass, ...]
     zone: str
-    """The time zone in which local times and literals without a zone are read."""
+    """The time zone of local times, and of literals without a zone."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class Query:
         return pa.schema([(out.name, out.type) for out in self.outputs])
 
     def columns_of(self, stream: str) -> frozenset[str]:
-        """The columns of a stream that the query uses at all: as time, key, output or in a condition."""
+        """The columns of a stream that the query uses: as time, key, output or in a residual."""
         refs = [self.by_name[stream].time, *(output.ref for output in self.outputs)]
         refs += [ref for key_class in self.classes for ref in key_class.members]
         refs += [ref for residual in self.residuals for ref in residual.columns]

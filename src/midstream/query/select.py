@@ -20,7 +20,7 @@ def read_outputs(items: Sequence[str], streams: Sequence[Stream]) -> tuple[Outpu
     outputs: dict[str, Output] = {}
     by_name = {stream.name: stream for stream in streams}
     for name, ref in named:
-        # Spark's own readers would call two names that differ only in case ambiguous.
+        # Spark resolves names without regard to case, so two that differ only in case would be ambiguous.
         if name.lower() in outputs:
             raise QueryError(
                 "every output column must have a name of its own",

@@ -1,4 +1,4 @@
-"""Parsing text by sqlglot, in Spark's dialect: expressions, their conjuncts, and dotted names."""
+"""Parsing text with sqlglot, in Spark's dialect: expressions, their conjuncts, and dotted names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parse(text: str, what: str) -> exp.Expr:
 
 
 def conjuncts(tree: exp.Expr) -> list[exp.Expr]:
-    """The parts that a predicate joins by AND."""
+    """The operands of a predicate's top-level ANDs."""
     tree = tree.unnest()
     if isinstance(tree, exp.And):
         return [*conjuncts(tree.left), *conjuncts(tree.right)]
@@ -47,5 +47,5 @@ def dotted_name(tree: exp.Expr) -> tuple[str, ...] | None:
 
 
 def split_name(text: str) -> tuple[str, ...]:
-    """The parts of a name that stands alone; a part with dots of its own is in back-quotes."""
+    """The parts of a dotted name; a part that contains dots is in back-quotes."""
     return tuple((quoted.replace("``", "`") if quoted else plain) for quoted, plain in _PART.findall(text))

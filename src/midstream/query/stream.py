@@ -1,7 +1,7 @@
 """Streams and references to their columns.
 
-A reference may lead into a struct (``orders.user.id``). Names resolve as in Spark: exactly, or else
-without regard to case as long as only one name fits.
+A reference may be to a field of a struct (``orders.user.id``). Names resolve as in Spark: exactly, or else
+without regard to case if only one name matches.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Stream:
 
     def type_of(self, ref: ColumnRef) -> pa.DataType:
         """Arrow type of a column that :func:`resolve` found."""
-        found: pa.DataType = self.schema.field(ref.path[0]).type
-        for step in ref.path[1:]:
-            found = found.field(step).type
-        return found
+        kind: pa.DataType = self.schema.field(ref.path[0]).type
+        for field in ref.path[1:]:
+            kind = kind.field(field).type
+        return kind
 
 
 def check_name(name: str, taken: Iterable[str]) -> str:
@@ -89,8 +89,8 @@ def resolve_path(stream: str, schema: pa.Schema, parts: tuple[str, ...]) -> Colu
     path: list[str] = []
     fields = [schema.field(i) for i in range(len(schema))]
     for depth, part in enumerate(parts):
-        found = _match(part, [field.name for field in fields])
-        if found is None:
+        match = _match(part, [field.name for field in fields])
+        if match is None:
             where = ".".join((stream, *path))
             names = ", ".join(field.name for field in fields) or "no fields"
             raise QueryError(
@@ -98,14 +98,14 @@ def resolve_path(stream: str, schema: pa.Schema, parts: tuple[str, ...]) -> Colu
                 got=f"{part!r} in {where}",
                 hint=f"{where} has {names}",
             )
-        path.append(found)
-        kind = next(field for field in fields if field.name == found).type
+        path.append(match)
+        kind = next(field for field in fields if field.name == match).type
         fields = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_struct(kind) else []
     return ColumnRef(stream, tuple(path))
 
 
-def _match(name: str, known: list[str]) -> str | None:
-    if name in known:
+def _match(name: str, candidates: list[str]) -> str | None:
+    if name in candidates:
         return name
-    alike = [one for one in known if one.lower() == name.lower()]
-    return alike[0] if len(alike) == 1 else None
+    matches = [candidate for candidate in candidates if candidate.lower() == name.lower()]
+    return matches[0] if len(matches) == 1 else None

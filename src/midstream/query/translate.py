@@ -1,7 +1,7 @@
-"""From a parsed tree to an expression, by an allow-list.
+"""Translating parsed trees into expressions, by an allow-list.
 
-Whatever has no entry in the tables below is refused by name: sub-queries, function calls that nobody
-listed, lambdas, casts of anything but a literal.
+Whatever has no entry in the tables below is refused by name: sub-queries, other functions, lambdas, casts of
+anything but a literal.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from sqlglot import exp
 
 from midstream.errors import QueryError
 from midstream.query import literals
-from midstream.query.arithmetic import INTERVAL, arithmetic_type, compared_type
+from midstream.query.arithmetic import INTERVAL, arithmetic_type, comparison_type
 from midstream.query.expression import Call, Column, Constant, Expression, Operator
 from midstream.query.sql import dotted_name
 from midstream.query.stream import Stream, resolve
-from midstream.query.types import canonical, family, show_type
+from midstream.query.types import canonical_type, show_type, type_family
 
 _BOOLEAN = pa.bool_()
 _CAST = "cast the column in its DataFrame before the join"
@@ -31,7 +31,7 @@ _COMPARISONS: dict[type[exp.Expr], Operator] = {
 _ARITHMETIC: dict[type[exp.Expr], Operator] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%",
 }  # fmt: skip
-# operator, family of its argument, type it gives
+# operator, family of its argument, type of its result
 _FUNCTIONS: dict[type[exp.Expr], tuple[Operator, str, pa.DataType]] = {
     exp.Lower: ("lower", "string", pa.string()),
     exp.Upper: ("upper", "string", pa.string()),
@@ -61,18 +61,18 @@ class Translator:
         if kind in _ARITHMETIC:
             return self.arithmetic(_ARITHMETIC[kind], self(tree.this), self(tree.expression))
         if kind in _FUNCTIONS:
-            operator, wanted, result = _FUNCTIONS[kind]
-            arg = self.expect(self(tree.this), wanted, operator)
+            operator, argument_family, result = _FUNCTIONS[kind]
+            arg = self.expect(self(tree.this), argument_family, operator)
             return Call(operator, (arg,), result)
         if kind not in _HANDLERS:
             raise self.refusal(tree)
         return _HANDLERS[kind](self, tree)
 
     def column(self, name: tuple[str, ...]) -> Expression:
-        """A column, in the type in which the engine keeps it for comparing."""
+        """A column, in the type in which the engine compares it."""
         ref = resolve(self.streams, name)
-        stream = next(one for one in self.streams if one.name == ref.stream)
-        kind = canonical(stream.type_of(ref))
+        stream = next(stream for stream in self.streams if stream.name == ref.stream)
+        kind = canonical_type(stream.type_of(ref))
         if kind is None:
             raise QueryError(
                 f"a predicate must use columns of simple types: {self.text}",
@@ -82,13 +82,13 @@ class Translator:
         return Column(ref, kind)
 
     def compare(self, operator: Operator, left: Expression, right: Expression) -> Expression:
-        """A comparison of two values whose types compare."""
-        self.common(left.type, right.type)
+        """A comparison of two values, if their types compare."""
+        self.common_type(left.type, right.type)
         return Call(operator, (left, right), _BOOLEAN)
 
-    def common(self, left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    def common_type(self, left: pa.DataType, right: pa.DataType) -> pa.DataType:
         """The type in which two types compare."""
-        kind = compared_type(left, right)
+        kind = comparison_type(left, right)
         if kind is None:
             raise QueryError(
                 f"both sides must have types that compare: {self.text}",
@@ -98,7 +98,7 @@ class Translator:
         return kind
 
     def arithmetic(self, operator: Operator, left: Expression, right: Expression) -> Expression:
-        """A calculation whose result is exact, or a double as in Spark."""
+        """A calculation, if its result is exact, or a double as in Spark."""
         kind = arithmetic_type(operator, left.type, right.type)
         if kind is None:
             raise QueryError(
@@ -108,16 +108,16 @@ class Translator:
             )
         return Call(operator, (left, right), kind)
 
-    def expect(self, value: Expression, wanted: str, where: str) -> Expression:
-        """The value, if it is of the wanted family."""
-        if family(value.type) not in (wanted, "null"):
+    def expect(self, value: Expression, expected: str, where: str) -> Expression:
+        """The value, if its type is of the expected family."""
+        if type_family(value.type) not in (expected, "null"):
             raise QueryError(
-                f"{where} must have a {wanted}: {self.text}", got=show_type(value.type), hint=_CAST
+                f"{where} must have a {expected}: {self.text}", got=show_type(value.type), hint=_CAST
             )
         return value
 
     def refusal(self, tree: exp.Expr) -> QueryError:
-        """The error for a construct that is not on the list."""
+        """The error for a construct that is not on the allow-list."""
         return QueryError(
             f"a predicate must use only the listed operators and functions: {self.text}",
             got=f"{tree.sql(dialect='spark')} ({tree.key})",
@@ -138,15 +138,15 @@ def _logic(operator: Operator) -> Handler:
 
 def _constant(read: Callable[[Translator, exp.Expr], Constant | None]) -> Handler:
     def translate(to: Translator, tree: exp.Expr) -> Expression:
-        found = read(to, tree)
-        if found is None:
+        constant = read(to, tree)
+        if constant is None:
             raise to.refusal(tree)
-        return found
+        return constant
 
     return translate
 
 
-_TYPED = _constant(lambda to, tree: literals.typed(tree, to.zone, to.text))
+_typed_literal = _constant(lambda to, tree: literals.typed_literal(tree, to.zone, to.text))
 
 
 def _negate(to: Translator, tree: exp.Expr) -> Expression:
@@ -176,11 +176,11 @@ def _in(to: Translator, tree: exp.Expr) -> Expression:
     if not tree.expressions:
         raise to.refusal(tree)
     value = to(tree.this)
-    choices = [to.compare("=", value, to(choice)) for choice in tree.expressions]
-    found = choices[0]
-    for choice in choices[1:]:
-        found = Call("or", (found, choice), _BOOLEAN)
-    return found
+    comparisons = [to.compare("=", value, to(choice)) for choice in tree.expressions]
+    result = comparisons[0]
+    for comparison in comparisons[1:]:
+        result = Call("or", (result, comparison), _BOOLEAN)
+    return result
 
 
 def _like(to: Translator, tree: exp.Expr) -> Expression:
@@ -195,7 +195,7 @@ def _coalesce(to: Translator, tree: exp.Expr) -> Expression:
     args = [to(tree.this), *(to(arg) for arg in tree.expressions)]
     kind = args[0].type
     for arg in args[1:]:
-        kind = to.common(kind, arg.type)
+        kind = to.common_type(kind, arg.type)
     return Call("coalesce", tuple(args), kind)
 
 
@@ -209,22 +209,22 @@ def _case(to: Translator, tree: exp.Expr) -> Expression:
         if isinstance(tree, exp.Case) and tree.this is not None:
             condition = to.compare("=", to(tree.this), condition)
         value = to(branch.args["true"])
-        kind = to.common(kind, value.type)
+        kind = to.common_type(kind, value.type)
         args += [to.expect(condition, "boolean", "WHEN"), value]
     last = tree.args.get("default") or tree.args.get("false")
     default = to(last) if last is not None else Constant(None, pa.null())
-    return Call("case", (*args, default), to.common(kind, default.type))
+    return Call("case", (*args, default), to.common_type(kind, default.type))
 
 
 _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.And: _logic("and"),
     exp.Or: _logic("or"),
-    exp.Literal: _constant(lambda _, tree: literals.plain(tree)),
+    exp.Literal: _constant(lambda _, tree: literals.number_or_text(tree)),
     exp.Boolean: lambda _, tree: Constant(bool(tree.this), _BOOLEAN),
     exp.Null: lambda _to, _tree: Constant(None, pa.null()),
-    exp.Cast: _TYPED,
-    exp.TryCast: _TYPED,
-    exp.Interval: lambda to, tree: literals.interval(tree, to.text),
+    exp.Cast: _typed_literal,
+    exp.TryCast: _typed_literal,
+    exp.Interval: lambda to, tree: literals.interval_literal(tree, to.text),
     exp.Neg: _negate,
     exp.Abs: _absolute,
     exp.Between: _between,

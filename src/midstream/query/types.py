@@ -2,7 +2,7 @@
 
 Spark compares ``int = bigint`` or ``decimal(10,2) = decimal(12,4)`` by casting both sides to a common
 type. A key class may have many columns, so all of them are cast to the common type of the whole class
-when a row enters (see :mod:`midstream.query.keys` for the pairs that need a finer comparison).
+when rows are encoded (see :mod:`midstream.query.keys` for the pairs that need a finer comparison).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MAX_DIGITS = 38
 
 def common_type(kinds: Iterable[pa.DataType]) -> pa.DataType | None:
     """The type in which values of all ``kinds`` compare as Spark compares them; None if there is none."""
-    return reduce(lambda a, b: None if a is None else _common(a, b), map(canonical, kinds))
+    return reduce(lambda a, b: None if a is None else _common(a, b), map(canonical_type, kinds))
 
 
-def canonical(kind: pa.DataType) -> pa.DataType | None:
-    """The type in which a key column of this type is kept; None if it cannot be a key."""
+def canonical_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type in which a key column of this type is stored; None if it cannot be a key."""
     if types.is_integer(kind):
         return pa.int64()
     if types.is_floating(kind):
@@ -44,11 +44,11 @@ def canonical(kind: pa.DataType) -> pa.DataType | None:
 
 
 def fits_in_hash(kind: pa.DataType) -> bool:
-    """Whether a 64-bit hash of the type can be one to one, so that equal hashes mean equal values."""
+    """Whether 64-bit hashes of the type are one to one, so that equal hashes mean equal values."""
     return not (types.is_string(kind) or types.is_binary(kind) or types.is_decimal(kind))
 
 
-def family(kind: pa.DataType) -> str | None:
+def type_family(kind: pa.DataType) -> str | None:
     """The family of types that may be compared with each other by ``<`` and ``=``."""
     for name, test in (
         ("number", lambda k: types.is_integer(k) or types.is_floating(k) or types.is_decimal(k)),
@@ -89,10 +89,10 @@ def show_type(kind: pa.DataType) -> str:
 def _common(a: pa.DataType, b: pa.DataType | None) -> pa.DataType | None:
     if b is None or a == b:
         return b
-    if family(a) == family(b) == "number":
+    if type_family(a) == type_family(b) == "number":
         return _common_number(a, b)
-    if family(a) == family(b) == "time":
-        # As in Spark, a date compares as its midnight, a local timestamp as an instant of the session's zone.
+    if type_family(a) == type_family(b) == "time":
+        # As in Spark, a date compares as its midnight, a local timestamp as an instant in the session's zone.
         return LOCAL_TIMESTAMP if TIMESTAMP not in (a, b) else TIMESTAMP
     return None
 

@@ -1,9 +1,8 @@
 """Windows: how far apart in event time the rows of a result may be.
 
-A bound holds for a pair of streams: ``|time_i - time_j| <= bound``. Pairs without a bound of their own
-get what the others imply, the shortest path through the stated ones: if a and b are within 5 minutes and
-b and c within 10, then a and c are within 15 whether anybody says so or not. Closing the bounds never
-changes a result; it lets state expire that no result can need any more.
+A bound holds for a pair of streams: ``|time_i - time_j| <= bound``. A pair without a stated bound gets the
+one that the others imply, the shortest path through them: if a and b are within 5 minutes and b and c within
+10, then a and c are within 15. Closing the bounds never changes a result; it lets state expire earlier.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ class Windows:
     bounds: tuple[tuple[str, str, Micros], ...]
 
     def bound(self, a: str, b: str) -> Micros | None:
-        """The bound of a pair, or None where the times of the pair may be any distance apart."""
+        """The bound of a pair, or None if it has none."""
         pair = (a, b) if a <= b else (b, a)
         return next((bound for x, y, bound in self.bounds if (x, y) == pair), None)
 
-    def leading(self, streams: Iterable[str]) -> tuple[str, ...]:
-        """The streams, beginning with the one that has the narrowest bound with any that is not among them.
+    def narrowest_first(self, streams: Iterable[str]) -> tuple[str, ...]:
+        """The streams, the one with the narrowest bound to any other stream of the query first.
 
-        Rows are searched by the time of the first: it is the one that rules out most.
+        Stored rows with a hot key are searched by the time of the first: it excludes the most rows.
         """
         names = tuple(streams)
         crossing = (pair for pair in self.bounds if (pair[0] in names) != (pair[1] in names))
-        nearest = min(((bound, a if a in names else b) for a, b, bound in crossing), default=None)
-        return names if nearest is None else tuple(dict.fromkeys((nearest[1], *names)))
+        narrowest = min(((bound, a if a in names else b) for a, b, bound in crossing), default=None)
+        return names if narrowest is None else tuple(dict.fromkeys((narrowest[1], *names)))
 
 
 def close_windows(
@@ -42,7 +41,7 @@ def close_windows(
     everywhere: Micros | None,
     stated: dict[tuple[str, str], Micros],
 ) -> Windows:
-    """Close the stated bounds by shortest path; ``everywhere`` is the bound of pairs without their own."""
+    """Close the stated bounds by shortest path; ``everywhere`` is the bound of pairs that are not stated."""
     distance: dict[tuple[str, str], int] = {}
     for a, b in permutations(streams, 2):
         bound = stated.get((a, b), stated.get((b, a), everywhere))

@@ -1,1 +1,1 @@
-"""What is remembered: slices, the manifest that names them, when they expire and when they merge."""
+"""Stored state: slices, the manifest that lists them, when they expire and when they merge."""

@@ -1,4 +1,4 @@
-"""What a manifest says of decisions: the last one, why it was made, and what the next one depends on."""
+"""Adaptation in the manifest: the last decision about the plan, and what the next one depends on."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     background: bool = True
     isolated: bool = False
     migration_cost: float = 0.0
-    """What the migration itself would cost, in the unit of costs."""
+    """The estimated cost of the migration itself, not per second but in all."""
     horizon: float = 0.0
-    """Seconds over which the saving must pay for it."""
+    """Seconds of event time over which the saving is weighed against that cost."""
     compared: dict[str, float] = {}
-    """Other plans that were considered, and what they cost."""
+    """Other plans that were considered, and their costs."""
     changed: tuple[str, ...] = ()
-    """What had changed since the decision before."""
+    """The statistics that had changed since the previous decision."""
 
 
 class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -37,15 +37,15 @@ class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     decided_at: float = 0.0
     """When the last decision was made: seconds of event time since the first statistics."""
     baseline: dict[str, float] = {}
-    """The statistics of the last decision, which changes are measured against."""
+    """The statistics at the last decision, with which later ones are compared."""
     cooldown_until: float = 0.0
-    """Until then the plan is not changed."""
+    """The plan is not changed before this time."""
     patience: float = 1.0
-    """Grows with every migration that soon follows another, and shrinks again."""
+    """Grows with a migration that soon follows another, and shrinks with others."""
     migrated_at: float | None = None
-    """When it was last decided to change the plan."""
+    """When the last decision to change the plan was made."""
     requested_plan: str = ""
-    """The plan that a user requested last; it stays until something changes."""
+    """The plan that a user requested last; it is kept until the statistics change."""
 
     def decision_for(self, epoch: int) -> Decision | None:
         """The decision that ``epoch`` is to carry out."""

@@ -1,7 +1,7 @@
-"""The manifest: the committed truth after an epoch, and everything needed to go on from there.
+"""The manifest: the committed truth after an epoch, and everything needed to continue from there.
 
-It is plain JSON of a closed form: unknown fields, a wrong digest or another version are refused, never
-guessed at. Each manifest carries a digest of itself and that of the one before it.
+It is JSON with a fixed schema: unknown fields, a wrong digest or an unknown format are refused. Each manifest
+carries its own digest and that of the previous one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORMAT = 5
 
 
 class StreamProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How far a stream has come, and what became of its rows since the query began."""
+    """The times of a stream, and how many of its rows were accepted or dropped since the query began."""
 
     latest: int | None = None
     """Largest event time of an accepted row."""
@@ -40,14 +40,14 @@ class StreamProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class Retired(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A slice that is not in use since this epoch; its file is deleted some epochs later."""
+    """A slice that is unused since this epoch; its file is deleted some epochs later."""
 
     name: str
     epoch: int
 
 
 class OutputFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file for readers: what it is called while it is staged, and once it is published."""
+    """An output file: its name while it is staged, and once it is published."""
 
     table: Literal["results", "late"]
     staged: str
@@ -58,43 +58,43 @@ class OutputFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All that holds after ``epoch``."""
+    """The committed truth after ``epoch``."""
 
     id: str
     """The id of the query; its output files carry it."""
     epoch: int
-    """The last epoch that is in it; -1 before the first."""
+    """The last committed epoch; -1 before the first."""
     spark_query: str
-    """Spark's id of the query whose batches the epochs are; empty before the first."""
+    """Spark's id of the query whose micro-batches are the epochs; empty before the first."""
     definition: dict[str, Any]
-    """The query and its persisted options: a restart must ask for the same."""
+    """The query and its persisted options; a restart must have the same."""
     plan: str
-    """The plan that produces all results, or the old one while a migration is under way."""
+    """The running plan; during a migration, the old one."""
     initial_plan: str
     """The plan that the query began with."""
     streams: dict[str, StreamProgress]
     state_ids: dict[StateId, StateId] = {}
-    """The ids of the plan's states, where they are not just their streams."""
+    """The ids of the plan's states, where a migration has started them."""
     migration: Migration | None = None
-    """The migration that is under way."""
+    """The migration in progress."""
     ended_migration: Migration | None = None
     """The migration that ended with this epoch."""
     migrations: int = 0
-    """How many have begun."""
+    """How many migrations have begun."""
     applied_requests: int = 0
     """The number of the last request for another plan that was applied."""
     statistics: Statistics = Statistics()
-    """What is known of the streams."""
+    """Statistics of the streams."""
     adaptation: Adaptation = Adaptation()
-    """What was decided about the plan."""
+    """The last decision about the plan."""
     slices: tuple[Slice, ...] = ()
     retired: tuple[Retired, ...] = ()
     outputs: tuple[OutputFile, ...] = ()
     """The files of this epoch's results, so that publishing can be finished after a crash."""
     results: int = 0
-    """Rows of results since the query began."""
+    """The number of results since the query began."""
     previous: str = ""
-    """Digest of the manifest before."""
+    """Digest of the previous manifest."""
     lease: int = 0
     """The number of the lease under which it was committed."""
     format: int = FORMAT
@@ -111,25 +111,30 @@ def digest_of(manifest: Manifest) -> str:
 
 
 def decode_manifest(data: bytes, name: str) -> tuple[Manifest, str]:
-    """A manifest from its bytes, and its digest; anything wrong is an error that names the file.
+    """A manifest from its bytes, and its digest; if it is not valid, an error that names the file.
 
-    A manifest of an earlier format is upgraded. Its digest stays that of its bytes: the manifest after it
-    refers to these.
+    A manifest of an earlier format is upgraded. Its digest stays that of its bytes, which the next manifest
+    refers to.
     """
     what = f"manifest {name}"
     body = unseal("manifest", data, what)
     try:
         version = msgspec.json.decode(body, type=_Version).format
         if not OLDEST_FORMAT <= version <= FORMAT:
-            newer = "upgrade Midstream to open it" if version > FORMAT else RESTORE
+            hint = "upgrade Midstream to open it" if version > FORMAT else RESTORE
             must = f"{what} must have a format from {OLDEST_FORMAT} to {FORMAT}"
-            raise FormatError(must, got=version, hint=newer)
+            raise FormatError(must, got=version, hint=hint)
         current = body
         if version < FORMAT:
             fields = upgrade_manifest(msgspec.json.decode(body, type=dict[str, Any]), FORMAT)
             current = msgspec.json.encode(fields)
         return msgspec.json.decode(current, type=Manifest, dec_hook=decode_state_id), digest(body)
-    except (*UNREADABLE, AttributeError, KeyError, TypeError) as error:  # a forged one may have any shape
+    except (
+        *UNREADABLE,
+        AttributeError,
+        KeyError,
+        TypeError,
+    ) as error:  # an upgrade of a forged one may raise these
         raise unreadable(what, error) from None
 
 

@@ -1,4 +1,4 @@
-"""What a manifest says of a migration: enough to go on with it after a crash."""
+"""A migration in the manifest: enough to continue it after a crash."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HandoverTables = dict[StateId, tuple[HandoverEntry, ...]]
 
 
 class RebuildProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far a rebuild is: it has all rows whose component of ``stream`` arrived in this epoch or later."""
+    """A rebuild so far: it has all rows whose component of ``stream`` arrived in this epoch or later."""
 
     stream: str
     from_epoch: int
@@ -39,13 +39,13 @@ class Migration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     isolated: bool
     """Whether the new plan started without any rows; else it shares the states that both plans have."""
     start_epoch: int
-    """The first epoch that both plans ran in."""
+    """The epoch in which it began."""
     state_ids: dict[StateId, StateId]
-    """The ids of the new plan's states, where they are not just their streams."""
+    """The ids of the new plan's states, where a migration has started them."""
     handover: HandoverTables
     latest_times: dict[int, dict[str, int | None]]
     """For every epoch that is a bound: the largest event time of each stream before it."""
     rebuilding: dict[StateId, RebuildProgress] = {}
-    """How far states are that are being rebuilt."""
+    """The progress of each state that is being rebuilt."""
     completed: tuple[StateId, ...] = ()
-    """States that were rebuilt in the background and lack nothing any more."""
+    """States that were rebuilt in the background and are complete."""

@@ -1,7 +1,7 @@
-"""Sealed files: JSON together with its digest, so that damage is noticed before anything is believed.
+"""Sealed files: JSON together with its digest, so that damage is detected before the file is used.
 
-A digest tells damage, not who wrote the file. What is decoded is checked against the form that it must
-have, and text that is nested without end is refused like any other nonsense.
+A digest detects damage, not forgery. So what is decoded is also validated against its schema, and JSON that
+is nested too deeply is refused.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ import msgspec
 from midstream.errors import CheckpointError
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises for bytes that are not what they should be."""
+"""The errors that decoding raises for bytes that are not valid."""
 
 RESTORE = "restore the file, or start a new query with another checkpointLocation"
 
 
 def seal(kind: str, body: bytes) -> bytes:
-    """A body of JSON under the name of what it is, together with its digest."""
+    """A body of JSON under the name of its kind, together with its digest."""
     return b'{"sha256":"%s","%s":%s}' % (digest(body).encode(), kind.encode(), body)
 
 
 def unseal(kind: str, data: bytes, name: str) -> bytes:
-    """The body of a sealed file; an error that names the file if it is not what was sealed."""
+    """The body of a sealed file; if its digest does not match, an error that names the file."""
     try:
         parts = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         if set(parts) != {"sha256", kind}:
             raise CheckpointError(f"{name} must be a sealed {kind}", got=", ".join(parts), hint=RESTORE)
-        wanted = msgspec.json.decode(parts["sha256"], type=str)
+        sealed_digest = msgspec.json.decode(parts["sha256"], type=str)
     except UNREADABLE as error:
         raise unreadable(name, error) from None
     body = bytes(parts[kind])
-    if digest(body) != wanted:
+    if digest(body) != sealed_digest:
         raise CheckpointError(f"{name} must have its digest", got="another", hint=RESTORE)
     return body
 

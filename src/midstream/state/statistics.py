@@ -1,7 +1,7 @@
-"""What a manifest says of the streams: enough to estimate any plan's cost, and to decide the same again.
+"""Statistics in the manifest: enough to estimate the cost of any plan, and to repeat a decision.
 
-Everything fades: what an epoch brought counts less and less as event time goes on, with a time constant of
-half the window, so that the figures are of the rows that a join may still see.
+Figures fade: the weight of an epoch decays exponentially with event time, with a time constant of half the
+window, so that they describe the rows that may still be joined.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from midstream.plan.state_id import StateId
 
 
 class KeyStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How often a stream has which keys of a class, for a sample of all keys and for the most frequent."""
+    """How many rows of a stream have each key of a class, for a sample of the keys and the most frequent."""
 
     threshold: float = 1.0
-    """The share of all keys that is sampled: those whose hash, as a fraction of the largest, is below it."""
+    """The fraction of keys that is sampled: those whose hash, as a fraction of the largest, is below it."""
     keys: bytes = b""
     """Hashes in ascending order, 8 bytes each, little-endian."""
     weights: bytes = b""
@@ -23,7 +23,7 @@ class KeyStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StreamStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stream brought, faded."""
+    """The rows of a stream, faded."""
 
     rows: float = 0.0
     bytes: float = 0.0
@@ -32,18 +32,18 @@ class StreamStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Statistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of all streams after an epoch."""
+    """The statistics of all streams after an epoch."""
 
     seconds: float = 0.0
-    """Event time that the figures are of, faded: rows / seconds is a rate."""
+    """The event time that the figures cover, faded: rows / seconds is a rate."""
     elapsed: float = 0.0
-    """Event time since the first figures, not faded."""
+    """The event time since the first statistics, not faded."""
     epochs: float = 0.0
-    """Epochs, faded."""
+    """The number of epochs, faded."""
     streams: dict[str, StreamStatistics] = {}
     frequent_keys: dict[int, bytes] = {}
-    """Of each key class, the keys of which some stream has a large share: hashes, 8 bytes each."""
+    """For each key class, the keys that a large share of some stream's rows have: hashes, 8 bytes each."""
     produced: dict[StateId, float] = {}
-    """Rows that the running plan has produced of each of its states and of the results, faded."""
+    """Rows that the running plan has produced for each of its states, and results, faded."""
     observed_seconds: float = 0.0
-    """The seconds in which ``produced`` was counted, faded; another plan starts from zero."""
+    """The event time that ``produced`` covers, faded; a new plan starts from zero."""

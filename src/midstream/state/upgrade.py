@@ -1,12 +1,12 @@
-"""Upgrading manifests of earlier formats: what they said, in the words of the current one.
+"""Upgrading manifests of earlier formats to the current one.
 
-A manifest is upgraded as it is read. Nothing is written: the next commit writes the current format.
+A manifest is upgraded when it is read. Nothing is written: the next commit writes the current format.
 
 | format | what changed                                                                                   |
 | ------ | ---------------------------------------------------------------------------------------------- |
-| 3      | the first that is read                                                                         |
-| 4      | leases, rows from the future, slices in order of time: what 3 lacks has a default that says so |
-| 5      | names; a state that is being rebuilt has slices of a kind of its own                           |
+| 3      | the oldest format that can be read                                                             |
+| 4      | leases, rows from the future, slices in order of time; format 3 gets the default values        |
+| 5      | new names of fields; the slices of a state that is being rebuilt are of the kind "pending"     |
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OLDEST_FORMAT = 3
 
 Fields = dict[str, Any]
 
-_MANIFEST = {
+_MANIFEST_FIELDS = {
     "source": "spark_query",
     "query": "definition",
     "first_plan": "initial_plan",
@@ -25,10 +25,10 @@ _MANIFEST = {
     "ended": "ended_migration",
     "heeded": "applied_requests",
 }
-_STREAM = {"seen": "last_active"}
-_SLICE = {"lower": "first_epoch", "upper": "last_epoch"}
-_KINDS = {"rows": "payload", "held": "deferred"}
-_MIGRATION = {
+_STREAM_FIELDS = {"seen": "last_active"}
+_SLICE_FIELDS = {"lower": "first_epoch", "upper": "last_epoch"}
+_SLICE_KINDS = {"rows": "payload", "held": "deferred"}
+_MIGRATION_FIELDS = {
     "plan": "new_plan",
     "apart": "isolated",
     "start": "start_epoch",
@@ -37,61 +37,63 @@ _MIGRATION = {
     "marks": "latest_times",
     "computed": "rebuilding",
 }
-_ENTRY = {"scope": "state"}
-_REBUILD = {"begin": "from_epoch"}
-_STATISTICS = {"hot": "frequent_keys", "made": "produced", "watched": "observed_seconds"}
-_ADAPTATION = {
+_ENTRY_FIELDS = {"scope": "state"}
+_REBUILD_FIELDS = {"begin": "from_epoch"}
+_STATISTICS_FIELDS = {"hot": "frequent_keys", "made": "produced", "watched": "observed_seconds"}
+_ADAPTATION_FIELDS = {
     "last": "last_decision",
     "at": "decided_at",
     "calm_until": "cooldown_until",
     "migrated": "migrated_at",
     "asked": "requested_plan",
 }
-_DECISION = {"best": "best_plan", "apart": "isolated", "price": "migration_cost"}
+_DECISION_FIELDS = {"best": "best_plan", "apart": "isolated", "price": "migration_cost"}
 
-_PENDING = "~"
-"""How formats before 5 marked the id of a state whose slices nobody searches yet."""
+_PENDING_SUFFIX = "~"
+"""The suffix with which formats before 5 marked the id of a state that is being rebuilt."""
 
 
 def upgrade_manifest(fields: Fields, current: int) -> Fields:
     """The fields of a manifest of formats 3 or 4 in the current format."""
-    upgraded = _renamed(fields, _MANIFEST) | {"format": current}
-    upgraded["streams"] = {name: _renamed(mark, _STREAM) for name, mark in fields["streams"].items()}
-    upgraded["slices"] = [_slice(slice_) for slice_ in fields.get("slices", ())]
-    upgraded["statistics"] = _renamed(fields.get("statistics", {}), _STATISTICS)
-    upgraded["adaptation"] = _adaptation(fields.get("adaptation", {}))
+    upgraded = _rename(fields, _MANIFEST_FIELDS) | {"format": current}
+    upgraded["streams"] = {
+        name: _rename(stream, _STREAM_FIELDS) for name, stream in fields["streams"].items()
+    }
+    upgraded["slices"] = [_upgrade_slice(slice_) for slice_ in fields.get("slices", ())]
+    upgraded["statistics"] = _rename(fields.get("statistics", {}), _STATISTICS_FIELDS)
+    upgraded["adaptation"] = _upgrade_adaptation(fields.get("adaptation", {}))
     for name in ("migration", "ended_migration"):
         if upgraded.get(name) is not None:
-            upgraded[name] = _migration(upgraded[name])
+            upgraded[name] = _upgrade_migration(upgraded[name])
     return upgraded
 
 
-def _renamed(fields: Fields, names: dict[str, str]) -> Fields:
+def _rename(fields: Fields, names: dict[str, str]) -> Fields:
     return {names.get(name, name): value for name, value in fields.items()}
 
 
-def _slice(fields: Fields) -> Fields:
+def _upgrade_slice(fields: Fields) -> Fields:
     owner = dict(fields["owner"])
-    owner["kind"] = _KINDS.get(owner["kind"], owner["kind"])
-    if owner["state"].endswith(_PENDING):
-        owner["state"] = owner["state"].removesuffix(_PENDING)
+    owner["kind"] = _SLICE_KINDS.get(owner["kind"], owner["kind"])
+    if owner["state"].endswith(_PENDING_SUFFIX):
+        owner["state"] = owner["state"].removesuffix(_PENDING_SUFFIX)
         owner["kind"] = "pending"
-    return _renamed(fields, _SLICE) | {"owner": owner}
+    return _rename(fields, _SLICE_FIELDS) | {"owner": owner}
 
 
-def _migration(fields: Fields) -> Fields:
-    upgraded = _renamed(fields, _MIGRATION)
+def _upgrade_migration(fields: Fields) -> Fields:
+    upgraded = _rename(fields, _MIGRATION_FIELDS)
     tables = upgraded["handover"].items()
     upgraded["handover"] = {
-        state: [_renamed(entry, _ENTRY) for entry in entries] for state, entries in tables
+        state: [_rename(entry, _ENTRY_FIELDS) for entry in entries] for state, entries in tables
     }
     rebuilding = upgraded.get("rebuilding", {}).items()
-    upgraded["rebuilding"] = {state: _renamed(progress, _REBUILD) for state, progress in rebuilding}
+    upgraded["rebuilding"] = {state: _rename(progress, _REBUILD_FIELDS) for state, progress in rebuilding}
     return upgraded
 
 
-def _adaptation(fields: Fields) -> Fields:
-    upgraded = _renamed(fields, _ADAPTATION)
+def _upgrade_adaptation(fields: Fields) -> Fields:
+    upgraded = _rename(fields, _ADAPTATION_FIELDS)
     if upgraded.get("last_decision") is not None:
-        upgraded["last_decision"] = _renamed(upgraded["last_decision"], _DECISION)
+        upgraded["last_decision"] = _rename(upgraded["last_decision"], _DECISION_FIELDS)
     return upgraded
