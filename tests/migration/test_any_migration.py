@@ -23,7 +23,7 @@ from tests.migration.migration_cases import STRATEGY_CASES, StrategyCase
 
 @dataclass(frozen=True)
 class MigrationSchedule:
-    """Which migrations are requested before which epochs, the background_epochs of background work, and restarts."""
+    """Which migrations are requested before which epochs, how much is rebuilt, and restarts."""
 
     requests: Mapping[int, Request]
     paces: tuple[int | None, ...]

@@ -58,12 +58,12 @@ def test_keys_of_every_kind_meet_as_in_the_oracle(domain, data):
 
 
 @given(cases())
-def test_every_row_has_one_fate_and_it_is_counted(case):
+def test_every_row_is_counted_once(case):
     join = InlineJoin(case.query, case.plan, settings=case.settings)
     for number, epoch in enumerate(case.epochs):
         join.run_epoch(epoch)
-        fates = accept(case.query, case.epochs[: number + 1], case.settings.idle_timeout).fates
-        for name, fate in fates.items():
+        progress = accept(case.query, case.epochs[: number + 1], case.settings.idle_timeout).progress
+        for name, fate in progress.items():
             stream = join.manifest.streams[name]
             given_rows = sum(e[name].num_rows for e in case.epochs[: number + 1] if name in e)
             assert stream.rows == given_rows
