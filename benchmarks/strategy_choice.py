@@ -137,7 +137,7 @@ class Outcome:
 
     def is_eligible(self, strategy: str, goal: Goal) -> bool:
         """Whether a strategy may be chosen: not for the goal ``steady``, if results wait for its end."""
-        return goal != "steady" or not self.estimated[strategy].delays_results
+        return goal != "steady" or not self.estimated[strategy].defers_results
 
     def is_best(self, strategy: str, goal: Goal) -> bool:
         """Whether no other strategy serves the goal better."""

@@ -9,7 +9,8 @@ import pyarrow as pa
 from midstream.adapt.cost import work_in_units
 from midstream.adapt.explain import explain_adaptive
 from midstream.inline import InlineJoin
-from midstream.protocol.events import Event, events_of
+from midstream.protocol.events import Event
+from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
@@ -43,13 +44,16 @@ class AdaptiveRun:
     def restart(self) -> None:
         """Open the query on its store, as a new driver does."""
         self.join = InlineJoin(self.query, self.plan, settings=self.settings, store=self.store)
+        self.join.addListener(self._record)
+
+    def _record(self, event: Event | EpochProgress) -> None:
+        if isinstance(event, Event):
+            self.events.append(event)
 
     def process(self, epochs: list[Epoch]) -> AdaptiveRun:
         for epoch in epochs:
-            before = self.join.manifest
             self.results.append(self.join.run_epoch(epoch, background_epochs=self.background_epochs))
             self.manifests.append(self.join.manifest)
-            self.events += events_of(self.query, before, self.join.manifest)
             self.work += work_in_units(self.join.report.work)
         return self
 

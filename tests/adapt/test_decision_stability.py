@@ -20,7 +20,7 @@ from tests.adapt.adaptive_run import AdaptiveRun
 from tests.adapt.synthetic_streams import SCHEMA, chain, clique, epochs_of, query_of, uniform
 
 _PRINTS_DECISIONS = """
-import msgspec
+from midstream.state.manifest import manifest_json
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from tests.adapt.synthetic_streams import clique, epochs_of, query_of, uniform
@@ -29,7 +29,7 @@ join = InlineJoin(query_of(names, clique(names), window=8), settings=Settings(2,
 rates = {name: 2.0 + 0.7 * i for i, name in enumerate(names)}
 for epoch in epochs_of(rates, dict.fromkeys(names, uniform(30)), 12, 2.0):
     join.run_epoch(epoch)
-    print(msgspec.json.encode((join.manifest.adaptation, join.manifest.statistics)))
+    print(manifest_json(join.manifest))
 """
 
 

@@ -86,7 +86,7 @@ def test_domains_that_overlap_by_a_quarter_match_by_a_quarter():
 
 @pytest.mark.parametrize("share", [0.05, 0.2])
 @pytest.mark.parametrize("both", [True, False])
-def test_a_hot_key_is_accounted_for(share, both):
+def test_a_frequent_key_is_accounted_for(share, both):
     query = query_of("ab", clique("ab"))
     draws: dict[str, DrawKeys] = {"a": skewed(20_000, share), "b": skewed(20_000, share if both else 0.001)}
     epochs = epochs_of({"a": 400, "b": 200}, draws, 32)
@@ -195,10 +195,9 @@ def test_the_selectivity_of_a_condition_is_guessed_until_the_running_plan_has_sh
         assert guessed.rate(names) > 3 * true_rate, names
         assert observed.rate(names) == pytest.approx(true_rate, rel=0.3), names
     assert observed.estimate("ab").confidence == 1
-    # Rows made of a part of the join correct the estimate of all of it.
-    part = Estimator(
-        query, replace(statistics, produced={StateId("a,b"): statistics.produced[StateId("a,b")]})
-    )
+    # Rows produced of a part of the join correct the estimate of all of it.
+    state = StateId("a,b")
+    part = Estimator(query, replace(statistics, produced={state: statistics.produced[state]}))
     assert part.rate("abc") == pytest.approx(true_rates["abc"], rel=0.3)
 
 

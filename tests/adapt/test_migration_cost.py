@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
 from midstream.adapt.cost import work_in_units
@@ -11,6 +9,7 @@ from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import UNNOTICEABLE_SLOWDOWN, MigrationCost, migration_costs
 from midstream.adapt.policy import Goal, MigrationPolicy, best_migration, candidate_migrations, pick
 from midstream.inline import InlineJoin
+from midstream.migration.strategies import STRATEGIES
 from midstream.plan.tree import parse_plan
 from midstream.protocol.settings import Settings
 from midstream.state.statistics import Statistics
@@ -114,7 +113,7 @@ def test_each_goal_picks_its_own_migration(goal: Goal, expected: str):
         work=1.0,
         seconds=20.0,
         peak_slowdown=1.1,
-        delays_results=True,
+        defers_results=True,
     )
     picked = pick([more_work, steady, quick, cheap], goal)
     assert picked.strategy == expected
@@ -125,7 +124,7 @@ def test_a_requested_strategy_is_used_even_without_statistics():
     join = InlineJoin(QUERY, GOOD, settings=Settings(1, 1))
     layout = join.coordinator.layout(join.manifest)
     plan = parse_plan(EXPENSIVE, NAMES)
-    for strategy in get_args(str):
+    for strategy in STRATEGIES:
         policy = MigrationPolicy(strategy, background=False)
         assert best_migration(layout, plan, Statistics(), QUERY, policy).strategy == strategy
 

@@ -91,7 +91,7 @@ def measured_work(shape: str) -> tuple[Query, Statistics, dict[Plan, float]]:
 
 
 def only_samples(statistics: Statistics) -> Statistics:
-    """Without the rows that the running plan made, which would correct the estimates of its own joins."""
+    """Without the rows that the running plan produced, which would correct the estimates of its own joins."""
     return replace(statistics, produced={}, observed_seconds=0.0)
 
 

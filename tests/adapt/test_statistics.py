@@ -1,4 +1,4 @@
-"""Statistics: rates are true, hot keys are counted separately, and all of it remains small."""
+"""Statistics: rates are true, frequent keys are counted separately, and all of it remains small."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from midstream.adapt.statistics import (
-    MAX_HOT_KEYS,
+    MAX_FREQUENT_KEYS,
     MAX_SAMPLED_KEYS,
     advance,
     arrays,
@@ -20,6 +20,7 @@ from midstream.adapt.statistics import (
 from midstream.engine.hashing import hash_values
 from midstream.engine.key_sample import fractions
 from midstream.plan.layout import key_column
+from midstream.plan.state_id import decode_state_id, encode_state_id
 from midstream.state.statistics import KeyStatistics, Statistics
 from tests.adapt.synthetic_streams import clique, epochs_of, query_of, skewed, star, statistics_of, uniform
 
@@ -27,20 +28,24 @@ QUERY = query_of("ab", clique("ab"))
 COLUMN = key_column("a", 0)
 
 
+def encoded(statistics: Statistics) -> bytes:
+    return msgspec.json.encode(statistics, enc_hook=encode_state_id)
+
+
 def hash_of(value: int) -> int:
     return int(hash_values(pa.array([value], pa.int64()))[0])
 
 
-def hot_keys(statistics: Statistics) -> set[int]:
+def frequent_keys(statistics: Statistics) -> set[int]:
     return set(np.frombuffer(statistics.frequent_keys[0], "<u8").tolist())
 
 
-def cold_keys(statistics: Statistics, stream: str = "a") -> KeyStatistics:
-    """The statistics of a stream's keys that are not hot."""
+def other_keys(statistics: Statistics, stream: str = "a") -> KeyStatistics:
+    """The statistics of a stream's keys that are not frequent."""
     keys = statistics.streams[stream].keys[key_column(stream, 0)]
     hashes, weights = arrays(keys)
-    cold = ~np.isin(hashes, np.frombuffer(statistics.frequent_keys[0], "<u8"))
-    return KeyStatistics(keys.threshold, hashes[cold].tobytes(), weights[cold].tobytes())
+    other = ~np.isin(hashes, np.frombuffer(statistics.frequent_keys[0], "<u8"))
+    return KeyStatistics(keys.threshold, hashes[other].tobytes(), weights[other].tobytes())
 
 
 @pytest.mark.parametrize("window", [1.0, 20.0, 500.0, None])
@@ -98,7 +103,7 @@ def test_distinct_keys_are_estimated_from_a_bounded_sample(partitions):
     # Every key comes every epoch or two, so that all 50,000 are alive.
     draws = {"a": uniform(50_000), "b": uniform(500)}
     statistics = statistics_of(QUERY, epochs_of({"a": 30_000, "b": 400}, draws, 6), partitions=partitions)
-    many, few = cold_keys(statistics, "a"), statistics.streams["b"].keys[key_column("b", 0)]
+    many, few = other_keys(statistics, "a"), statistics.streams["b"].keys[key_column("b", 0)]
     assert len(many.keys) // 8 <= MAX_SAMPLED_KEYS
     assert len(many.keys) / 8 / many.threshold == pytest.approx(50_000, rel=0.25)
     assert few.threshold == 1
@@ -114,10 +119,10 @@ def test_weights_of_keys_add_up_to_the_rows():
 
 
 def test_statistics_do_not_depend_on_the_number_of_partitions():
-    # All keys but the hot one have so few rows that none of them seems frequent in a partition.
+    # All keys but the frequent one have so few rows that none of them seems frequent in a partition.
     epochs = epochs_of({"a": 300, "b": 200}, {"a": skewed(3000, 0.3), "b": uniform(3000)}, 12)
     one, three = statistics_of(QUERY, epochs), statistics_of(QUERY, epochs, partitions=3)
-    assert hot_keys(one) == hot_keys(three) == {hash_of(-1)}
+    assert frequent_keys(one) == frequent_keys(three) == {hash_of(-1)}
     for stream in "ab":
         (keys, weights), (keys_of_three, weights_of_three) = (
             arrays(statistics.streams[stream].keys[key_column(stream, 0)]) for statistics in (one, three)
@@ -126,36 +131,36 @@ def test_statistics_do_not_depend_on_the_number_of_partitions():
         assert weights == pytest.approx(weights_of_three)
 
 
-def test_a_key_is_hot_while_it_has_a_large_share():
+def test_a_key_is_frequent_while_it_has_a_large_share():
     rates, uniform_keys = {"a": 400.0, "b": 50.0}, {"a": uniform(30_000), "b": uniform(30_000)}
     statistics = statistics_of(QUERY, epochs_of(rates, uniform_keys, 8))
-    assert hash_of(-1) not in hot_keys(statistics)
+    assert hash_of(-1) not in frequent_keys(statistics)
     statistics = statistics_of(
         QUERY, epochs_of(rates, {**uniform_keys, "a": skewed(30_000, 0.2)}, 16, start=8), before=statistics
     )
-    assert hash_of(-1) in hot_keys(statistics)
+    assert hash_of(-1) in frequent_keys(statistics)
     hashes, weights = arrays(statistics.streams["a"].keys[COLUMN])
     share = float(weights[hashes == hash_of(-1)][0]) / statistics.streams["a"].rows
     assert share == pytest.approx(0.2, rel=0.15)
     statistics = statistics_of(QUERY, epochs_of(rates, uniform_keys, 24, start=24), before=statistics)
-    assert hash_of(-1) not in hot_keys(statistics)
+    assert hash_of(-1) not in frequent_keys(statistics)
 
 
-def test_a_hot_key_of_one_stream_is_counted_in_the_others():
+def test_a_frequent_key_of_one_stream_is_counted_in_the_others():
     draws = {"a": skewed(30_000, 0.2), "b": uniform(30_000, -5)}
     statistics = statistics_of(QUERY, epochs_of({"a": 400, "b": 4000}, draws, 10))
     assert samplings(QUERY, statistics)[key_column("b", 0)].always_counted == statistics.frequent_keys[0]
     assert hash_of(-1) in arrays(statistics.streams["b"].keys[key_column("b", 0)])[0].tolist()
 
 
-def test_hot_keys_are_a_bounded_number_of_keys_with_the_largest_shares():
+def test_frequent_keys_are_a_bounded_number_of_keys_with_the_largest_shares():
     def draw(random, rows):
         # The smaller a key, the more rows it has; the smallest ones have some percent each.
         return np.minimum((random.pareto(0.6, rows) * 3).astype(np.int64), 50_000)
 
     statistics = statistics_of(QUERY, epochs_of({"a": 3000, "b": 10}, {"a": draw, "b": uniform(9)}, 10))
-    assert len(hot_keys(statistics)) <= MAX_HOT_KEYS
-    assert {hash_of(value) for value in range(6)} <= hot_keys(statistics)
+    assert len(frequent_keys(statistics)) <= MAX_FREQUENT_KEYS
+    assert {hash_of(value) for value in range(6)} <= frequent_keys(statistics)
 
 
 def test_the_sample_grows_again_when_streams_have_fewer_keys_after_a_backlog():
@@ -163,7 +168,7 @@ def test_the_sample_grows_again_when_streams_have_fewer_keys_after_a_backlog():
     statistics = statistics_of(QUERY, epochs_of({"a": 40_000, "b": 40}, draws, 1))
     small = {"a": uniform(500), "b": uniform(500)}
     statistics = statistics_of(QUERY, epochs_of({"a": 40, "b": 40}, small, 60, start=1), before=statistics)
-    sample = cold_keys(statistics)
+    sample = other_keys(statistics)
     assert sample.threshold > 0.1
     # In four and a half time constants, 45 seconds, nearly all of the 500 keys come.
     assert len(sample.keys) / 8 / sample.threshold == pytest.approx(470, rel=0.25)
@@ -181,13 +186,13 @@ def test_statistics_are_the_same_after_json():
     names = "abcd"
     draws = {"a": skewed(5000, 0.3), **dict.fromkeys("bcd", uniform(3000))}
     statistics = statistics_of(query_of(names, star(names)), epochs_of(dict.fromkeys(names, 333.3), draws, 5))
-    decoded = msgspec.json.decode(msgspec.json.encode(statistics), type=Statistics)
+    decoded = msgspec.json.decode(encoded(statistics), type=Statistics, dec_hook=decode_state_id)
     assert decoded == statistics
-    assert msgspec.json.encode(decoded) == msgspec.json.encode(statistics)
+    assert encoded(decoded) == encoded(statistics)
     for column, keys in statistics.streams["a"].keys.items():
         hashes, _ = arrays(decoded.streams["a"].keys[column])
         assert np.all(np.diff(hashes.astype(object)) > 0)
-        assert np.all(fractions(arrays(cold_keys(statistics))[0]) < keys.threshold) or column != COLUMN
+        assert np.all(fractions(arrays(other_keys(statistics))[0]) < keys.threshold) or column != COLUMN
 
 
 def test_statistics_of_eight_streams_are_small():
@@ -196,4 +201,4 @@ def test_statistics_of_eight_streams_are_small():
     draws = {name: skewed(100_000, 0.05) for name in names}
     statistics = statistics_of(query, epochs_of(dict.fromkeys(names, 4000), draws, 4), partitions=2)
     # A key and its weight take 16 bytes, a third more in JSON.
-    assert len(msgspec.json.encode(statistics)) < 8 * (MAX_SAMPLED_KEYS + MAX_HOT_KEYS) * 16 * 1.4 + 4000
+    assert len(encoded(statistics)) < 8 * (MAX_SAMPLED_KEYS + MAX_FREQUENT_KEYS) * 16 * 1.4 + 4000

@@ -130,11 +130,8 @@ def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPo
 
 def _next_patience(adaptation: Adaptation, now: float, window: float) -> float:
     """The patience after another migration: twice as much if the last one was close, else half."""
-    patience = adaptation.patience
-    if (
-        adaptation.migrated_at is not None
-        and now - adaptation.migrated_at < _CLOSE_WINDOWS * window * patience
-    ):
+    patience, migrated_at = adaptation.patience, adaptation.migrated_at
+    if migrated_at is not None and now - migrated_at < _CLOSE_WINDOWS * window * patience:
         return min(2 * patience, _MAX_PATIENCE)
     return max(1.0, patience / 2)
 
@@ -191,11 +188,10 @@ def _compare(
 
 
 def _joins(query: Query, plan: Plan) -> Iterator[frozenset[str]]:
-    """The sets of streams whose joins a plan makes, in its states and on the way to them."""
-    for fragment in build_layout(query, plan).fragments:
-        for node in fragment.nodes:
-            for step in probe_steps(node):
-                yield step.matched
+    """The sets of streams whose joins a plan produces, in its states and on the way to them."""
+    for node in build_layout(query, plan).nodes:
+        for step in probe_steps(node):
+            yield step.matched
 
 
 def _changes(baseline: Mapping[str, float], context: DecisionContext) -> tuple[str, ...]:

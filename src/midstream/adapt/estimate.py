@@ -1,9 +1,9 @@
-"""Estimates: how many rows the join of any streams makes and stores, from statistics.
+"""Estimates: how many rows the join of any streams produces and stores, from statistics.
 
 Streams that share a key class are joined in the sample: over the sampled keys, the product of the shares of
 each stream's rows that have the key, scaled up. A sample cannot tell whether keys of several classes are
 correlated, nor how many rows a condition other than an equality leaves. That is guessed, until the running
-plan has made rows of the join or of a part of it: then the rows that it made correct the guess.
+plan has produced rows of the join or of a part of it: then these correct the guess.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Streams = frozenset[str]
 
 # The share of rows that a condition leaves, as long as it has not been observed: that of System R.
 _CONDITION_SELECTIVITY = 1 / 3
-# Rows made by a plan count once it has been observed for one and a half windows. These are three time
+# Rows that a plan has produced count once it was observed for one and a half windows. These are three time
 # constants, in which the decayed seconds of observation come to 1 - exp(-3) of the most that they can be.
 _MIN_OBSERVED_SHARE = 0.95
-# Above this confidence the sample is not corrected: when streams change, rows made lag behind it.
+# Above this confidence the sample is not corrected: when streams change, produced rows lag behind it.
 _CONFIDENT = 0.5
 # Rows per second; numbers in a manifest must be finite.
 _MAX_RATE = 1e60
-# Rows made of a part of a join correct the estimate by this factor at most.
+# Rows produced of a part of a join correct the estimate by this factor at most.
 _MAX_CORRECTION = 100.0
-# Added to estimated and to made rows before they are compared, so that hardly any rows prove hardly anything.
+# Added to estimated and to produced rows before they are compared, so that few rows prove little.
 _PRIOR_ROWS = 3.0
 # If no sampled key has rows of all streams, as many matches are assumed as cannot be ruled out.
 _UNSEEN_MATCHES = 0.5
@@ -65,7 +65,7 @@ class Estimator:
         self._estimates: dict[Streams, Estimate] = {}
 
     def rate(self, streams: Iterable[str]) -> float:
-        """Rows of the join that are made per second of event time."""
+        """Rows of the join that are produced per second of event time."""
         return self.estimate(streams).value
 
     def rate_by_newest(self, streams: Iterable[str]) -> float:
@@ -135,7 +135,7 @@ class Estimator:
         return Estimate(min(rate, _MAX_RATE), selectivity.confidence)
 
     def _corrected(self, members: Streams, estimate: Estimate) -> Estimate:
-        """The estimate, corrected by the rows that the running plan made of the join or its largest part."""
+        """The estimate, corrected by the rows produced of the join or of its largest part."""
         parts = [part for part in self._observed_rates if part <= members and len(part) > 1]
         if not parts or estimate.confidence > _CONFIDENT:
             return estimate
@@ -151,7 +151,7 @@ class Estimator:
 
     @cached_property
     def _observed_rates(self) -> dict[Streams, float]:
-        """The rates of the joins that the running plan makes, if it has run long enough."""
+        """The rates of the joins that the running plan produces, if it has run long enough."""
         statistics = self.statistics
         if statistics.observed_seconds < _MIN_OBSERVED_SHARE * half_window(self.query):
             return {}
@@ -166,13 +166,13 @@ class _KeyShares:
 
     def __init__(self, query: Query, key_class: int, statistics: Statistics) -> None:
         names = [name for name in query.names if name in query.classes[key_class].streams]
-        hot = np.frombuffer(statistics.frequent_keys.get(key_class, b""), "<u8")
+        frequent = np.frombuffer(statistics.frequent_keys.get(key_class, b""), "<u8")
         key_statistics = {n: statistics.streams[n].keys[key_column(n, key_class)] for n in names}
         counted = {n: arrays(keys) for n, keys in key_statistics.items()}
         union = np.unique(np.concatenate([keys for keys, _ in counted.values()]))
         self._thresholds = {n: keys.threshold for n, keys in key_statistics.items()}
         self._rows = {n: max(statistics.streams[n].rows, _TINY) for n in names}
-        self._is_hot = np.isin(union, hot)
+        self._is_frequent = np.isin(union, frequent)
         self._hash_fractions = fractions(union)
         self._shares: dict[str, npt.NDArray[np.float64]] = {}
         for name, (keys, weights) in counted.items():
@@ -183,12 +183,12 @@ class _KeyShares:
     def matching(self, members: Streams) -> Estimate:
         """The share of all combinations of rows that have equal keys."""
         threshold = min(self._thresholds[name] for name in members)
-        is_sampled = ~self._is_hot & (self._hash_fractions < threshold)
+        is_sampled = ~self._is_frequent & (self._hash_fractions < threshold)
         products = np.ones(len(self._hash_fractions))
         for name in sorted(members):
             products = products * self._shares[name]
-        cold, hot = products[is_sampled], products[self._is_hot]
-        total = float(cold.sum()) / threshold + float(hot.sum())
+        cold, frequent = products[is_sampled], products[self._is_frequent]
+        total = float(cold.sum()) / threshold + float(frequent.sum())
         if total <= 0:
             # One combination of rows among all that there are.
             single = math.prod(1 / self._rows[name] for name in sorted(members))

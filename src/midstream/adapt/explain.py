@@ -63,9 +63,9 @@ def _streams(query: Query, statistics: Statistics, estimator: Estimator) -> Iter
             sampled = f"{keys.threshold:.2%} of them sampled"
             yield f"    {key_class}: distinct keys about {distinct:,.0f}, {sampled}"
     for key_class in query.classes:
-        hot = len(statistics.frequent_keys.get(key_class.id, b"")) // 8
-        if hot:
-            yield f"  {hot} frequent keys of {key_class}"
+        frequent = len(statistics.frequent_keys.get(key_class.id, b"")) // 8
+        if frequent:
+            yield f"  {frequent} frequent keys of {key_class}"
 
 
 def _joins(context: DecisionContext) -> Iterator[str]:

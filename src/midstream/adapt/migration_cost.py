@@ -53,7 +53,7 @@ class MigrationCost:
     """How long the longest epoch takes, as a multiple of an epoch of the plan that runs now."""
     isolated: bool = False
     """Whether a hybrid begins without any rows, and leaves all that has an old one to the old plan."""
-    delays_results: bool = False
+    defers_results: bool = False
     """Whether results wait for its end."""
 
 
@@ -71,7 +71,7 @@ def migration_costs(old: Layout, plan: Plan, estimator: Estimator) -> list[Migra
 
 
 _Share = Callable[[Streams, str], float]
-"""Of the rows with these streams whose newest component is of this stream: the share that a plan makes."""
+"""Of the rows with these streams whose newest component is of this stream: the share that a plan produces."""
 
 
 def _everything(*_: object) -> float:
@@ -177,7 +177,7 @@ class _MigrationSimulation:
             seconds=self.window,
             peak_slowdown=self._slowdown(max(work) / self.epochs_per_step),
             isolated=strategy.isolation == "optional",
-            delays_results=strategy.defers_results,
+            defers_results=strategy.defers_results,
         )
 
     def _slowdown(self, epoch_work: float) -> float:
@@ -202,21 +202,21 @@ class _MigrationSimulation:
         for subplan in (subplan for subplan in self.subplans if tables[subplan.root]):
             entries = tables[subplan.root]
             cost += self._old_nodes(subplan, entries, step, prunes=prunes)
-            cost += self._nodes(subplan, subplan.new, partial(self._made_by_new, entries, step))
+            cost += self._nodes(subplan, subplan.new, partial(self._produced_by_new, entries, step))
             cost -= self._nodes(subplan, subplan.new, _everything)
         return cost * self.seconds_per_step
 
     def _old_nodes(
         self, subplan: ReplacedSubplan, entries: Iterable[HandoverEntry], step: int, *, prunes: bool
     ) -> float:
-        """What the old plan costs per second; ``prunes`` if it drops at once what is not its to make."""
+        """What the old plan costs per second; ``prunes`` if it drops at once what it need not produce."""
         if not prunes:
             return self._nodes(subplan, subplan.old, _everything)
         stored_shares = {}
         for parent, state in ((node, state) for node in subplan.old for state in node.inputs):
             needed = [entry for entry in entries if needs_future_rows(parent, state, entry.bounds)]
-            stored_shares[state] = partial(self._made_by_old, needed, step)
-        return self._nodes(subplan, subplan.old, partial(self._made_by_old, entries, step), stored_shares)
+            stored_shares[state] = partial(self._produced_by_old, needed, step)
+        return self._nodes(subplan, subplan.old, partial(self._produced_by_old, entries, step), stored_shares)
 
     def _nodes(
         self,
@@ -225,9 +225,9 @@ class _MigrationSimulation:
         share: _Share,
         stored_shares: Mapping[StateId, _Share] = MappingProxyType({}),
     ) -> float:
-        """What nodes cost per second, with the states that they make for their own plan alone.
+        """What nodes cost per second, with the states that they produce for their own plan alone.
 
-        ``stored_shares`` are the shares of rows that states store, where that is not all that is made.
+        ``stored_shares`` are the shares of rows that states store, where that is not all that is produced.
         """
         cost = 0.0
         for node in nodes:
@@ -247,21 +247,21 @@ class _MigrationSimulation:
         return self.model.probe_step(probed, probing_rows=probing_rows, matched_rows=matched_rows).units
 
     def _rate(self, streams: Streams, newest: Iterable[str], share: _Share) -> float:
-        """Rows per second that a plan makes of a join, the newest component being of one of some streams."""
+        """Rows of a join that a plan produces per second, the newest component being of some streams."""
         shares = sum(share(streams, stream) for stream in sorted(newest))
         return self.estimator.rate_by_newest(streams) * shares
 
-    def _made_by_old(
+    def _produced_by_old(
         self, entries: Iterable[HandoverEntry], step: int, streams: Streams, newest: str
     ) -> float:
-        """The share of rows that may become part of something that is the old plan's to make."""
+        """The share of rows that may become part of something that the old plan has to produce."""
         open_entries = (entry for entry in entries if newest not in entry.bounds)
         return 1 - prod(1 - self._old_share(entry.bounds, streams, step) for entry in open_entries)
 
-    def _made_by_new(
+    def _produced_by_new(
         self, entries: Iterable[HandoverEntry], step: int, streams: Streams, newest: str
     ) -> float:
-        """The share of rows that the new plan makes: those without a part that one of its states lacks."""
+        """The share of rows that the new plan produces: those without a part that one of its states lacks."""
         complete_entries = (e for e in entries if newest not in e.bounds and e.bounds.keys() <= streams)
         return prod(1 - self._old_share(entry.bounds, streams, step) for entry in complete_entries)
 

@@ -88,7 +88,7 @@ def pick(migrations: Iterable[MigrationCost], goal: Goal) -> MigrationCost:
 
 
 _RANKS: dict[Goal, Callable[[MigrationCost], tuple[float, ...]]] = {
-    "steady": lambda m: (m.delays_results, m.peak_slowdown, m.work),
+    "steady": lambda m: (m.defers_results, m.peak_slowdown, m.work),
     "cheap": lambda m: (m.work,),
     "quick": lambda m: (m.seconds, m.work),
 }

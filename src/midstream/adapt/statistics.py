@@ -4,7 +4,7 @@ The sample of keys is **correlated**: every stream keeps the same keys, those wi
 that joining samples estimates the join of the streams, for any set of them, whether or not the running plan
 ever joins them. Sketches of sums (AGMS) would need less space, but only work for two streams; independent
 samples would hardly ever have a key in common. Sampling is bad at a few keys with a large share of the rows,
-so those, the hot keys, are counted separately.
+so those, the frequent keys, are counted separately.
 
 Rows decay with a time constant of half the window. Rows that keep coming then weigh as if they were spread
 over that time; rows of two streams that come together, like an order and its payment, are as often together
@@ -29,11 +29,11 @@ from midstream.state.statistics import KeyStatistics, Statistics, StreamStatisti
 from midstream.values import MICROS_PER_SECOND
 
 MAX_SAMPLED_KEYS = 512
-"""Keys that are kept of a stream and key class, besides hot keys: with their weights 8 KB in a manifest."""
-MAX_HOT_KEYS = 32
-"""Hot keys of a key class."""
-# A key is hot if it has this share of a stream's rows, until it has less than half of that.
-_HOT_SHARE = 1 / 128
+"""Keys that are kept of a stream and key class, besides frequent keys: with weights, 8 KB in a manifest."""
+MAX_FREQUENT_KEYS = 32
+"""Frequent keys of a key class."""
+# A key is frequent if it has this share of a stream's rows, until it has less than half of that.
+_FREQUENT_SHARE = 1 / 128
 # Rows, after decay, below which a key is forgotten: its last row came four and a half time constants ago.
 _MIN_KEY_WEIGHT = 0.01
 
@@ -78,10 +78,10 @@ def advance(
                 for column in columns
             },
         )
-    hot = {c.id: _hot_keys(query, c.id, before, streams, keys) for c in query.classes}
+    frequent = {c.id: _frequent_keys(query, c.id, before, streams, keys) for c in query.classes}
     for name, stream in streams.items():
         trimmed = {
-            key_column(name, c.id): _trim(stream.keys[key_column(name, c.id)], hot[c.id])
+            key_column(name, c.id): _trim(stream.keys[key_column(name, c.id)], frequent[c.id])
             for c in query.classes
             if name in c.streams
         }
@@ -91,7 +91,7 @@ def advance(
         elapsed=before.elapsed + seconds,
         epochs=before.epochs * decay + weight,
         streams=streams,
-        frequent_keys=hot,
+        frequent_keys=frequent,
         produced={} if produced is None else _add_produced(before.produced, produced, decay, weight),
         observed_seconds=0.0 if produced is None else before.observed_seconds * decay + seconds * weight,
     )
@@ -133,7 +133,7 @@ def _add_counts(old: KeyStatistics, new: KeyCounts | None, decay: float, weight:
     return KeyStatistics(threshold, distinct.tobytes(), sums.tobytes())
 
 
-def _hot_keys(
+def _frequent_keys(
     query: Query,
     key_class: int,
     before: Statistics,
@@ -141,35 +141,35 @@ def _hot_keys(
     counted: Mapping[str, KeyCounts],
 ) -> bytes:
     """The keys that have a large share of some stream; of too many, those with the largest shares."""
-    hot_before = set(np.frombuffer(before.frequent_keys.get(key_class, b""), "<u8").tolist())
+    frequent_before = set(np.frombuffer(before.frequent_keys.get(key_class, b""), "<u8").tolist())
     shares: dict[int, float] = {}
     for name in (n for n in query.names if n in query.classes[key_class].streams):
         column = key_column(name, key_class)
         rows = max(streams[name].rows, 1e-9)
         keys, weights = arrays(streams[name].keys[column])
-        for i in np.flatnonzero(weights >= rows * _HOT_SHARE / 2).tolist():
+        for i in np.flatnonzero(weights >= rows * _FREQUENT_SHARE / 2).tolist():
             key, share = int(keys[i]), float(weights[i]) / rows
-            if share >= _HOT_SHARE or key in hot_before:
+            if share >= _FREQUENT_SHARE or key in frequent_before:
                 shares[key] = max(shares.get(key, 0.0), share)
         if column in counted:
             for key in np.frombuffer(counted[column].frequent, "<u8").tolist():
-                shares[key] = max(shares.get(key, 0.0), _HOT_SHARE)
-    largest = sorted(shares, key=lambda key: (-shares[key], key))[:MAX_HOT_KEYS]
+                shares[key] = max(shares.get(key, 0.0), _FREQUENT_SHARE)
+    largest = sorted(shares, key=lambda key: (-shares[key], key))[:MAX_FREQUENT_KEYS]
     return np.array(sorted(largest), "<u8").tobytes()
 
 
-def _trim(keys: KeyStatistics, hot: bytes) -> KeyStatistics:
+def _trim(keys: KeyStatistics, frequent: bytes) -> KeyStatistics:
     """Forget keys that have decayed, and all but a number of keys with the smallest hashes."""
     hashes, weights = arrays(keys)
-    is_hot = np.isin(hashes, np.frombuffer(hot, "<u8"))
+    is_frequent = np.isin(hashes, np.frombuffer(frequent, "<u8"))
     hash_fractions = fractions(hashes)
-    kept = is_hot | ((weights >= _MIN_KEY_WEIGHT) & (hash_fractions < keys.threshold))
+    kept = is_frequent | ((weights >= _MIN_KEY_WEIGHT) & (hash_fractions < keys.threshold))
     threshold = keys.threshold
-    cold = np.sort(hash_fractions[kept & ~is_hot])
-    if len(cold) > MAX_SAMPLED_KEYS:
-        threshold = max(float(cold[MAX_SAMPLED_KEYS]), MIN_SAMPLED_SHARE)
-        kept &= is_hot | (hash_fractions < threshold)
-    elif len(cold) < MAX_SAMPLED_KEYS // 8:
+    others = np.sort(hash_fractions[kept & ~is_frequent])
+    if len(others) > MAX_SAMPLED_KEYS:
+        threshold = max(float(others[MAX_SAMPLED_KEYS]), MIN_SAMPLED_SHARE)
+        kept &= is_frequent | (hash_fractions < threshold)
+    elif len(others) < MAX_SAMPLED_KEYS // 8:
         # There is room for more keys: from now on a larger share is sampled. Until the added keys have been
         # counted for some time constants, they seem rarer than they are.
         threshold = min(1.0, 2 * threshold)
