@@ -53,7 +53,7 @@ def die_in_every_epoch(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     died: set[tuple[int, int]] = set()
 
     def crash_point(self: simulator._Simulation, here: str) -> None:
-        epoch = (self.outcome.seed, self.life.number)
+        epoch = (self.outcome.seed, self.life.epoch)
         self.crash_rate = 1.0 if here == point and epoch not in died else 0.0
         died.update({epoch} if here == point else ())
         real(self, here)
