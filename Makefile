@@ -31,7 +31,7 @@ demo: setup ## Run the demonstration (ARGS="..." is passed on)
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
 test: setup ## Run all tests (ARGS="-k join -x" is passed to pytest; "-n 0" runs one at a time)
-	@$(WITH_JAVA) $(PYTEST) $(ARGS)
+	@$(WITH_JAVA) $(PYTEST) --durations=10 $(ARGS)
 
 test-fast: setup ## Run the tests that need no JVM
 	@$(PYTEST) -m "not spark and not cluster" $(ARGS)
