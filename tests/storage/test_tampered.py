@@ -76,14 +76,14 @@ def _nested(depth: int) -> list[Any]:
 MIGRATION = {
     "number": 1,
     "old_plan": "a b c",
-    "plan": "a (b c)",
+    "new_plan": "a (b c)",
     "strategy": "hybrid",
     "background": True,
-    "apart": False,
-    "start": 1,
-    "states": {},
-    "tables": {},
-    "marks": {},
+    "isolated": False,
+    "start_epoch": 1,
+    "state_ids": {},
+    "handover": {},
+    "latest_times": {},
 }
 
 TAMPERED: dict[str, Change] = {
@@ -98,23 +98,23 @@ TAMPERED: dict[str, Change] = {
     "no streams": lambda m: m.update(streams={}),
     "another plan": lambda m: m.update(plan="(a b) (c z)"),
     "a plan that is none": lambda m: m.update(plan="__import__('os')"),
-    "no options": lambda m: m["query"].pop("options"),
-    "too many partitions": lambda m: m["query"]["options"].update(partitions=10**9, groups=10**9),
-    "partitions as text": lambda m: m["query"]["options"].update(partitions="2"),
-    "a query that is none": lambda m: m.update(query={}),
-    "columns that are none": lambda m: m["query"]["streams"]["a"].update(columns=[1]),
+    "no options": lambda m: m["definition"].pop("options"),
+    "too many partitions": lambda m: m["definition"]["options"].update(partitions=10**9, groups=10**9),
+    "partitions as text": lambda m: m["definition"]["options"].update(partitions="2"),
+    "a query that is none": lambda m: m.update(definition={}),
+    "columns that are none": lambda m: m["definition"]["streams"]["a"].update(columns=[1]),
     "another epoch": lambda m: m.update(epoch=7),
-    "a slice of an epoch to come": lambda m: m["slices"][0].update(upper=m["epoch"] + 1),
-    "a slice of an epoch far ahead": lambda m: m["slices"][0].update(upper=10**6),
-    "a slice that ends before it begins": lambda m: m["slices"][0].update(lower=2, upper=1),
-    "a slice from before the first epoch": lambda m: m["slices"][0].update(lower=-1),
-    "a slice from long before": lambda m: m["slices"][0].update(lower=-(2**63), upper=-(2**62)),
+    "a slice of an epoch to come": lambda m: m["slices"][0].update(last_epoch=m["epoch"] + 1),
+    "a slice of an epoch far ahead": lambda m: m["slices"][0].update(last_epoch=10**6),
+    "a slice that ends before it begins": lambda m: m["slices"][0].update(first_epoch=2, last_epoch=1),
+    "a slice from before the first epoch": lambda m: m["slices"][0].update(first_epoch=-1),
+    "a slice from long before": lambda m: m["slices"][0].update(first_epoch=-(2**63), last_epoch=-(2**62)),
     "a plan of ten thousand nodes": lambda m: m.update(plan="(" * 10_000 + "a" + " b)" * 10_000 + " c"),
     "a migration to ten thousand nodes": lambda m: m.update(
-        migration={**MIGRATION, "plan": "(" * 10_000 + "a" + " b)" * 10_000 + " c"}
+        migration={**MIGRATION, "new_plan": "(" * 10_000 + "a" + " b)" * 10_000 + " c"}
     ),
     "ten thousand parentheses": lambda m: m.update(plan="(" * 10_000),
-    "a query that is nested deeply": lambda m: m["query"].update(on=_nested(400)),
+    "a query that is nested deeply": lambda m: m["definition"].update(on=_nested(400)),
 }
 
 
@@ -230,17 +230,18 @@ def _deep_files() -> Iterator[tuple[str, bytes]]:
         for name in ("manifests/000000000001-000000000002.json", "manifests/000000000009-000000000002.json"):
             yield name, deep
             yield name, _sealed("manifest", deep)
+            yield name, _sealed("manifest", b'{"format":5,"definition":%s}' % deep)
             yield name, _sealed("manifest", b'{"format":4,"query":%s}' % deep)
-            yield name, _sealed("manifest", b'{"format":4,"unknown":%s}' % deep)
+            yield name, _sealed("manifest", b'{"format":5,"unknown":%s}' % deep)
         yield "requests/000001", deep
         yield "requests/000001", b'{"plan":%s}' % deep
         yield "leases/000000000001.json", deep
         yield "leases/000000000001.json", b'{"host":%s}' % deep
         yield "intents/000000000003.json", deep
         yield "intents/000000000003.json", _sealed("intent", deep)
-        yield "intents/000000000003.json", _sealed("intent", b'{"epoch":3,"first":{"query":%s}}' % deep)
+        yield "intents/000000000003.json", _sealed("intent", b'{"epoch":3,"first":{"definition":%s}}' % deep)
     plan = "(" * 10_000 + "a" + " b)" * 10_000 + " c"
-    request = {"plan": plan, "strategy": "hybrid", "background": True, "apart": None}
+    request = {"plan": plan, "strategy": "hybrid", "background": True, "isolated": None}
     yield "requests/000001", json.dumps(request).encode()
 
 
@@ -332,9 +333,9 @@ def _far_offsets(data: bytes) -> bytes | None:
     return None
 
 
-@pytest.mark.parametrize("more", [{}, {"upper": 10**6}, {"upper": 3}], ids=["", "far ahead", "next epoch"])
+@pytest.mark.parametrize("more", [{}, {"last_epoch": 10**6}, {"last_epoch": 3}], ids=["", "far ahead", "next epoch"])
 def test_a_slice_with_offsets_that_lead_out_of_it_is_refused_whatever_its_manifest_says(checkpoint, more):
-    assert _replace_slices(checkpoint, "rows", _far_offsets, **more)
+    assert _replace_slices(checkpoint, "payload", _far_offsets, **more)
     script = """
 import sys
 from pathlib import Path
@@ -363,7 +364,7 @@ def test_a_slice_with_a_deeply_nested_type_is_refused(checkpoint, depth):
         pa.ipc.new_file(sink, pa.schema(fields, table.schema.metadata)).close()
         return bytes(sink.getvalue().to_pybytes())
 
-    for changed in ("index", "rows"):
+    for changed in ("index", "payload"):
         assert _replace_slices(checkpoint, changed, deepen, rows=0)
     script = """
 import sys
