@@ -333,7 +333,9 @@ def _far_offsets(data: bytes) -> bytes | None:
     return None
 
 
-@pytest.mark.parametrize("more", [{}, {"last_epoch": 10**6}, {"last_epoch": 3}], ids=["", "far ahead", "next epoch"])
+@pytest.mark.parametrize(
+    "more", [{}, {"last_epoch": 10**6}, {"last_epoch": 3}], ids=["", "far ahead", "next epoch"]
+)
 def test_a_slice_with_offsets_that_lead_out_of_it_is_refused_whatever_its_manifest_says(checkpoint, more):
     assert _replace_slices(checkpoint, "payload", _far_offsets, **more)
     script = """
