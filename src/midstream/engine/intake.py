@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from midstream.engine.arrays import as_array, as_column
 from midstream.engine.encode import ARRIVAL_EPOCH, HASH, time_column
@@ -25,6 +24,8 @@ _MAX_COLUMN_BYTES = 1 << 31
 
 REASON = "#reason"
 """The column that says why a row was set aside: late, from the future, or without a time."""
+_REASONS = pl.Series(["late", "future", "null time"]).to_arrow()
+_LATE, _FUTURE, _NULL_TIME = range(3)
 
 
 @dataclass(frozen=True)
@@ -50,44 +51,26 @@ def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
     """Set aside the rows of a stream that are late, from the future, or without a time."""
     time = table.column(time_column(stream))
     watermark, latest_accepted = program.watermarks[stream], program.latest_accepted.get(stream)
-    nulls = time.null_count
-    times = pl.Series(pl.from_arrow(time))
-    in_time, future = times.is_not_null(), 0
-    if latest_accepted is not None:
-        is_future = (times > latest_accepted).fill_null(value=False)
-        in_time &= ~is_future
-        future = int(is_future.sum())
+    has_time, times = as_array(time.is_valid()), as_array(time)
+    is_future = np.zeros_like(has_time) if latest_accepted is None else has_time & (times > latest_accepted)
+    in_time = has_time & ~is_future
     if watermark is not None:
-        in_time &= (times >= max(watermark, -(2**63))).fill_null(value=False)
-    accepted = table if in_time.all() else table.filter(in_time.to_arrow())
+        in_time &= times >= watermark
+    accepted = table if in_time.all() else table.filter(as_column(in_time))
     set_aside = table.num_rows - accepted.num_rows
-    latest = pc.max(accepted.column(time_column(stream))).as_py()
+    nulls, future = time.null_count, int(is_future.sum())
     count = InputCount(
         accepted=accepted.num_rows,
         late=set_aside - nulls - future,
         null_time=nulls,
-        latest=latest,
+        latest=int(times[in_time].max()) if accepted.num_rows else None,
         bytes=accepted.nbytes,
         future=future,
     )
-    return Admitted(accepted, count, _set_aside(table, times, in_time, latest_accepted))
-
-
-def _set_aside(
-    table: pa.Table, times: pl.Series, in_time: pl.Series, latest_accepted: int | None
-) -> pa.Table:
-    """The rows that are not in time, each with the reason why."""
-    if in_time.all():
-        return table.slice(0, 0).append_column(REASON, pl.Series([], dtype=pl.String).to_arrow())
-    times = times.filter(~in_time)
-    reasons = pl.select(
-        pl.when(times.is_null())
-        .then(pl.lit("null time"))
-        .when(times > latest_accepted if latest_accepted is not None else pl.lit(value=False))
-        .then(pl.lit("future"))
-        .otherwise(pl.lit("late"))
-    ).to_series()
-    return table.filter((~in_time).to_arrow()).append_column(REASON, reasons.to_arrow())
+    out = ~in_time
+    reasons = np.where(has_time[out], np.where(is_future[out], _FUTURE, _LATE), _NULL_TIME)
+    rows = table.filter(as_column(out)) if set_aside else table.slice(0, 0)
+    return Admitted(accepted, count, rows.append_column(REASON, _REASONS.take(as_column(reasons))))
 
 
 def ingest(program: Program, partition: int, key: Key, target: FragmentInput, table: pa.Table) -> Ingested:
@@ -137,6 +120,8 @@ def _ingest(
 def concat_arrivals(name: StateId, tables: Sequence[pa.Table], *, moved: bool = False) -> pa.Table:
     """All rows that arrived at an input in one table, if its columns are not too large."""
     table = pa.concat_tables(tables)
+    if table.nbytes < _MAX_COLUMN_BYTES:
+        return table
     for column in table.column_names:
         if table.column(column).nbytes >= _MAX_COLUMN_BYTES and moved:
             raise MigrationError(

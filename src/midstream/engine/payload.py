@@ -99,6 +99,8 @@ def _gather(tables: Sequence[pa.Table], positions: Integers) -> pa.Table:
     Arrow's ``take`` on a chunked table would first copy all chunks into one: the whole state for a few rows,
     and it fails for more than 2 GiB of text.
     """
+    if len(tables) == 1:
+        return tables[0].take(as_column(positions))
     starts = np.cumsum([0, *(table.num_rows for table in tables)])
     table_index = np.searchsorted(starts, positions, side="right") - 1
     order = np.argsort(table_index.astype(np.uint16), kind="stable")

@@ -37,7 +37,8 @@ class MemoryStore:
 
     def list(self, folder: str) -> list[str]:
         """The names in a folder."""
-        return sorted(name for name in self.files if name.rpartition("/")[0] == folder)
+        size = len(folder)
+        return sorted(name for name in self.files if name.startswith(folder) and name.rfind("/") == size)
 
     def delete(self, name: str) -> None:
         """Forget a name."""
