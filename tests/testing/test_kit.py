@@ -5,9 +5,12 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from midstream.query.build import build_query
 from midstream.testing import Shape, assert_same_rows, batch_join, generate, naive_join, stream
+from midstream.testing.compare import difference
 from midstream.testing.reference import equal
 from tests.helpers import TIME, make_query, make_stream, rows, small_query
 
@@ -50,6 +53,41 @@ def test_what_differs_is_shown(got, want, message):
             pa.table({"x": pa.array(got, pa.int64())}), pa.table({"x": pa.array(want, pa.int64())})
         )
     assert message in str(error.value)
+
+
+KINDS: dict[str, tuple[pa.DataType, list[object]]] = {
+    "n": (pa.int64(), [0, 1, -1, None]),
+    "x": (pa.float64(), [0.0, -0.0, NAN, 1.5, None]),
+    "t": (pa.string(), ["", "null", "a", None]),
+    "b": (pa.binary(), [b"", b"a", None]),
+    "d": (pa.decimal128(5, 2), [Decimal("1.50"), Decimal("0.00"), None]),
+    "at": (TIME, [0, 1, None]),
+    "f": (pa.bool_(), [True, False, None]),
+    "l": (pa.list_(pa.int64()), [[], [1], [None], None]),
+    "nothing": (pa.null(), [None]),
+}
+
+
+@given(st.data(), st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=3, unique=True))
+def test_tables_pass_exactly_if_they_have_no_difference(data, names):
+    def draw() -> pa.Table:
+        row = st.tuples(*(st.sampled_from(KINDS[name][1]) for name in names))
+        drawn = data.draw(st.lists(row, max_size=4))
+        return pa.table(
+            [pa.array([row[i] for row in drawn], KINDS[n][0]) for i, n in enumerate(names)], names
+        )
+
+    got, want = draw(), draw()
+    surplus, missing = difference(got, want)
+    try:
+        assert_same_rows(got, want)
+    except AssertionError:
+        assert surplus or missing
+    else:
+        assert not surplus
+        assert not missing
+    order = pa.array(data.draw(st.permutations(range(got.num_rows))), pa.int64())
+    assert_same_rows(got, got.take(order))
 
 
 def test_other_columns_are_a_difference():

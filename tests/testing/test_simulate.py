@@ -1,9 +1,9 @@
 """Many seeds of the simulator hold every promise, every kind of fault happens, and a seed repeats."""
 
+import math
 import os
+import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import pytest
 from typer.testing import CliRunner
@@ -13,8 +13,11 @@ from midstream.testing import simulate as simulator
 from midstream.testing.outcome import never_reached
 from midstream.testing.promises import BrokenPromiseError
 from midstream.testing.simulate import simulate
+from tests.testing.seed_pool import run_seeds
 
 SEEDS = int(os.environ.get("SIMULATOR_SEEDS", "500"))
+SEED_SECONDS = 120
+"""A seed takes a fifth of a second, and a few take seconds."""
 
 # How often each kind of fault happens at least, for each hundred seeds.
 FAULTS = {
@@ -66,9 +69,7 @@ FEATURES = {
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_seed_holds_every_promise():
-    # New processes, not forks: the libraries below have threads.
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        outcomes = list(pool.map(simulate, range(SEEDS), chunksize=10))
+    outcomes = run_seeds(simulate, range(SEEDS), SEED_SECONDS)
     assert never_reached(outcomes) == set()
     faults = sum((outcome.faults for outcome in outcomes), Counter())
     rare = {kind: faults[kind] for kind, least in FAULTS.items() if faults[kind] < least * SEEDS / 100}
@@ -81,6 +82,13 @@ def test_every_seed_holds_every_promise():
     assert sum(outcome.fenced for outcome in outcomes) > SEEDS / 2
     assert sum(outcome.late > 0 for outcome in outcomes) > SEEDS / 2
     assert sum(outcome.results > 0 for outcome in outcomes) > SEEDS / 2
+
+
+def test_a_seed_that_never_ends_or_fails_is_named():
+    with pytest.raises(AssertionError, match="seed 3600 must end within 5 seconds"):
+        run_seeds(time.sleep, [0, 0, 3600, 0], limit_seconds=5)
+    with pytest.raises(AssertionError, match=r"seed -1: .* nonnegative"):
+        run_seeds(math.isqrt, [4, -1, 9], limit_seconds=60)
 
 
 def test_the_command_says_one_line_for_each_seed():

@@ -7,10 +7,13 @@ Two values are the same if they look the same: null is null, NaN is NaN, but 0.0
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import types
 
 _MAX_SHOWN = 5
 _ROWS_AT_ONCE = 10_000
@@ -23,9 +26,9 @@ def assert_same_rows(got: pa.Table, want: pa.Table, what: str = "results") -> No
     )
     if got.schema != want.schema:
         got = got.cast(want.schema)
-    surplus, missing = difference(got, want)
-    if not surplus and not missing:
+    if _are_same(got, want):
         return
+    surplus, missing = difference(got, want)
     lines = [
         f"{what}: {want.num_rows} rows are wanted, {got.num_rows} were got; "
         f"{missing.total()} missing, {surplus.total()} surplus",
@@ -33,6 +36,26 @@ def assert_same_rows(got: pa.Table, want: pa.Table, what: str = "results") -> No
         *_show("surplus", surplus, want.schema.names),
     ]
     raise AssertionError("\n".join(lines))
+
+
+def _are_same(got: pa.Table, want: pa.Table) -> bool:
+    """Whether there is no difference: as :func:`difference`, but column by column, which is much faster."""
+    rows = np.zeros(got.num_rows + want.num_rows, np.int64)
+    for got_column, want_column in zip(got.columns, want.columns, strict=True):
+        codes = _codes([*got_column.chunks, *want_column.chunks, pa.array([], want_column.type)])
+        _, rows = np.unique(rows * (codes.max(initial=0) + 1) + codes, return_inverse=True)
+    count = int(rows.max(initial=0)) + 1
+    got_rows, want_rows = np.split(rows, [got.num_rows])
+    return np.array_equal(np.bincount(got_rows, minlength=count), np.bincount(want_rows, minlength=count))
+
+
+def _codes(chunks: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """A number for each value, the same for those that look the same."""
+    values = pa.concat_arrays(chunks)
+    if types.is_nested(values.type) or types.is_floating(values.type) or types.is_null(values.type):
+        values = pa.array([_text(value) for value in values.to_pylist()], pa.string())
+    codes: npt.NDArray[np.int64] = values.dictionary_encode("encode").indices.to_numpy().astype(np.int64)
+    return codes
 
 
 def difference(got: pa.Table, want: pa.Table) -> tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]]:

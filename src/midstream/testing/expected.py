@@ -1,17 +1,20 @@
 """The expected results of a run, epoch by epoch, by definitions that share no code with the engine.
 
-The results are those of a batch join by DuckDB. :mod:`midstream.testing.reference` defines which rows are
-joined and which are late. Both depend on the options of each epoch, so they are known when it has begun.
+Which rows match is found by a batch join by DuckDB. :mod:`midstream.testing.reference` defines which rows are
+accepted and which are late. Only the latter depends on the options of each epoch, so a run needs one batch
+join of all its rows; what is expected of an epoch is known when it has begun.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.query.query import Query
@@ -24,27 +27,36 @@ _LATE = pa.schema(
         *(("id", pa.int64()), ("k", pa.int64()), ("k2", pa.string()), ("v", pa.int64())),
     ]
 )
+_NUMBER = "#number"
+"""The column with the number of a row among all rows of its stream."""
 
 
 class Expected:
     """What a run must have published and counted, up to its last epoch."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Query, epochs: Sequence[Mapping[str, pa.Table]]) -> None:
+        """Of a query over the rows of these epochs; epochs without rows may follow."""
         self.query = query
         self.accepted = Accepted(progress={name: ExpectedProgress() for name in query.names})
         self.tables: dict[str, list[pa.Table]] = {"results": [], "late": []}
         """What is published in each epoch."""
+        self._epochs = epochs
+        self._accepted_rows: list[dict[str, npt.NDArray[np.int64]]] = []
+        """The numbers of the rows that were accepted in each epoch."""
 
-    def begin(self, epoch: int, rows: Mapping[str, pa.Table], rules: AcceptRules) -> None:
+    def begin(self, epoch: int, rules: AcceptRules) -> None:
         """Add an epoch; if it was begun before, with other options, that is forgotten."""
         accepted = self.accepted
-        by_epoch = (accepted.epochs, accepted.late, accepted.reasons, accepted.history, *self.tables.values())
-        for entries in by_epoch:
+        by_epoch = (accepted.epochs, accepted.late, accepted.reasons, accepted.history, self._accepted_rows)
+        for entries in (*by_epoch, *self.tables.values()):
             del entries[epoch:]
         before = accepted.history[-1] if accepted.history else {}
         accepted.progress = {n: replace(before.get(n, ExpectedProgress())) for n in self.query.names}
-        accept_epoch(self.query, accepted, rows, rules)
-        self.tables["results"].append(_results_of(self.query, accepted, epoch))
+        accept_epoch(self.query, accepted, self._numbered(epoch), rules)
+        tables = accepted.epochs[-1]
+        self._accepted_rows.append({name: table.column(_NUMBER).to_numpy() for name, table in tables.items()})
+        accepted.epochs[-1] = {name: table.drop_columns([_NUMBER]) for name, table in tables.items()}
+        self.tables["results"].append(self._results_of(epoch))
         self.tables["late"].append(_late_of(self.query, epoch, accepted))
 
     def progress(self, epoch: int) -> Mapping[str, ExpectedProgress]:
@@ -70,6 +82,45 @@ class Expected:
                 return False
         return True
 
+    def _numbered(self, epoch: int) -> dict[str, pa.Table]:
+        """The rows of an epoch, with their numbers."""
+        rows = self._epochs[epoch] if epoch < len(self._epochs) else {}
+        return {
+            name: table.append_column(
+                _NUMBER, pa.array(self._rows_before(epoch, name) + np.arange(table.num_rows))
+            )
+            for name, table in rows.items()
+        }
+
+    def _rows_before(self, epoch: int, name: str) -> int:
+        return sum(rows[name].num_rows for rows in self._epochs[:epoch] if name in rows)
+
+    @cached_property
+    def _rows(self) -> dict[str, pa.Table]:
+        """All rows of every stream, accepted or not."""
+        return {
+            s.name: pa.concat_tables(
+                [s.schema.empty_table(), *(rows[s.name] for rows in self._epochs if s.name in rows)]
+            )
+            for s in self.query.streams
+        }
+
+    @cached_property
+    def _matches(self) -> pa.Table:
+        """The combinations of rows that match, accepted or not, as numbers of rows."""
+        return matching_rows(self.query, self._rows)
+
+    def _results_of(self, epoch: int) -> pa.Table:
+        """The results of an epoch: matches of accepted rows of which one arrived in it."""
+        is_accepted, is_new = [], []
+        for name in self.query.names:
+            numbers = self._matches.column(name).to_numpy()
+            accepted = [rows[name] for rows in self._accepted_rows if name in rows]
+            is_accepted.append(np.isin(numbers, np.concatenate([np.empty(0, np.int64), *accepted])))
+            is_new.append(numbers >= self._rows_before(epoch, name))
+        are_results = np.all(is_accepted, axis=0) & np.any(is_new, axis=0)
+        return outputs(self.query, self._rows, self._matches.filter(pa.array(are_results)))
+
 
 def late_rows_of(published: pa.Table) -> pa.Table:
     """Published late rows, in the form of the expected ones."""
@@ -77,18 +128,6 @@ def late_rows_of(published: pa.Table) -> pa.Table:
     published = published.set_column(position, "time", published.column("time").cast(pa.int64()))
     rows = [{**json.loads(row["row"]), **row} for row in published.to_pylist()]
     return pa.Table.from_pylist(rows, schema=_LATE)
-
-
-def _results_of(query: Query, accepted: Accepted, epoch: int) -> pa.Table:
-    """The results of an epoch: those with a row that arrived in it."""
-    tables = accepted.tables(query)
-    matches = matching_rows(query, tables)
-    is_new = [matches.column(n).to_numpy() >= _rows_before(accepted, n, epoch) for n in query.names]
-    return outputs(query, tables, matches.filter(pa.array(np.any(is_new, axis=0))))
-
-
-def _rows_before(accepted: Accepted, name: str, epoch: int) -> int:
-    return sum(tables[name].num_rows for tables in accepted.epochs[:epoch] if name in tables)
 
 
 def _late_of(query: Query, epoch: int, accepted: Accepted) -> pa.Table:

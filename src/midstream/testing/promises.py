@@ -77,7 +77,7 @@ class Promises:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self.expected = Expected(workload.query)
+        self.expected = Expected(workload.query, workload.epochs)
         self.migrations_seen = MigrationPromises(workload.query, workload.plan, self.expected)
         self.replays = 0
         self._confirmed = -1
@@ -105,9 +105,7 @@ class Promises:
             clock_is_stream=settings.event_time_clock == "stream",
             now=intent.now,
         )
-        epochs = self.workload.epochs
-        # The simulator ends every run with epochs without rows.
-        self.expected.begin(epoch, epochs[epoch] if epoch < len(epochs) else {}, rules)
+        self.expected.begin(epoch, rules)
         problem = self.migrations_seen.begin(intent)
         hold("requests", problem is None, str(problem))
 

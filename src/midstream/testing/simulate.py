@@ -20,17 +20,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from midstream.adapt.policy import GOALS, MigrationPolicy
 from midstream.errors import CheckpointError, FencedError
 from midstream.inline import InlineJoin
 from midstream.migration.request import write_request
-from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.protocol.intent import decode_intent
-from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
 from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import collect_garbage
 from midstream.storage.intents import intent_name
@@ -44,8 +41,7 @@ from midstream.testing.outcome import Outcome
 from midstream.testing.promises import BrokenPromiseError, Promises, hold, step_files
 from midstream.testing.random_streams import SECOND, START
 from midstream.testing.store_sink import Reader, StoreSink
-from midstream.testing.workload import draw_workload, features_of, vary
-from midstream.values import Micros
+from midstream.testing.workload import changed_settings, draw_workload, features_of, vary
 
 _MAX_PAUSED = 2
 """How many processes may be paused at a time."""
@@ -186,36 +182,20 @@ class _Simulation:
         return lease
 
     def _newest_lease(self) -> int:
-        names = self.store.inner.list("leases")
-        return max((int(name[-17:-5]) for name in names if name.endswith(".json")), default=0)
+        names = (n for n in self.store.inner.files if n.startswith("leases/") and n.endswith(".json"))
+        return max((int(name[-17:-5]) for name in names), default=0)
 
     def _open(self, lease: Lease) -> InlineJoin:
         self.life.results = StoreSink(self.store, "results", lease.number)
+        changes = self.chance.random() < self.change_rate
         return InlineJoin(
             self.workload.query,
             self.workload.plan,
-            settings=self._settings(),
+            settings=changed_settings(self.workload, self.chance) if changes else self.workload.settings,
             store=self.store,
             sink=self.life.results,
             late_sink=StoreSink(self.store, "late", lease.number) if self.workload.keeps_late else None,
             lease=lease,
-        )
-
-    def _settings(self) -> Settings:
-        """The options of a life: those of the workload, or some others."""
-        chance, settings = self.chance, self.workload.settings
-        if chance.random() >= self.change_rate:
-            return settings
-        few = len(self.workload.query.names) < 6
-        return replace(
-            settings,
-            idle_timeout=chance.choice((None, settings.idle_timeout, Micros(10 * SECOND))),
-            adapt=few and chance.random() < 0.5,
-            policy=MigrationPolicy(
-                chance.choice(STRATEGY_CHOICES), chance.random() < 0.5, chance.choice(GOALS)
-            ),
-            max_event_time_ahead=chance.choice((None, ONE_DAY, ONE_DAY, Micros(60 * SECOND))),
-            event_time_clock=chance.choice(CLOCKS),
         )
 
     def _clock(self) -> int:
@@ -234,6 +214,8 @@ class _Simulation:
         else:
             return
         self.requested.add(epoch)
+        # A process that was paused may have begun the epoch already, without this request.
+        self._expect_epoch()
         written = write_request(request)
         taken = False
         try:

@@ -14,11 +14,13 @@ from itertools import combinations, pairwise
 
 import pyarrow as pa
 
+from midstream.adapt.policy import GOALS, MigrationPolicy
 from midstream.errors import OptionError
 from midstream.migration.request import Request, make_request
+from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import Plan, join, leaf
-from midstream.protocol.settings import Settings
+from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.testing.random_streams import SECOND, Shape, generate, stream
@@ -190,6 +192,19 @@ def vary(workload: Workload, accepted: Mapping[str, pa.Table], chance: random.Ra
         settings=Settings(partitions, chance.choice((partitions, 16)), max_event_time_ahead=None),
         epochs=tuple(parts),
         requests={},
+    )
+
+
+def changed_settings(workload: Workload, chance: random.Random) -> Settings:
+    """The options of a workload, those changed that may change when a query is started again."""
+    few = len(workload.query.names) < 6
+    return replace(
+        workload.settings,
+        idle_timeout=chance.choice((None, workload.settings.idle_timeout, Micros(10 * SECOND))),
+        adapt=few and chance.random() < 0.5,
+        policy=MigrationPolicy(chance.choice(STRATEGY_CHOICES), chance.random() < 0.5, chance.choice(GOALS)),
+        max_event_time_ahead=chance.choice((None, ONE_DAY, ONE_DAY, Micros(60 * SECOND))),
+        event_time_clock=chance.choice(CLOCKS),
     )
 
 
