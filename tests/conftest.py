@@ -11,13 +11,18 @@ from hypothesis import HealthCheck, settings
 from midstream.storage.remote import RemoteStore, store_at
 
 # Assertions in what tests share say as much as those in tests.
-pytest.register_assert_rewrite("tests.spark.killable_query", "tests.spark.migration_scenario")
+pytest.register_assert_rewrite(
+    "tests.spark.killable_query", "tests.spark.migration_scenario", "tests.spark.runner"
+)
 
 _COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("default", _COMMON, max_examples=60)
 settings.register_profile("thorough", _COMMON, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+# Two processes run tests on two cores, and each has Spark's workers besides: more threads only get in each
+# other's way. Read when Polars is first imported, here or in a worker.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
 # Read when the JVM starts: without it Spark listens on every interface of the machine.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
@@ -28,22 +33,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
-    from pyspark.sql import SparkSession
+    from tests.jvm_archive import ensure_jvm_archive
+    from tests.spark_session import make_session
 
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("midstream tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "ERROR")
+    ensure_jvm_archive()
+    config = {
+        "spark.log.level": "ERROR",
         # Small epochs mostly wait for Python workers otherwise.
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        # Short queries gain nothing from a second compiler or a parallel collector.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .getOrCreate()
-    )
+        "spark.python.unix.domain.socket.enabled": "true",
+        # Where Hadoop's native library is missing, the default starts 50 processes an epoch.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+    }
+    session = make_session("local[2]", config)
     yield session
     session.stop()
 

@@ -16,7 +16,7 @@ from midstream.storage.fsck import check
 from midstream.storage.memory import MemoryStore
 from midstream.testing import assert_same_rows
 from midstream.values import MICROS_PER_SECOND
-from tests.adapt.adaptive_run import AdaptiveRun
+from tests.adapt.adaptive_run import adaptive_run
 from tests.adapt.synthetic_streams import SCHEMA, chain, clique, epochs_of, query_of, uniform
 
 _PRINTS_DECISIONS = """
@@ -46,7 +46,7 @@ def test_decisions_do_not_depend_on_the_hash_seed():
 
 
 def test_fsck_accepts_manifests_with_decisions():
-    run = AdaptiveRun("a b", query=query_of("ab", clique("ab"), window=8))
+    run = adaptive_run("a b", query=query_of("ab", clique("ab"), window=8))
     run.process(epochs_of(dict.fromkeys("ab", 4.0), dict.fromkeys("ab", uniform(50)), 8, 2.0))
     assert run.last.adaptation.last_decision is not None
     assert check(run.store).problems == ()
@@ -63,10 +63,10 @@ def test_a_query_goes_on_if_the_migration_that_it_decided_on_is_impossible(monke
 
     query = query_of("abc", chain("abc"), window=20)
     epochs = epochs_of(dict.fromkeys("abc", 8.0), dict.fromkeys("abc", uniform(50)), 16, 2.0)
-    kept = AdaptiveRun("(a b) c", Settings(2, 8), query).process(epochs)
+    kept = adaptive_run("(a b) c", Settings(2, 8), query).process(epochs)
     monkeypatch.setattr("midstream.engine.step.concat_arrivals", with_small_columns)
     moving = Settings(2, 8, adapt=True, policy=MigrationPolicy("moving_state"))
-    adapting = AdaptiveRun("(a b) c", moving, query).process(epochs)
+    adapting = adaptive_run("(a b) c", moving, query).process(epochs)
     decisions = [m.adaptation.last_decision for m in adapting.manifests if m.adaptation.last_decision]
     assert any(decision.verdict == "migrate" for decision in decisions)
     assert adapting.last.migrations == 0
@@ -79,7 +79,7 @@ def test_one_row_far_in_the_future_does_not_distort_the_rates():
     row = epochs[3]["a"].to_pylist()[0]
     row["t"] = np.datetime64(10**9 * MICROS_PER_SECOND, "us").item().replace(tzinfo=row["t"].tzinfo)
     epochs[3]["a"] = pa.concat_tables([epochs[3]["a"], pa.Table.from_pylist([row], schema=SCHEMA)])
-    run = AdaptiveRun("a b c", query=query).process(epochs)
+    run = adaptive_run("a b c", query=query).process(epochs)
     statistics = run.last.statistics
     assert statistics.streams["b"].rows / statistics.seconds == pytest.approx(4.0, rel=0.4)
 

@@ -6,7 +6,7 @@ from midstream.migration.explain import explain_query
 from midstream.plan.explain import StateSize
 from midstream.plan.state_id import StateId
 from tests.migration.migration_cases import StrategyCase
-from tests.migration.recorded_run import (
+from tests.migration.migration_run import (
     HYBRID,
     LEFT_DEEP,
     PARALLEL_TRACK,
@@ -14,7 +14,7 @@ from tests.migration.recorded_run import (
     REORDERED,
     SHARING,
     START,
-    Run,
+    MigrationRun,
     run_migration,
 )
 
@@ -49,7 +49,7 @@ def test_without_background_work_no_state_is_completed():
 
 
 def test_an_explanation_shows_both_plans_and_their_shares():
-    run = Run().go(START)
+    run = MigrationRun().go(START)
     before = explain_query(QUERY, run.join.manifest, {})
     assert before.startswith(f"Plan: {LEFT_DEEP}\n")
     assert "Migration" not in before
@@ -77,7 +77,7 @@ def test_an_explanation_shows_both_plans_and_their_shares():
 
 
 def test_an_explanation_names_the_rows_of_sub_plans_and_all_entries():
-    run = Run().go(START)
+    run = MigrationRun().go(START)
     run.migrate("((b c) a) d", SHARING)
     run.go(1)
     text = explain_query(QUERY, run.join.manifest, {})
@@ -86,7 +86,7 @@ def test_an_explanation_names_the_rows_of_sub_plans_and_all_entries():
         in text
     )
     assert "Shared states: {a,b,c}, {a}, {b}, {c}, {d}" in text
-    run = Run().go(START)
+    run = MigrationRun().go(START)
     run.migrate("(a d) (b c)", PARALLEL_TRACK)
     run.go(1)
     text = explain_query(QUERY, run.join.manifest, {})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 
 from midstream.plan.state_id import StateId
 from midstream.state.migration import HandoverEntry
 from midstream.testing import assert_same_rows
 from tests.migration.migration_cases import STRATEGY_CASES, StrategyCase
-from tests.migration.recorded_run import (
+from tests.migration.migration_run import (
     HYBRID,
     LEFT_DEEP,
     PARALLEL_TRACK,
@@ -17,7 +16,7 @@ from tests.migration.recorded_run import (
     SHARING,
     START,
     WITHOUT_WINDOW,
-    Run,
+    MigrationRun,
     entries_of,
     run_migration,
     run_unchanged,
@@ -29,7 +28,7 @@ def test_moving_state_is_over_in_the_epoch_that_it_begins_in():
     assert run.running == []
     assert run.ends == {START: REORDERED}
     assert [m.plan for m in run.manifests] == [LEFT_DEEP] * START + [REORDERED] * (12 - START)
-    for number, (actual, expected) in enumerate(zip(run.tables, run_unchanged().tables, strict=True)):
+    for number, (actual, expected) in enumerate(zip(run.results, run_unchanged().results, strict=True)):
         assert_same_rows(actual, expected, f"epoch {number}")
     assert all("old" not in work for work in run.work)
 
@@ -52,9 +51,9 @@ def test_parallel_track_ends_after_one_window_too_and_then_releases_deferred_res
     assert deferred[:START] == [0, 0, 0]
     assert 0 < deferred[3] < deferred[4] < deferred[5] < deferred[6]
     assert deferred[7:] == [0] * 5
-    expected = [table.num_rows for table in run_unchanged().tables]
-    assert run.tables[7].num_rows == expected[7] + deferred[6]
-    assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(run_unchanged().tables))
+    expected = [table.num_rows for table in run_unchanged().results]
+    assert run.results[7].num_rows == expected[7] + deferred[6]
+    assert_same_rows(run.all_results, run_unchanged().all_results)
 
 
 def test_hybrid_with_background_completes_one_state_after_the_other():
@@ -70,9 +69,7 @@ def test_hybrid_with_background_completes_one_state_after_the_other():
 def test_hybrid_with_background_ends_without_a_window():
     run = run_migration(HYBRID, query=WITHOUT_WINDOW)
     assert run.ends == {6: REORDERED}
-    assert_same_rows(
-        pa.concat_tables(run.tables), pa.concat_tables(run_unchanged(query=WITHOUT_WINDOW).tables)
-    )
+    assert_same_rows(run.all_results, run_unchanged(query=WITHOUT_WINDOW).all_results)
 
 
 @pytest.mark.parametrize(("background_epochs", "epochs"), [(None, 1), (4, 1), (2, 2), (1, 3)])
@@ -82,9 +79,7 @@ def test_a_slower_pace_takes_more_epochs_for_a_state(background_epochs, epochs):
     epochs_lacking = [epoch for epoch, states in enumerate(lacking) if "c,d@1" in states]
     # There are rows of three epochs to rebuild. The first epoch of the migration rebuilds nothing yet.
     assert epochs_lacking == list(range(START, START + epochs))
-    assert_same_rows(
-        pa.concat_tables(run.tables), pa.concat_tables(run_unchanged(query=WITHOUT_WINDOW).tables)
-    )
+    assert_same_rows(run.all_results, run_unchanged(query=WITHOUT_WINDOW).all_results)
 
 
 def test_with_a_pace_of_zero_nothing_is_rebuilt():
@@ -95,13 +90,13 @@ def test_with_a_pace_of_zero_nothing_is_rebuilt():
 
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_a_migration_continues_after_every_restart(how: StrategyCase):
-    run = Run().go(START)
+    run = MigrationRun().go(START)
     run.migrate(REORDERED, how)
     for _ in range(9):
-        run.reopen()
+        run.restart()
         run.go(1, background_epochs=1)
     uninterrupted = run_migration(how, background_epochs=1)
     assert [m.migration for m in run.manifests] == [m.migration for m in uninterrupted.manifests]
     assert run.ends == uninterrupted.ends
-    for actual, expected in zip(run.tables, uninterrupted.tables, strict=True):
+    for actual, expected in zip(run.results, uninterrupted.results, strict=True):
         assert_same_rows(actual, expected)

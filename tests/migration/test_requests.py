@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 
-import pyarrow as pa
 import pytest
 
 from midstream.adapt.policy import MigrationPolicy
@@ -17,7 +16,7 @@ from midstream.spark.query import JoinStreamingQuery
 from midstream.testing import assert_same_rows
 from tests.helpers import small_query
 from tests.migration.migration_cases import StrategyCase
-from tests.migration.recorded_run import (
+from tests.migration.migration_run import (
     HYBRID,
     ISOLATED,
     LEFT_DEEP,
@@ -27,14 +26,14 @@ from tests.migration.recorded_run import (
     REORDERED,
     SHARING,
     START,
-    Run,
+    MigrationRun,
     arrivals,
     run_unchanged,
 )
 
 
 def test_a_request_for_the_running_plan_changes_nothing():
-    run = Run().go(2)
+    run = MigrationRun().go(2)
     run.migrate(LEFT_DEEP)
     run.go(2)
     assert run.join.manifest.migrations == 0
@@ -45,7 +44,7 @@ def test_a_request_for_the_running_plan_changes_nothing():
 
 
 def test_requests_wait_for_the_migration_in_progress_and_the_last_one_is_applied():
-    run = Run().go(START)
+    run = MigrationRun().go(START)
     run.migrate(REORDERED, SHARING)
     run.go(1)
     run.migrate("a b c d", StrategyCase("moving_state"))
@@ -58,11 +57,11 @@ def test_requests_wait_for_the_migration_in_progress_and_the_last_one_is_applied
     assert run.manifests[8].migration is not None
     assert run.manifests[8].migration.start_epoch == 8
     assert run.store.list("requests") == []
-    assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(run_unchanged(14).tables))
+    assert_same_rows(run.all_results, run_unchanged(14).all_results)
 
 
 def test_a_request_back_to_the_old_plan_waits_as_well():
-    run = Run().go(START)
+    run = MigrationRun().go(START)
     run.migrate(REORDERED, SHARING)
     run.go(1)
     run.migrate(LEFT_DEEP, StrategyCase("moving_state"))
@@ -71,16 +70,16 @@ def test_a_request_back_to_the_old_plan_waits_as_well():
 
 
 def test_a_request_survives_a_restart():
-    run = Run().go(START)
+    run = MigrationRun().go(START)
     run.migrate(REORDERED, SHARING)
-    run.reopen()
+    run.restart()
     run.go(1)
     assert run.running == [START]
     run.migrate("a b c d", StrategyCase("moving_state"))
-    run.reopen()
+    run.restart()
     run.go(8)
     assert run.ends == {7: REORDERED, 8: "a b c d"}
-    run.reopen()
+    run.restart()
     run.go(1)
     assert run.join.manifest.migrations == 2
     assert run.join.manifest.plan == "a b c d"
@@ -88,7 +87,7 @@ def test_a_request_survives_a_restart():
 
 @pytest.mark.parametrize("plan", ["((a b) c) e", "(a b) c", "a a b c d", "((a b) c d", ""])
 def test_a_request_must_be_for_a_plan_of_these_streams(plan):
-    run = Run().go(1)
+    run = MigrationRun().go(1)
     with pytest.raises(PlanError):
         run.migrate(plan)
     assert run.store.list("requests") == []
@@ -102,7 +101,7 @@ def test_plans_can_be_isolated_only_by_hybrid_without_background_work(strategy: 
 
 def test_hybrid_without_background_work_is_possible_with_a_window_of_zero():
     query = small_query(ON, "abcd", everywhere=0, select=["a.v as a"])
-    run = Run(query).go(2)
+    run = MigrationRun(query).go(2)
     run.join.migrate(REORDERED, "hybrid", background="off")
     run.go(1)
     migration = run.manifests[-1].migration or run.manifests[-1].ended_migration
@@ -111,7 +110,7 @@ def test_hybrid_without_background_work_is_possible_with_a_window_of_zero():
 
 
 def test_a_request_must_name_an_existing_strategy():
-    run = Run().go(1)
+    run = MigrationRun().go(1)
     with pytest.raises(OptionError, match=r"hybrid, moving_state, parallel_track; got 'slowly'"):
         run.join.migrate(REORDERED, "slowly")
     assert run.store.list("requests") == []
@@ -138,7 +137,7 @@ def test_a_migration_follows_the_policy_of_the_settings():
 
 
 def test_background_work_is_auto_or_off():
-    run = Run().go(1)
+    run = MigrationRun().go(1)
     with pytest.raises(OptionError, match=r"background must be one of auto, off; got True"):
         run.join.migrate(REORDERED, background=True)  # type: ignore[arg-type]  # this is what the test is about
     assert run.store.list("requests") == []
@@ -154,7 +153,7 @@ def test_both_shells_have_the_same_parameters():
 
 @pytest.mark.parametrize("how", [SHARING, ISOLATED, PARALLEL_TRACK], ids=str)
 def test_a_strategy_that_waits_for_expiry_needs_a_window_between_any_two_streams(how: StrategyCase):
-    run = Run(small_query(ON, "abcd", pairs={("a", "b"): 30, ("b", "c"): 30}))
+    run = MigrationRun(small_query(ON, "abcd", pairs={("a", "b"): 30, ("b", "c"): 30}))
     with pytest.raises(OptionError, match="no window between a and d") as caught:
         run.migrate(REORDERED, how)
     assert "moving_state" in str(caught.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -17,14 +16,14 @@ from midstream.testing import Shape, assert_same_rows
 from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 from tests.migration.migration_cases import CLIQUE, MigrationCase, StrategyCase, check_migration
-from tests.migration.recorded_run import (
+from tests.migration.migration_run import (
     HYBRID,
     ISOLATED,
     PARALLEL_TRACK,
     REORDERED,
     SHARING,
     START,
-    Run,
+    MigrationRun,
     entries_of,
     run_migration,
     run_unchanged,
@@ -127,7 +126,7 @@ def test_nodes_above_a_replaced_sub_plan_are_unchanged():
 
 
 def test_states_of_the_old_plan_are_dropped_when_the_migration_ends():
-    run = Run().go(START)
+    run = MigrationRun().go(START)
     run.migrate("((b d) a) c", SHARING)
     run.go(6)
     (end,) = run.ends
@@ -165,7 +164,7 @@ def test_isolated_plans_never_compare_or_store_more_than_parallel_track(new: str
         assert comparisons[0] <= comparisons[1]
         stored_rows = [sum(s.rows for s in run.manifests[epoch].slices) for run in both]
         assert stored_rows[0] <= stored_rows[1]
-    assert_same_rows(pa.concat_tables(isolated.tables), pa.concat_tables(parallel.tables))
+    assert_same_rows(isolated.all_results, parallel.all_results)
 
 
 def test_the_next_migration_shares_states_of_the_last_one():
@@ -175,4 +174,4 @@ def test_the_next_migration_shares_states_of_the_last_one():
     states = {s.owner.state for s in run.manifests[-1].slices}
     assert states == {*"abcd", "c,d@1", "a,b@2"}
     assert run.manifests[-1].migrations == 2
-    assert_same_rows(pa.concat_tables(run.tables), pa.concat_tables(run_unchanged(16).tables))
+    assert_same_rows(run.all_results, run_unchanged(16).all_results)

@@ -22,7 +22,9 @@ from midstream.runtime.crash_points import crash_hook
 from midstream.spark.driver import Driver
 from midstream.spark.query import JoinStreamingQuery
 from midstream.storage.intents import kept_intent
+from tests.spark.feed import Feed
 from tests.spark.process_faults import Fault, failing_tasks
+from tests.spark_session import make_session
 
 
 class Change(NamedTuple):
@@ -52,9 +54,7 @@ def start(spark: SparkSession, root: Path) -> JoinStreamingQuery:
     """Start the query over all available input."""
     join = Join(spark)
     for name in "abc":
-        folder = f"{root}/in/{name}"
-        reader = spark.readStream.schema(spark.read.parquet(folder).schema).option("maxFilesPerTrigger", 1)
-        join = join.stream(name, reader.parquet(folder), time="t", lateness="5 seconds")
+        join = join.stream(name, Feed(spark, root / "in").df(name), time="t", lateness="5 seconds")
     join = join.on("a.k = b.k", "b.k2 = c.k2").within("8 seconds").select("a.id", "b.id", "c.id")
     writer = join.writeStream.format("parquet").option("path", f"{root}/out")
     writer = writer.option("partitions", 2).option("adapt", "off")
@@ -97,21 +97,15 @@ class Events:
 
 def session(master: str) -> SparkSession:
     """A session of this process's own."""
-    return (
-        SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        # Tests read the input of each epoch from Spark's offsets, of which it keeps 100 by default.
-        .config("spark.sql.streaming.minBatchesToRetain", "100000")
-        .config("spark.log.level", "OFF")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.executor.memory", "1g")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .getOrCreate()
-    )
+    config = {
+        # The input of each epoch is read from Spark's offsets, of which it keeps 100 otherwise.
+        "spark.sql.streaming.minBatchesToRetain": "100000",
+        # Most lives are too short for code that was generated to pay off.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.log.level": "OFF",
+        "spark.executor.memory": "1g",
+    }
+    return make_session(master, config)
 
 
 def main(root: Path, master: str, events: Events, faults: list[Fault]) -> None:

@@ -22,10 +22,12 @@ from midstream.storage.manifest_log import manifests_newest_first, newest_manife
 from midstream.testing import Shape, generate, stream
 from midstream.testing.random_streams import SCHEMA
 from midstream.values import Micros
-from tests.spark.conftest import Feed, check, noted_epochs
+from tests.jvm_archive import ensure_jvm_archive
+from tests.spark.feed import Feed, noted_epochs
 from tests.spark.killable_main import Change
 from tests.spark.pausable_main import Pause
 from tests.spark.process_faults import Fault, struck
+from tests.spark.runner import check
 
 SHAPE = Shape(rows=15, late=0.1, null_keys=0.05)
 
@@ -72,6 +74,7 @@ class KillableQuery:
         return self._run("pausable_main", json.dumps(pause), str(give_up_seconds))
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        ensure_jvm_archive()
         environment = {
             **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "PYTHONPATH") if name in os.environ},
             "SPARK_LOCAL_IP": "127.0.0.1",

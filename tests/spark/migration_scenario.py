@@ -5,8 +5,9 @@ from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.testing import Shape, generate
-from tests.spark.conftest import check, noted_epochs
+from tests.spark.feed import noted_epochs
 from tests.spark.killable_main import Events
+from tests.spark.runner import check
 
 SHAPE = Shape(rows=20, late=0.05, null_keys=0.05, null_times=0.02, duplicates=0.05, keys=12)
 ONE_KEY = ("a.k = b.k", "b.k = c.k", "c.k = d.k")

@@ -11,7 +11,8 @@ from midstream import Join
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import newest_manifest
 from tests.helpers import digests
-from tests.spark.conftest import Feed, Runner, check
+from tests.spark.feed import Feed
+from tests.spark.runner import Runner, check
 
 LATENESS = "5 seconds"
 WINDOW = "15 seconds"

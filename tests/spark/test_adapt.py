@@ -11,7 +11,7 @@ from midstream import Join, OptionError
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import assert_same_rows
-from tests.spark.conftest import check
+from tests.spark.runner import check
 
 pytestmark = pytest.mark.spark
 

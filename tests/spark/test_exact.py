@@ -4,7 +4,7 @@ import pytest
 
 from midstream import Join
 from midstream.testing import Shape, generate
-from tests.spark.conftest import check
+from tests.spark.runner import check
 
 pytestmark = pytest.mark.spark
 

@@ -15,9 +15,10 @@ from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import Shape, generate
-from tests.spark.conftest import Feed, Runner, check, one_key
+from tests.spark.feed import Feed
 from tests.spark.killable_main import Change
 from tests.spark.migration_scenario import LEFT_DEEP, RIGHT_DEEP
+from tests.spark.runner import Runner, check, one_key
 
 pytestmark = [
     pytest.mark.spark,

@@ -17,7 +17,7 @@ from midstream import Join, OptionError
 from midstream.protocol.events import Event, MigrationEnded, MigrationStarted
 from midstream.protocol.progress import EpochProgress
 from midstream.testing import Shape, generate
-from tests.spark.conftest import Runner, one_key
+from tests.spark.runner import Runner, one_key
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ import pytest
 
 from midstream import CheckpointError, Join, OptionError, QueryError
 from midstream.testing.random_streams import SCHEMA, START
-from tests.spark.conftest import Runner
+from tests.spark.runner import Runner
 
 pytestmark = pytest.mark.spark
 

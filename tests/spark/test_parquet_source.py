@@ -11,7 +11,7 @@ from midstream import Join
 from midstream.spark.parquet_source import ParquetSources
 from midstream.spark.row_groups import RowGroup, distribute, row_groups
 from midstream.testing import Shape, generate
-from tests.spark.conftest import check
+from tests.spark.runner import check
 
 pytestmark = pytest.mark.spark
 

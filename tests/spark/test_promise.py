@@ -31,7 +31,7 @@ from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import commit_manifest, newest_manifest
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate
 from tests.helpers import digests
-from tests.spark.conftest import check
+from tests.spark.runner import check
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ import pytest
 
 from midstream import CheckpointError
 from midstream.testing import Shape, generate
-from tests.spark.conftest import Runner, check, one_key
+from tests.spark.runner import Runner, check, one_key
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ from midstream import OptionError
 from midstream.storage.fsck import check as fsck
 from midstream.storage.remote import store_at
 from midstream.testing import Shape, generate
-from tests.spark.conftest import check, one_key
+from tests.spark.runner import check, one_key
 
 pytestmark = pytest.mark.spark
 

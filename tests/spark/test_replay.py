@@ -13,7 +13,7 @@ from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import Shape, assert_same_rows, generate
-from tests.spark.conftest import check, one_key
+from tests.spark.runner import check, one_key
 
 pytestmark = pytest.mark.spark
 

@@ -4,9 +4,9 @@ import pytest
 
 from midstream import Join, OptionError, PlanError, StreamError
 from midstream.testing import Shape, generate
-from tests.spark.conftest import check
 from tests.spark.killable_main import Change
 from tests.spark.migration_scenario import ASKED, BEGUN, BUSHY, FLAT, LEFT_DEEP, RIGHT_DEEP, events_of
+from tests.spark.runner import check
 
 pytestmark = pytest.mark.spark
 

@@ -18,7 +18,7 @@ from midstream import MidstreamError
 from midstream.spark.options import OPTIONS
 from midstream.testing import Shape, assert_same_rows, batch_join, generate
 from midstream.testing.reference import Accepted, AcceptRules, ExpectedProgress, accept_epoch
-from tests.spark.conftest import Feed, Runner
+from tests.spark.feed import Feed
 from tests.spark.restart_scenario import (
     CONDITION,
     EQUAL,
@@ -30,6 +30,7 @@ from tests.spark.restart_scenario import (
     WINDOW,
     RestartScenario,
 )
+from tests.spark.runner import Runner
 
 pytestmark = pytest.mark.spark
 

@@ -8,8 +8,8 @@ import pytest
 
 from midstream import Join, OptionError, StreamError
 from midstream.testing import Shape, generate
-from tests.spark.conftest import Runner, check, one_key
 from tests.spark.migration_scenario import events_of
+from tests.spark.runner import Runner, check, one_key
 
 pytestmark = pytest.mark.spark
 

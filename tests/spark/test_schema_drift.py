@@ -11,7 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from midstream import CheckpointError, Join, QueryError
 from midstream.testing import Shape, generate
 from tests.helpers import digests
-from tests.spark.conftest import Feed, Runner, check
+from tests.spark.feed import Feed
+from tests.spark.runner import Runner, check
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from midstream import Join, MidstreamError
 from midstream.cli.main import app
 from midstream.testing.random_streams import SCHEMA, START
-from tests.spark.conftest import Runner
+from tests.spark.runner import Runner
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ import pytest
 
 from midstream import Join
 from midstream.testing import Shape, assert_same_rows, generate
-from tests.spark.conftest import check
+from tests.spark.runner import check
 
 pytestmark = pytest.mark.spark
 

@@ -1,24 +1,21 @@
-"""Runs of four streams that record manifests, work, results and progress of each epoch."""
+"""Recorded runs of four streams, with and without a migration."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from midstream.engine.work import WorkCounts
 from midstream.inline import InlineJoin
-from midstream.plan.handover import Side
-from midstream.protocol.events import Event
-from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.migration import HandoverEntry, Migration
 from midstream.state.slices import Slice
-from midstream.storage.memory import MemoryStore
 from tests.helpers import rows, small_query
 from tests.migration.migration_cases import StrategyCase
+from tests.recorded_run import RecordedRun
 
 ON = ["a.k = b.k", "b.k = c.k", "c.k = d.k"]
 QUERY = small_query(ON, "abcd", everywhere=30, select=["a.v as a", "b.v as b", "c.v as c", "d.v as d"])
@@ -37,56 +34,18 @@ def arrivals(epoch: int) -> dict[str, pa.Table]:
 
 
 @dataclass
-class Run:
-    """A run that records manifests, work, results and progress of each epoch."""
+class MigrationRun(RecordedRun):
+    """A run over :func:`arrivals`."""
 
     query: Query = QUERY
     plan: str = LEFT_DEEP
-    store: MemoryStore = field(default_factory=MemoryStore)
-    manifests: list[Manifest] = field(default_factory=list)
-    work: list[dict[Side, WorkCounts]] = field(default_factory=list)
-    tables: list[pa.Table] = field(default_factory=list)
-    progress: list[EpochProgress] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.reopen()
-
-    def reopen(self) -> None:
-        self.join = InlineJoin(self.query, self.plan, settings=Settings(1, 1), store=self.store)
-        self.join.addListener(self._record)
-
-    def _record(self, event: Event | EpochProgress) -> None:
-        if isinstance(event, EpochProgress):
-            self.progress.append(event)
 
     def migrate(self, plan: str, how: StrategyCase = HYBRID) -> None:
         how.migrate(self.join, plan)
 
-    def go(self, epochs: int, background_epochs: int | None = None) -> Run:
-        for _ in range(epochs):
-            self.tables.append(
-                self.join.run_epoch(
-                    arrivals(self.join.manifest.epoch + 1), background_epochs=background_epochs
-                )
-            )
-            self.manifests.append(self.join.manifest)
-            self.work.append(self.join.report.work_by_plan)
-        return self
-
-    @property
-    def running(self) -> list[int]:
-        """The epochs after which a migration was in progress."""
-        return [m.epoch for m in self.manifests if m.migration is not None]
-
-    @property
-    def ends(self) -> dict[int, str]:
-        """The epochs in which migrations ended, with their new plans."""
-        return {m.epoch: m.ended_migration.new_plan for m in self.manifests if m.ended_migration is not None}
-
-    @property
-    def events(self) -> list[Event]:
-        """The events of all epochs."""
-        return [event for progress in self.progress for event in progress.events]
+    def go(self, epochs: int, background_epochs: int | None = None) -> MigrationRun:
+        first = self.join.manifest.epoch + 1
+        return self.process((arrivals(first + number) for number in range(epochs)), background_epochs)
 
     def event_types(self) -> list[tuple[int, str]]:
         """The epoch and type of each event."""
@@ -99,8 +58,8 @@ def run_migration(
     epochs: int = 12,
     background_epochs: int | None = None,
     query: Query = QUERY,
-) -> Run:
-    run = Run(query).go(START)
+) -> MigrationRun:
+    run = MigrationRun(query).go(START)
     run.migrate(new, how)
     return run.go(epochs - START, background_epochs)
 
@@ -123,5 +82,5 @@ def work_of(names: str, plan: str) -> WorkCounts:
     return join.report.work
 
 
-def run_unchanged(epochs: int = 12, query: Query = QUERY) -> Run:
-    return Run(query).go(epochs)
+def run_unchanged(epochs: int = 12, query: Query = QUERY) -> MigrationRun:
+    return MigrationRun(query).go(epochs)

@@ -1,0 +1,38 @@
+"""The Spark sessions of the tests: one for most of them, and those of processes that are killed."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from tests.jvm_archive import jvm_archive
+
+# Short queries gain nothing from a second compiler or a parallel collector.
+_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn256m"
+_CONFIG = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def make_session(master: str, config: dict[str, str], archive_option: str | None = None) -> SparkSession:
+    """A session in a JVM that starts quickly: from the archive of classes, if not told otherwise."""
+    jvm_options = f"{_JVM_OPTIONS} {archive_option or _archive_option()}"
+    given = {
+        **_CONFIG,
+        "spark.driver.extraJavaOptions": jvm_options,
+        "spark.executor.extraJavaOptions": jvm_options,
+        **config,
+    }
+    builder = SparkSession.builder.master(master).appName("midstream tests")
+    for name, value in given.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _archive_option() -> str:
+    archive = jvm_archive()
+    return f"-XX:SharedArchiveFile={archive} -Xshare:auto" if archive and archive.exists() else ""
