@@ -27,7 +27,7 @@ $(READY): requirements.lock requirements-build.lock pyproject.toml scripts/setup
 demo: setup ## Run the demonstration (ARGS="..." is passed on)
 	@$(WITH_JAVA) .venv/bin/midstream demo $(ARGS)
 
-# Two at a time: most of the time a test waits for a JVM or a disk.
+# Two at a time, as there are two cores at least; tests/conftest.py says which come first.
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
 test: setup ## Run all tests (ARGS="-k join -x" is passed to pytest; "-n 0" runs one at a time)

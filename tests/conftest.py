@@ -31,6 +31,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-counts", action="store_true", help="note what an epoch costs now")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests come first, so that none is left to the end; those that need a JVM go to one worker.
+
+    Workers begin with equal shares of the list, in its order. Who is done takes from the end of another's: of
+    tests that need a JVM only if no others are left.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers == 1:
+        return
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    needs_jvm = [item for item in items if item.get_closest_marker("spark")]
+    others = [item for item in items if not item.get_closest_marker("spark")]
+    filled = max(0, len(items) // workers - len(needs_jvm))
+    quick = others[len(others) - filled :]
+    items[:] = [*needs_jvm, *quick, *others[: len(others) - filled]]
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
     from tests.jvm_archive import ensure_jvm_archive

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,8 @@ import pyarrow as pa
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
+from midstream.runtime.crash_points import crash_hook
+from midstream.testing.faults import SimulatedCrash
 from midstream.values import Micros
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -62,3 +65,13 @@ def digests(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.parent.name != "leases"
     }
+
+
+def die_at(point: str | None) -> AbstractContextManager[None]:
+    """Meanwhile the process dies whenever it comes to this crash point, if any."""
+
+    def hook(here: str) -> None:
+        if here == point:
+            raise SimulatedCrash(point)
+
+    return crash_hook(hook)

@@ -52,6 +52,15 @@ def ensure_jvm_archive() -> None:
                 made.rename(archive)
 
 
+def jvm_environment() -> dict[str, str]:
+    """For processes whose session is not the tests' own: their JVMs start from the archive all the same."""
+    ensure_jvm_archive()
+    archive = jvm_archive()
+    if archive is None or not archive.exists():
+        return {}
+    return {"JAVA_TOOL_OPTIONS": f"-XX:SharedArchiveFile={archive} -Xshare:auto"}
+
+
 def _make(archive: str) -> None:
     """Run a small query, and let the JVM write down all classes that it has loaded as it ends."""
     from tests.spark.killable_main import start

@@ -1,6 +1,7 @@
 """Checks the rules of the house that no other tool knows.
 
-Modules are short and say what they are for; no file names a package registry or a machine's paths.
+Modules are short and say what they are for; no file names a package registry or a machine's paths; tests are
+where the package is that they test, and nothing is imported from a ``conftest``.
 """
 
 import ast
@@ -21,6 +22,9 @@ NOWHERE = {
     "a machine's path": re.compile(r"(?<![\w.~$)}\]-])/(?:wor[k]/|roo[t]/|hom[e]/[\w.-]|User[s]/[\w.-])"),
 }
 
+OTHER_TESTS = {"docs", "golden", "property", "tools"}
+"""Folders of tests that mirror no package: of pages, of old checkpoints, of the whole, and of tools."""
+
 
 def project_files() -> list[Path]:
     """The files git tracks or is about to; without git, as in an unpacked archive, all visible."""
@@ -34,7 +38,7 @@ def project_files() -> list[Path]:
     ]
 
 
-def check(files: Iterable[Path], source: Path) -> list[str]:
+def check(files: Iterable[Path], source: Path, tests: Path) -> list[str]:
     """Every violation in these files, as `file:line: what is wrong. What to do`."""
     found = []
     for path in sorted(files):
@@ -54,10 +58,28 @@ def check(files: Iterable[Path], source: Path) -> list[str]:
                 found.append(f"{path}:{MAX_LINES}: {len(lines)} lines, over {MAX_LINES}. Split it")
             if not ast.get_docstring(ast.parse(text, str(path))):
                 found.append(f"{path}:1: no module docstring. Say what the module is for")
+        if path.suffix == ".py" and path.is_relative_to(tests):
+            found += _check_test_module(path, text, tests, source / "midstream")
+    return found
+
+
+def _check_test_module(path: Path, text: str, tests: Path, package: Path) -> list[str]:
+    found = []
+    folder, *below = path.relative_to(tests).parts
+    if below and folder not in OTHER_TESTS and not (package / folder).is_dir():
+        found.append(f"{path}:1: {package} has no {folder}. Move it to where what it tests is")
+    for node in ast.walk(ast.parse(text, str(path))):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        names = [name.name for name in node.names]
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *names]
+        if any(name.endswith("conftest") for name in names):
+            found.append(f"{path}:{node.lineno}: imports from a conftest. Ask for fixtures by their names")
     return found
 
 
 if __name__ == "__main__":
-    violations = check(project_files(), Path("src"))
+    violations = check(project_files(), Path("src"), Path("tests"))
     print("\n".join(violations), end="\n" if violations else "")
     sys.exit(bool(violations))

@@ -1,5 +1,6 @@
 """The whole demo, small, through the command line."""
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from rich.console import Console
 from midstream.demo.run import Demo, run
 from midstream.demo.show import View
 from midstream.errors import OptionError
+from tests.jvm_archive import jvm_environment
 
 
 @pytest.mark.spark
@@ -19,7 +21,10 @@ def test_the_demo_ends_well_and_leaves_results_that_others_can_read(tmp_path):
     folder = tmp_path / "demo"
     program = "from midstream.cli.main import app; app()"
     command = [sys.executable, "-c", program, "demo", "--epochs", "4", "--rows", "3000"]
-    done = subprocess.run([*command, "--output", folder], check=False, capture_output=True, text=True)
+    environment = {**os.environ, **jvm_environment()}
+    done = subprocess.run(
+        [*command, "--output", folder], env=environment, check=False, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     found = re.search(r"([\d,]+) results, equal to DuckDB's batch join", done.stdout)
     assert found, done.stdout

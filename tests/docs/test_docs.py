@@ -6,7 +6,7 @@ what its reader is told to have:
 - ``spark``: a session, local, in UTC;
 - ``shop``: the absolute path of a folder of this test's own, which is also the current folder;
 - ``orders``, ``payments``, ``shipments``, ``deliveries``: streaming DataFrames over the folders of these
-  names in ``shop``, which give one file per micro-batch; what is in them is in ``conftest.py``.
+  names in ``shop``, which give one file per micro-batch; what is in them is in ``shop.py``.
 
 What a block prints must stand in a ``text`` block right after it, where ``...`` stands for anything.
 """

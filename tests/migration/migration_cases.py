@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -82,7 +82,7 @@ class MigrationCase:
         return query_of(self.shape, self.on, self.window)
 
 
-@lru_cache(maxsize=32)
+@cache
 def data_of(case: MigrationCase, seed: int) -> tuple[Query, Epochs, pa.Table]:
     """The query, its epochs, and all results by the oracle."""
     query = case.query
@@ -92,7 +92,7 @@ def data_of(case: MigrationCase, seed: int) -> tuple[Query, Epochs, pa.Table]:
     return query, epochs, expected
 
 
-@lru_cache(maxsize=64)
+@cache
 def _run_until(
     case: MigrationCase, seed: int, plan: Plan, start: int
 ) -> tuple[dict[str, pa.Buffer], list[pa.Table]]:

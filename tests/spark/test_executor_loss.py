@@ -1,4 +1,4 @@
-"""Executors that are killed in the middle of migrations, on a cluster of several processes."""
+"""Executors that are killed, before and in the middle of migrations, on a cluster of several processes."""
 
 import pytest
 
@@ -18,6 +18,7 @@ CHANGES = (
 )
 # By then the executor has written slices, or staged results, and keeps rows for the stage after.
 LOSSES = {
+    Fault("executor", 0, "after a slice is written"): "",
     Fault("executor", 2, "after a slice is written"): "moving_state, begins, ends",
     Fault("executor", 5, "after results are staged"): "parallel_track, goes on",
     Fault("executor", 10, "after a slice is written"): "hybrid, goes on",
@@ -25,15 +26,17 @@ LOSSES = {
 }
 
 
-def test_an_executor_that_dies_in_the_middle_of_a_migration_costs_nothing_but_time(tmp_path):
+def test_an_executor_that_dies_is_replaced_and_costs_nothing_but_time(tmp_path):
     killable_query = KillableQuery(tmp_path, epochs=16, seed=8)
     killable_query.finish(
         killable_query.start(migrations=CHANGES, faults=tuple(LOSSES), master="local-cluster[2,1,1024]")
     )
+    assert "DONE 2" in (tmp_path / "log").read_text()
     struck = struck_migrations(tmp_path / "struck")
     assert set(struck) == {fault.mark for fault in LOSSES}
     for fault, migration in LOSSES.items():
         assert struck[fault.mark].startswith(migration)
+        assert bool(struck[fault.mark]) == bool(migration)
     killable_query.check()
     manifest = killable_query.manifest()
     assert (manifest.plan, manifest.migration, manifest.migrations) == (LEFT, None, len(CHANGES))

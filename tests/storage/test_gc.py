@@ -19,6 +19,7 @@ from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory import MemoryStore
 from midstream.testing.faults import SimulatedCrash
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
+from tests.helpers import die_at
 
 
 @pytest.fixture
@@ -28,21 +29,13 @@ def impatient(monkeypatch):
     monkeypatch.setattr(leases, "_POLL_SECONDS", 0.01)
 
 
-def _die_at(point: str):
-    def hook(here: str) -> None:
-        if here == point:
-            raise SimulatedCrash(point)
-
-    return crash_hook(hook)
-
-
 def _littered(store):
     """A checkpoint in which an attempt that died has left slices behind."""
     lease = claim_lease(store, "first")
     query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
     for epoch in EPOCHS[:2]:
         query.run_epoch(epoch)
-    with pytest.raises(SimulatedCrash), _die_at("after the step"):
+    with pytest.raises(SimulatedCrash), die_at("after the step"):
         query.run_epoch(EPOCHS[2])
     lease.release()
     orphans = check(store).orphans
@@ -103,7 +96,7 @@ def test_a_collector_that_was_paused_and_given_up_deletes_nothing_of_its_success
         happened.append(set(store.files))
         successor = InlineJoin(QUERY, settings=SETTINGS, store=truth)
         try:
-            with _die_at(until):
+            with die_at(until):
                 successor.run_epoch(EPOCHS[2])
                 successor.run_epoch(EPOCHS[3])
         except SimulatedCrash:

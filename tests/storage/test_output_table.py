@@ -1,4 +1,4 @@
-"""Publishing staged files once more: a reader who has moved them away does not get them twice."""
+"""Staged files are published once, though a reader moves them away, and deleted by lease and epoch."""
 
 from pathlib import Path
 
@@ -7,18 +7,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from midstream.errors import CheckpointError
-from midstream.storage.output_table import OutputTable, TaskId
+from midstream.storage.output_table import STAGED, OutputTable, TaskId
 
+QUERY = "0123abcd"
 ONE = pa.table({"x": [1]})
 
 
 @pytest.fixture
 def table(tmp_path) -> OutputTable:
-    return OutputTable("results", str(tmp_path / "out"), "0123abcd", lease=7).identified()
+    return OutputTable("results", str(tmp_path / "out"), QUERY, lease=7).identified()
 
 
-def _task(epoch: int, partition: int, fragment: int = 0) -> TaskId:
-    return TaskId(epoch=epoch, partition=partition, fragment=fragment)
+def _task(epoch: int) -> TaskId:
+    return TaskId(epoch=epoch, partition=0, fragment=0)
 
 
 def _there(table: OutputTable) -> dict[str, list[int]]:
@@ -26,7 +27,7 @@ def _there(table: OutputTable) -> dict[str, list[int]]:
 
 
 def test_a_reader_who_moved_files_away_gets_nothing_twice(table, tmp_path):
-    outputs = [table.stage(_task(0, 0), ONE)]
+    outputs = [table.stage(_task(0), ONE)]
     table.publish(outputs)
     for path in Path(table.path).glob("*.parquet"):
         path.rename(tmp_path / path.name)
@@ -35,19 +36,51 @@ def test_a_reader_who_moved_files_away_gets_nothing_twice(table, tmp_path):
 
 
 def test_results_that_were_staged_elsewhere_are_missed(table, tmp_path):
-    outputs = [table.stage(_task(0, 0), ONE)]
+    outputs = [table.stage(_task(0), ONE)]
     table.publish(outputs)
-    elsewhere = OutputTable("results", str(tmp_path / "elsewhere"), "0123abcd", lease=8).identified()
+    elsewhere = OutputTable("results", str(tmp_path / "elsewhere"), QUERY, lease=8).identified()
     with pytest.raises(CheckpointError, match="results of a committed epoch must be there to publish"):
         elsewhere.publish(outputs)
     # The same folder by another name is the same folder.
     Path(table.path).rename(tmp_path / "moved")
-    moved = OutputTable("results", str(tmp_path / "moved"), "0123abcd", lease=8).identified()
+    moved = OutputTable("results", str(tmp_path / "moved"), QUERY, lease=8).identified()
     assert moved.folder == table.folder != elsewhere.folder
     moved.publish(outputs)
     # A table that does not know its folder cannot tell.
     for path in Path(moved.path).glob("*.parquet"):
         path.unlink()
     with pytest.raises(CheckpointError, match="must be there to publish"):
-        OutputTable("results", moved.path, "0123abcd").must_have(outputs)
+        OutputTable("results", moved.path, QUERY).must_have(outputs)
     moved.must_have(outputs)
+
+
+def _of(folder: Path, lease: int) -> OutputTable:
+    return OutputTable("results", str(folder), QUERY, lease=lease)
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in (folder / STAGED).iterdir()}
+
+
+def test_old_files_are_pruned_by_their_epoch_whatever_the_lease(tmp_path):
+    staged = {
+        (lease, epoch): _of(tmp_path, lease).stage(_task(epoch), ONE).staged
+        for lease in (1, 40)
+        for epoch in (9, 10, 20)
+    }
+    earlier = {epoch: f"{QUERY}-{epoch:010d}-00000-000-{'a' * 32}" for epoch in (9, 10)}
+    strange = f"{QUERY}-strange"
+    for name in (*earlier.values(), strange):
+        (tmp_path / STAGED / name).touch()
+    _of(tmp_path, 40).prune(10)
+    kept = {name for (_, epoch), name in staged.items() if epoch >= 10}
+    assert _names(tmp_path) == {*kept, earlier[10], strange}
+
+
+def test_what_a_later_driver_has_staged_is_not_swept(tmp_path):
+    (tmp_path / STAGED).mkdir()
+    (tmp_path / STAGED / f"{QUERY}-{3:010d}-00000-000-{'a' * 32}").touch()
+    mine, later = (_of(tmp_path, lease).stage(_task(3), ONE).staged for lease in (7, 8))
+    _of(tmp_path, 7).sweep()
+    assert _names(tmp_path) == {later}
+    assert mine != later

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
-from midstream.runtime.crash_points import POINTS, crash_hook
+from midstream.runtime.crash_points import POINTS
 from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.fsck import check
 from midstream.storage.lease import claim_lease
@@ -23,6 +23,7 @@ from midstream.storage.output_table import STAGED, OutputTable, TaskId
 from midstream.storage.publish_log import begin_publishing, is_published, noted_epochs
 from midstream.testing.faults import SimulatedCrash
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
+from tests.helpers import die_at
 
 AFTER = POINTS[POINTS.index("after the commit") :]
 BETWEEN_FILES = "when one file is published"
@@ -65,15 +66,10 @@ class Scenario:
 
     def run(self, number: int, point: str | None = None) -> None:
         """Run an epoch, unless its driver dies at a point."""
-
-        def hook(here: str) -> None:
-            if here == point:
-                raise SimulatedCrash(point)
-
         query = self.open(point)
         assert query.manifest.epoch == number - 1
         try:
-            with crash_hook(hook):
+            with die_at(point):
                 query.run_epoch(EPOCHS[number])
         except SimulatedCrash:
             self.died += 1
@@ -152,7 +148,7 @@ def test_where_no_note_is_left_publishing_that_is_cut_off_is_still_known(scenari
     scenario.run(1, "after the commit")
     for name in scenario.store.list("published"):
         scenario.store.delete(name)
-    with pytest.raises(SimulatedCrash), crash_hook(_die_at("after noting what is published")):
+    with pytest.raises(SimulatedCrash), die_at("after noting what is published"):
         scenario.open()
     assert not is_published(noted_epochs(scenario.store), 1)
     results = scenario.open().manifest.results
@@ -222,14 +218,6 @@ def test_another_folder_is_refused_until_all_is_published(scenario, tmp_path):
     scenario.run(2)
     scenario.move_away()
     assert sum(table.num_rows for table in scenario.read) == scenario.open().manifest.results > 0
-
-
-def _die_at(point: str):
-    def hook(here: str) -> None:
-        if here == point:
-            raise SimulatedCrash(point)
-
-    return hook
 
 
 def _manifest(epoch: int, *staged: str) -> Manifest:

@@ -1,16 +1,43 @@
-"""Runs of the simulator with more of the events that a test is about, so that few seeds are enough."""
+"""Runs of the simulator with more of the events that a test is about, and the promises that they break."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import chain
 
 import pytest
 
 from midstream.testing import simulate as simulator
-from midstream.testing.workload import draw_workload
+from midstream.testing.promises import BrokenPromiseError
+from midstream.testing.simulate import simulate
+from midstream.testing.workload import Workload, draw_workload
 
 BUDGET = 24
+SEEDS = range(400)
+
+
+def broken_promises(seeds: Iterable[int], *, enough: int = 1, likely: Iterable[int] = ()) -> set[str]:
+    """The promises that the first few seeds that fail say were broken.
+
+    Those that are ``likely`` to fail, because they once did, are tried first: it is quicker while that is so.
+    """
+    found = []
+    for seed in dict.fromkeys(chain(likely, seeds)):
+        try:
+            simulate(seed)
+        except BrokenPromiseError as error:
+            found.append(error.promise)
+        if len(found) == enough:
+            break
+    return set(found)
+
+
+@cache
+def workload_of(seed: int) -> Workload:
+    """The workload that a seed draws."""
+    return draw_workload(random.Random(seed), seed)
 
 
 def make_eventful(monkeypatch: pytest.MonkeyPatch, **rates: float) -> None:
@@ -27,11 +54,12 @@ def make_eventful(monkeypatch: pytest.MonkeyPatch, **rates: float) -> None:
     monkeypatch.setattr(simulator._Simulation, "__init__", init)
 
 
-@cache
-def small_and_long() -> list[int]:
+def small_and_long() -> Iterator[int]:
     """Seeds that are quick to run and whose queries have a long life."""
-    drawn = ((seed, draw_workload(random.Random(seed), seed)) for seed in range(400))
-    return [seed for seed, work in drawn if len(work.query.names) < 4 and len(work.epochs) > 4]
+    for seed in SEEDS:
+        work = workload_of(seed)
+        if len(work.query.names) < 4 and len(work.epochs) > 4:
+            yield seed
 
 
 def pause_and_die_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:

@@ -36,6 +36,9 @@ def split(table: pa.Table, targets: npt.NDArray[np.int64]) -> Iterator[tuple[int
     """The table in parts, one per target that has rows."""
     if table.num_rows == 0:
         return
+    if (targets == targets[0]).all():
+        yield int(targets[0]), table
+        return
     # There are few targets, and NumPy sorts 16-bit integers by radix.
     order = np.argsort(targets.astype(np.uint16), kind="stable")
     ordered = targets[order]

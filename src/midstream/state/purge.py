@@ -15,7 +15,7 @@ component is older than watermark - window".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,10 @@ class Purge:
 
     windows: Windows
     watermarks: Mapping[str, int | None]
+    _known: dict[tuple[str, ...], list[dict[str, int]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The bounds by streams: an epoch asks for those of each state many times."""
 
     def alive(self, times: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.bool_]:
         """Which rows may still be part of a result."""
@@ -51,14 +55,13 @@ class Purge:
 
     def _bounds(self, streams: tuple[str, ...]) -> list[dict[str, int]]:
         """For each other stream: the oldest times of components that may still meet its future rows."""
-        bounds_by_other = []
-        for other, watermark in self.watermarks.items():
-            if other in streams:
-                continue
-            bounds: dict[str, int] = {}
-            for stream in streams:
-                window = self.windows.bound(stream, other)
-                if watermark is not None and window is not None:
-                    bounds[stream] = watermark - window
-            bounds_by_other.append(bounds)
-        return bounds_by_other
+        if streams not in self._known:
+            others = {s: mark for s, mark in self.watermarks.items() if s not in streams}
+            self._known[streams] = [self._bounds_for(streams, other, others[other]) for other in others]
+        return self._known[streams]
+
+    def _bounds_for(self, streams: tuple[str, ...], other: str, watermark: int | None) -> dict[str, int]:
+        if watermark is None:
+            return {}
+        windows = ((stream, self.windows.bound(stream, other)) for stream in streams)
+        return {stream: watermark - window for stream, window in windows if window is not None}

@@ -20,7 +20,7 @@ def violations(tmp_path: Path, name: str, text: str) -> list[str]:
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    return check([path], tmp_path / "src")
+    return check([path], tmp_path / "src", tmp_path / "tests")
 
 
 @pytest.mark.parametrize("line", [line.replace("|", "") for line in NAMED])
@@ -57,4 +57,32 @@ def test_binary_files_are_passed_over(tmp_path):
     path = tmp_path / "picture.png"
     path.write_bytes(b"\x89PNG\xff\xfe")
 
-    assert check([path], tmp_path / "src") == []
+    assert check([path], tmp_path / "src", tmp_path / "tests") == []
+
+
+@pytest.mark.parametrize("folder", ["state", "property"])
+def test_tests_are_where_a_package_is_or_of_the_whole(tmp_path, folder):
+    (tmp_path / "src" / "midstream" / "state").mkdir(parents=True)
+
+    assert violations(tmp_path, f"tests/{folder}/test_a.py", "x = 1\n") == []
+
+
+def test_tests_of_no_package_are_found(tmp_path):
+    (found,) = violations(tmp_path, "tests/house/test_a.py", "x = 1\n")
+
+    assert "has no house" in found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from tests.spark.conftest import feed",
+        "from tests.spark import conftest",
+        "import tests.conftest",
+        "from conftest import feed",
+    ],
+)
+def test_imports_from_a_conftest_are_found(tmp_path, line):
+    (found,) = violations(tmp_path, "tests/test_a.py", f"import re\n{line}\n")
+
+    assert found == f"{tmp_path}/tests/test_a.py:2: imports from a conftest. Ask for fixtures by their names"

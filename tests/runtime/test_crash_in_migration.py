@@ -1,5 +1,6 @@
 """A process may die at any named point of every epoch of a migration, and nothing is lost or doubled."""
 
+import copy
 import random
 from dataclasses import dataclass
 from functools import cache
@@ -81,12 +82,22 @@ STRATEGY_CASES = [
 MOVING, TRACK, WAITING, _, COMPUTING = STRATEGY_CASES
 
 
+@cache
+def _store_before(query: Query) -> FaultStore:
+    """The store of a query before the epoch in which the migration begins: no run dies earlier."""
+    store = FaultStore(random.Random(1))
+    join = InlineJoin(query, OLD, settings=Settings(2, 8), store=store, sink=StoreSink(store))
+    for epoch in EPOCHS[:BEGINS]:
+        join.run_epoch(epoch)
+    return store
+
+
 class Run:
     """A query on a store, which is started again as often as it dies."""
 
-    def __init__(self, how: StrategyCase, seed: int = 1) -> None:
+    def __init__(self, how: StrategyCase) -> None:
         self.how = how
-        self.store = FaultStore(random.Random(seed))
+        self.store = copy.deepcopy(_store_before(how.query))
         self.asked = False
         self.during: set[int] = set()
         """The epochs after which the migration was under way."""

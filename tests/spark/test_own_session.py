@@ -1,13 +1,20 @@
-"""What workers load: the memory of every one of them counts."""
+"""Sessions that this project starts: they listen on this machine only, and workers load what they need."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
+from tests.jvm_archive import jvm_environment
+
 pytestmark = pytest.mark.spark
+
+LOCAL = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 # With all that tasks do if they read files themselves: text and numbers as keys, nulls, late rows,
 # conditions, merged slices, two stages.
@@ -17,6 +24,7 @@ from pathlib import Path
 import polars as pl
 from midstream import Join
 from midstream.demo.session import spark_session
+from tests.spark.test_own_session import addresses
 
 root = Path(sys.argv[1])
 with spark_session("local[1]", root / "session") as spark:
@@ -53,22 +61,51 @@ with spark_session("local[1]", root / "session") as spark:
     query.awaitTermination()
     results = sum(progress["numOutputRows"] for progress in query.recentProgress)
     late = sum(progress["numLateRows"] for progress in query.recentProgress)
-    print(json.dumps({"results": results, "late": late, "loaded": sorted(loaded)}))
+    # By now with Python workers, which are spoken to through sockets too.
+    found = {"results": results, "late": late, "loaded": sorted(loaded), "addresses": sorted(addresses())}
+    print(json.dumps(found))
 """
 
 
-def test_workers_do_not_load_what_no_step_needs(tmp_path):
+def addresses() -> set[str]:
+    """Where this process and those that it started listen."""
+    me = psutil.Process()
+    found = [c for p in (me, *me.children(recursive=True)) for c in p.net_connections(kind="inet")]
+    return {c.laddr.ip for c in found if c.status == psutil.CONN_LISTEN}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory) -> dict[str, Any]:
+    """What a query in a session of the demo, in a process of its own, has found."""
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_IP"}
     done = subprocess.run(
-        [sys.executable, "-c", QUERY, tmp_path],
+        [sys.executable, "-c", QUERY, tmp_path_factory.mktemp("own")],
         cwd=Path(__file__).parents[2],
+        env={**environment, **jvm_environment(), "PYTHONPATH": ".", "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         check=False,
         timeout=240,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def test_workers_do_not_load_what_no_step_needs(found):
+    """The memory of every one of them counts."""
     assert min(found["results"], found["late"]) > 0
     # It is the worker that ran the steps.
     assert "midstream.engine.step" in found["loaded"]
     assert {"pandas", "sqlglot", "duckdb"}.isdisjoint(found["loaded"])
+
+
+def test_the_session_of_the_demo_listens_only_here(found):
+    assert found["addresses"]
+    assert set(found["addresses"]) <= LOCAL
+
+
+def test_the_session_of_the_tests_listens_only_here(spark):
+    assert spark.conf.get("spark.ui.enabled") == "false"
+    # Others that run in this process, such as the tests' object store, must keep to it as well.
+    assert addresses() <= LOCAL
