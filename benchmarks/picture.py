@@ -39,7 +39,7 @@ _PARTS = {
 
 
 def draw_rates(figures: Figures, path: Path) -> None:
-    """Rows a second in the steady_epochs state, for each workload and contestant."""
+    """Rows a second in the steady state, for each workload and contestant."""
     shown = {name: runs for name, runs in figures.items() if name != "tiny"}
     figure, axes = plt.subplots(figsize=(8, 0.9 + 0.75 * len(shown)), layout="constrained")
     for line, (_workload, runs) in enumerate(reversed(shown.items())):
@@ -51,7 +51,7 @@ def draw_rates(figures: Figures, path: Path) -> None:
     axes.set_yticks(range(len(shown)), list(reversed(shown)))
     axes.set_xscale("log")
     axes.set_xlim(3_000, 50_000_000)
-    axes.set_xlabel("rows a second, steady_epochs state, 2 cores")
+    axes.set_xlabel("rows a second, steady state, 2 cores")
     handles = [Patch(color=colour) for colour in _COLOURS.values()]
     axes.legend(handles, list(_NAMES.values()), ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.14))
     axes.spines[["top", "right"]].set_visible(False)
@@ -59,7 +59,7 @@ def draw_rates(figures: Figures, path: Path) -> None:
 
 
 def draw_profile(figures: Figures, path: Path) -> None:
-    """Where the time of a steady_epochs epoch goes, for each workload."""
+    """Where the time of a steady epoch goes, for each workload."""
     shown = {name: runs["midstream"][-1] for name, runs in figures.items() if "midstream" in runs}
     figure, axes = plt.subplots(figsize=(8, 1.2 + 0.5 * len(shown)), layout="constrained")
     colours = plt.get_cmap("tab20")(range(len(_PARTS)))
@@ -70,7 +70,7 @@ def draw_profile(figures: Figures, path: Path) -> None:
             axes.barh(line, millis, 0.6, left=start, color=colour, label=_PARTS[part] if line == 0 else None)
             start += millis
     axes.set_yticks(range(len(shown)), list(reversed(shown)))
-    axes.set_xlabel("milliseconds of an epoch, median of the steady_epochs state")
+    axes.set_xlabel("milliseconds of an epoch, median of the steady state")
     axes.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, 1.3), fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
@@ -99,7 +99,7 @@ def draw_migration(costs: Mapping[str, Mapping[str, Any]], path: Path) -> None:
 
 
 def profile(run: Mapping[str, Any]) -> dict[str, float]:
-    """The parts of a steady_epochs epoch in milliseconds; of tasks that run side by side the longest counts."""
+    """The parts of a steady epoch in milliseconds; of tasks that run side by side the longest counts."""
     epochs = steady_epochs(run)
     middle = {
         name: statistics.median(epoch["parts"].get(name, 0.0) for epoch in epochs)
