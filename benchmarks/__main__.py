@@ -17,11 +17,11 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import adaptive, adaptive_live, estimates, migration, migration_live, picture, strategy_choice
-from benchmarks.engines import RUNS
+from benchmarks.engines import ENGINES
 from benchmarks.report import show
 from benchmarks.workloads import WORKLOADS
 
-COUNTED: dict[str, Callable[[Console, Path], dict[str, Any]]] = {
+EXPERIMENTS: dict[str, Callable[[Console, Path], dict[str, Any]]] = {
     "migration": lambda console, _folder: migration.run(console),
     "migration-live": migration_live.run,
     "estimates": lambda console, _folder: estimates.run(console),
@@ -34,9 +34,9 @@ COUNTED: dict[str, Callable[[Console, Path], dict[str, Any]]] = {
 def main() -> int:
     """Run what was asked for; 1 if two contestants do not agree on the results."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    names = [*WORKLOADS, *COUNTED]
+    names = [*WORKLOADS, *EXPERIMENTS]
     parser.add_argument("workloads", nargs="*", default=names, help=", ".join(names))
-    parser.add_argument("--only", nargs="+", choices=list(RUNS), default=list(RUNS))
+    parser.add_argument("--only", nargs="+", choices=list(ENGINES), default=list(ENGINES))
     parser.add_argument("--repeat", type=int, default=1, help="rounds; contestants take turns in each")
     parser.add_argument("--json", type=Path, help="also write all figures to this file")
     parser.add_argument("--pictures", type=Path, help="also draw the figures into this folder")
@@ -45,8 +45,8 @@ def main() -> int:
     console = Console()
     agree = True
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
-        for name in (n for n in args.workloads if n in COUNTED):
-            done = COUNTED[name](console, Path(folder))
+        for name in (n for n in args.workloads if n in EXPERIMENTS):
+            done = EXPERIMENTS[name](console, Path(folder))
             if args.pictures and name == "migration":
                 args.pictures.mkdir(parents=True, exist_ok=True)
                 first = {strategy: done[strategy] for strategy in migration.CONTESTANTS}
@@ -54,7 +54,7 @@ def main() -> int:
         for name in (n for n in args.workloads if n in WORKLOADS):
             runs = figures.setdefault(name, {})
             for _ in range(args.repeat):
-                for contestant in (c for c in args.only if c not in WORKLOADS[name].without):
+                for contestant in (c for c in args.only if c not in WORKLOADS[name].skipped):
                     print(f"{name}: {contestant} ...", file=sys.stderr, flush=True)
                     runs.setdefault(contestant, []).append(_run(name, contestant, folder))
             agree &= show(name, runs, console)
@@ -72,8 +72,8 @@ def _run(name: str, contestant: str, folder: str) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{contestant} failed on {name}:\n{done.stderr[-3000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 if __name__ == "__main__":

@@ -44,13 +44,13 @@ class Drift:
     streams: str
     matches: float
     """Rows of each other stream's window that a row matches."""
-    rare: tuple[str, ...]
+    rare_streams: tuple[str, ...]
     """For each phase, the streams in which only one row in twenty has a key that others have."""
     window: int = 180
     """Seconds."""
     rate: float = 1.0
     """Rows per second of each stream."""
-    windows: tuple[int, ...] = (3, 8)
+    phase_windows: tuple[int, ...] = (3, 8)
     """How many windows each phase lasts."""
     skewed: bool = False
     """Whether keys have a Zipf distribution; else they are uniform."""
@@ -66,7 +66,7 @@ class Drift:
         random = np.random.default_rng(11)
         seconds = self.window / EPOCHS_IN_WINDOW
         phases, begin = [], 0.0
-        for rare, windows in zip(self.rare, self.windows, strict=True):
+        for rare, windows in zip(self.rare_streams, self.phase_windows, strict=True):
             phase = []
             for _ in range(windows * EPOCHS_IN_WINDOW):
                 phase.append({n: self._rows(random, begin, seconds, rare=n in rare) for n in self.streams})
@@ -106,7 +106,7 @@ DRIFTS = (
     Drift("chain over several keys", CHAIN, "ABCDE", 6, ("A", "E")),
     Drift("star", STAR, "ABCD", 9, ("B", "D")),
     Drift("skewed clique", clique("ABCDE"), "ABCDE", 6, ("A", "E"), skewed=True),
-    Drift("stationary clique", clique("ABCDE"), "ABCDE", 6, ("A",), windows=(25,)),
+    Drift("stationary clique", clique("ABCDE"), "ABCDE", 6, ("A",), phase_windows=(25,)),
 )
 
 
@@ -156,7 +156,7 @@ def measure(drift: Drift) -> dict[str, Any]:
     adapted = run_plan(drift, None, adapt=True)
     candidates = dict.fromkeys([*best_of_phases(drift), *adapted.plans, str(default_plan(drift.query()))])
     fixed = {plan: run_plan(drift, plan, adapt=False) for plan in candidates}
-    phases = range(len(drift.windows))
+    phases = range(len(drift.phase_windows))
     free_units = sum(min(record.units[i] for record in fixed.values()) for i in phases)
     free_comparisons = sum(min(record.comparisons[i] for record in fixed.values()) for i in phases)
     if {record.results for record in (kept, adapted, *fixed.values())} != {kept.results}:

@@ -14,7 +14,7 @@ from benchmarks.memory import MemoryWatch
 from benchmarks.workloads import WORKLOADS, Workload
 
 # State is not in the JVM, which needs little memory; with more it would only collect garbage later.
-MIDSTREAM = {
+MIDSTREAM_CONF = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.memory": "1g",
     # A heap that grows only when it must, and is given back; and the compiler that needs less, since the
@@ -28,8 +28,8 @@ def run_midstream(work: Workload, data: Path, out: Path) -> dict[str, Any]:
     """Midstream as a user would run it: exactly once, into Parquet."""
     from midstream import Join
 
-    spark = make_session(MIDSTREAM)
-    update_statistics = MemoryWatch()
+    spark = make_session(MIDSTREAM_CONF)
+    memory = MemoryWatch()
     join = Join(spark)
     for stream in work.streams:
         join = join.stream(stream, _read(spark, work, data, stream), time="ts")
@@ -41,7 +41,7 @@ def run_midstream(work: Workload, data: Path, out: Path) -> dict[str, Any]:
     query = writer.trigger(availableNow=True).start()
     # Both keep only the newest progress, so it is collected as it comes; only what is needed, in the same
     # memory that is measured.
-    found: dict[int, dict[str, Any]] = {}
+    figures: dict[int, dict[str, Any]] = {}
     millis: dict[int, int] = {}
     live: dict[int, int] = {}
     done = False
@@ -49,15 +49,15 @@ def run_midstream(work: Workload, data: Path, out: Path) -> dict[str, Any]:
         done = bool(query.awaitTermination(2))
         for p in query.recentProgress:
             parts = {**p["durationMs"], **{f"task {k}": v for k, v in p["taskMs"].items()}}
-            found[p["batchId"]] = {"rows": p["numInputRows"], "parts": parts}
+            figures[p["batchId"]] = {"rows": p["numInputRows"], "parts": parts}
             live[p["batchId"]] = p["stateBytesActive"]
         millis |= {p["batchId"]: p["durationMs"]["triggerExecution"] for p in query._query.recentProgress}
-        update_statistics.look()
-    epochs = [{**found[number], "ms": millis[number]} for number in sorted(found)]
+        memory.sample()
+    epochs = [{**figures[number], "ms": millis[number]} for number in sorted(figures)]
     disk = sum(path.stat().st_size for path in (out / "checkpoint" / "slices").iterdir())
     return {
         "epochs": epochs,
-        "memory": update_statistics.peak(),
+        "memory": memory.peak(),
         "live": max(live.values()),
         "disk": disk,
         "live at the end": live[max(live)],
@@ -140,8 +140,8 @@ def _join_at_once(work: Workload, data: Path) -> Any:
             coalesce=False,
         )
         for other in work.streams[:i]:
-            isolated = (pl.col(f"{other}_ts") - pl.col(f"{stream}_ts")).abs()
-            joined = joined.filter(isolated <= pl.duration(seconds=work.window))
+            distance = (pl.col(f"{other}_ts") - pl.col(f"{stream}_ts")).abs()
+            joined = joined.filter(distance <= pl.duration(seconds=work.window))
     return joined.select(f"{s}_{c}" for s in work.streams for c in work.columns(s)).collect()
 
 
@@ -184,13 +184,13 @@ def _read(spark: Any, work: Workload, data: Path, stream: str) -> Any:
     return reader.option("maxFilesPerTrigger", work.seconds_per_epoch).parquet(folder)
 
 
-RUNS = {"midstream": run_midstream, "spark": run_spark, "polars": run_polars}
+ENGINES = {"midstream": run_midstream, "spark": run_spark, "polars": run_polars}
 
 if __name__ == "__main__":
     name, contestant, folder = sys.argv[1:]
     target = Path(folder) / "run"
     shutil.rmtree(target, ignore_errors=True)
     source_folder = WORKLOADS[name].write(Path(folder) / "data")
-    found = RUNS[contestant](WORKLOADS[name], source_folder, target)
-    print(json.dumps({**found, **fingerprint(target / "results")}))
+    figures = ENGINES[contestant](WORKLOADS[name], source_folder, target)
+    print(json.dumps({**figures, **fingerprint(target / "results")}))
     shutil.rmtree(target, ignore_errors=True)

@@ -12,7 +12,7 @@ class MemoryWatch:
         self._idle = _used()
         self._most = self._idle
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Take note of what is used now."""
         self._most = max(self._most, _used())
 

@@ -1,4 +1,4 @@
-"""What a migration costs, counted: the task of the paper on hybrid migration, in this process.
+"""What a migration costs, counted: the experiment of the paper on hybrid migration, in this process.
 
 A clique of n streams with Poisson arrivals. At first the first stream has rare values, so that a left-deep
 plan is best; when the migration begins it is the last one, and a right-deep plan is. Comparisons are those of
@@ -34,7 +34,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("ts", pa.timestamp("
 
 
 @dataclass(frozen=True)
-class Task:
+class Experiment:
     """The paper's parameters, with its defaults."""
 
     streams: int = 6
@@ -42,7 +42,7 @@ class Task:
     rate: float = 1.0
     warm_up: int = 5
     """Windows before the migration begins."""
-    seconds_at_first: int = 15
+    warm_up_epoch_seconds: int = 15
     """Seconds in an epoch of the warm-up; each epoch of the migration is one second."""
 
     @property
@@ -60,8 +60,8 @@ class Task:
         """The input before the migration, and for 1.2 windows after."""
         random = np.random.default_rng(7)
         start = self.warm_up * self.window
-        before = range(0, start, self.seconds_at_first)
-        warm = [self._epoch(random, s, self.seconds_at_first, self.names[0]) for s in before]
+        before = range(0, start, self.warm_up_epoch_seconds)
+        warm = [self._epoch(random, s, self.warm_up_epoch_seconds, self.names[0]) for s in before]
         after = range(start, start + round(1.2 * self.window))
         return warm, [self._epoch(random, s, 1, self.names[-1]) for s in after]
 
@@ -81,14 +81,14 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Cost:
+class MigrationTrace:
     """What a migration cost, second by second."""
 
     comparisons: list[int]
     rows: list[int]
     """Rows of all states, and results that wait."""
     results: list[int]
-    lasted: int
+    seconds_until_end: int
     """Seconds until the old plan was gone."""
 
 
@@ -106,14 +106,14 @@ def last_two_first(names: tuple[str, ...]) -> Plan:
 
 
 @contextmanager
-def keeping_all() -> Iterator[None]:
+def without_retention() -> Iterator[None]:
     """Let the old plan keep all that it makes, as in the paper, for comparison."""
     with patch.object(combined_layout, "retention_bounds", lambda *_: {}):
         yield
 
 
 @contextmanager
-def sharing_only_streams() -> Iterator[None]:
+def sharing_base_states_only() -> Iterator[None]:
     """Let the plans share no state of joined rows, for comparison."""
     is_same = state_match._is_same
 
@@ -125,23 +125,28 @@ def sharing_only_streams() -> Iterator[None]:
 
 
 def measure(
-    task: Task, plan: Plan, strategy: str, *, background: bool = False, isolated: bool | None = None
-) -> Cost:
-    """Run the task and count."""
-    query = InlineJoin(task.query(), left_deep(task.names), settings=Settings(1, 1))
-    warm, measured = task.epochs()
+    experiment: Experiment,
+    plan: Plan,
+    strategy: str,
+    *,
+    background: bool = False,
+    isolated: bool | None = None,
+) -> MigrationTrace:
+    """Run the experiment and count."""
+    query = InlineJoin(experiment.query(), left_deep(experiment.names), settings=Settings(1, 1))
+    warm, measured = experiment.epochs()
     for epoch in warm:
         query.run_epoch(epoch)
     query.migrate(plan, strategy, background="auto" if background else "off", isolated=isolated)
     comparisons, rows, results = [], [], []
-    lasted = len(measured)
+    seconds_until_end = len(measured)
     for second, epoch in enumerate(measured):
         results.append(query.run_epoch(epoch, background_epochs=1).num_rows)
         comparisons.append(query.report.work.comparisons)
         rows.append(sum(s.rows for s in query.manifest.slices if s.owner.kind != "payload"))
         if query.manifest.migration is None:
-            lasted = min(lasted, second)
-    return Cost(comparisons, rows, results, lasted)
+            seconds_until_end = min(seconds_until_end, second)
+    return MigrationTrace(comparisons, rows, results, seconds_until_end)
 
 
 CONTESTANTS: dict[str, tuple[str, bool]] = {
@@ -154,26 +159,26 @@ CONTESTANTS: dict[str, tuple[str, bool]] = {
 
 def run(console: Console) -> dict[str, Any]:
     """Both experiments, as tables; also what they say in figures."""
-    task = Task()
+    experiment = Experiment()
     costs = {
-        name: measure(task, right_deep(task.names), strategy, background=background)
+        name: measure(experiment, right_deep(experiment.names), strategy, background=background)
         for name, (strategy, background) in CONTESTANTS.items()
     }
     _show(console, "left-deep to right-deep, six streams, 3 minutes", costs)
-    sharing: dict[str, Cost] = {}
+    sharing: dict[str, MigrationTrace] = {}
     for streams in (4, 5, 6):
-        task = Task(streams)
-        share = partial(measure, task, last_two_first(task.names), "hybrid", isolated=False)
+        experiment = Experiment(streams)
+        share = partial(measure, experiment, last_two_first(experiment.names), "hybrid", isolated=False)
         sharing[f"{streams} streams, sharing"] = share()
-        with sharing_only_streams():
+        with sharing_base_states_only():
             sharing[f"{streams} streams, not"] = share()
-            with keeping_all():
+            with without_retention():
                 sharing[f"{streams} streams, not, and all is kept"] = share()
     _show(console, "left-deep to the last two first, hybrid, background off", sharing)
     return {name: vars(cost) for name, cost in {**costs, **sharing}.items()}
 
 
-def _show(console: Console, title: str, costs: dict[str, Cost]) -> None:
+def _show(console: Console, title: str, costs: dict[str, MigrationTrace]) -> None:
     table = Table(title=f"Migration, counted: {title}")
     columns = ["", "comparisons", "in the worst second", "peak rows of state", "lasted", "results"]
     track = costs.get("parallel_track")
@@ -183,16 +188,16 @@ def _show(console: Console, title: str, costs: dict[str, Cost]) -> None:
     for name, cost in costs.items():
         figures = (sum(cost.comparisons), max(cost.comparisons), max(cost.rows))
         shown = [f"{figure:,}" for figure in figures]
-        shown += [f"{cost.lasted} s", f"{sum(cost.results):,}"]
+        shown += [f"{cost.seconds_until_end} s", f"{sum(cost.results):,}"]
         if track is not None:
             pairs = ((cost.comparisons, track.comparisons), (cost.rows, track.rows))
-            shown.append(", ".join(str(_above(*pair, track.lasted)) for pair in pairs))
+            shown.append(", ".join(str(_seconds_above(*pair, track.seconds_until_end)) for pair in pairs))
         table.add_row(name, *shown)
     console.print(table)
 
 
-def _above(mine: list[int], theirs: list[int], seconds: int) -> int:
-    return sum(a > b for a, b in list(zip(mine, theirs, strict=True))[:seconds])
+def _seconds_above(costs: list[int], baseline: list[int], seconds: int) -> int:
+    return sum(a > b for a, b in list(zip(costs, baseline, strict=True))[:seconds])
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.engines import MIDSTREAM, make_session
+from benchmarks.engines import MIDSTREAM_CONF, make_session
 from benchmarks.migration import CONTESTANTS, SCHEMA, SECOND, right_deep
 
 NAMES = tuple("ABCDEF")
@@ -59,7 +59,7 @@ def start(data: Path, out: Path, *, adapt: str, plan: str = "") -> Any:
     """Start the query on Spark, from a plan or the default one."""
     from midstream import Join
 
-    spark = make_session(MIDSTREAM)
+    spark = make_session(MIDSTREAM_CONF)
     join = Join(spark)
     for name in NAMES:
         reader = spark.readStream.schema("id long, k long, ts timestamp").option("maxFilesPerTrigger", 1)
@@ -76,14 +76,14 @@ def run_live(contestant: str, data: Path, out: Path) -> dict[str, Any]:
     """One query that migrates when the values change; its epochs as a reader sees them."""
     strategy, background = CONTESTANTS[contestant]
     query = start(data, out, adapt="off")
-    asked = False
+    requested = False
     seen: dict[int, dict[str, Any]] = {}
     while query.isActive:
         time.sleep(0.02)
         seen |= {p["batchId"]: p for p in query.recentProgress}
-        if not asked and max(seen, default=-1) >= WARM - 1:
+        if not requested and max(seen, default=-1) >= WARM - 1:
             query.migrate(str(right_deep(NAMES)), strategy, background="auto" if background else "off")
-            asked = True
+            requested = True
     query.awaitTermination()
     seen |= {p["batchId"]: p for p in query.recentProgress}
     spark_ms = {p["batchId"]: p["durationMs"]["triggerExecution"] for p in query._query.recentProgress}
@@ -100,17 +100,17 @@ def run_live(contestant: str, data: Path, out: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Life:
+class ReaderDelays:
     """What a reader of the results notices."""
 
     steady: float
     gap: float
     delay: float
-    lasted: int
+    migration_epochs: int
 
 
-def life(run: dict[str, Any], every: list[int]) -> Life:
-    """``every`` is how many results each epoch finds; a strategy may give them out later."""
+def measure_delays(run: dict[str, Any], results_by_epoch: list[int]) -> ReaderDelays:
+    """``results_by_epoch`` is how many results each epoch finds; a strategy may give them out later."""
     epochs = run["epochs"]
     steady = statistics.median(e["ms"] for e in epochs[WARM - 8 : WARM])
     ends = np.cumsum([e["ms"] for e in epochs])
@@ -119,12 +119,12 @@ def life(run: dict[str, Any], every: list[int]) -> Life:
     after = [t for t in given if t >= ends[WARM - 2]]
     gap = max(b - a for a, b in pairwise(after))
     # Results leave in the order in which they were found: the n-th found is the n-th given out.
-    found, out = np.cumsum(every), np.cumsum([e["results"] for e in epochs])
+    found, out = np.cumsum(results_by_epoch), np.cumsum([e["results"] for e in epochs])
     numbers = np.arange(found[WARM - 1], found[-1], max(1, int(found[-1] - found[WARM - 1]) // 20_000))
     when_found = starts[np.searchsorted(found, numbers, side="right")]
     when_given = ends[np.minimum(np.searchsorted(out, numbers, side="right"), len(ends) - 1)]
     delay = float(np.percentile(when_given - when_found, 99))
-    return Life(steady, gap, delay, sum(e["migration"] is not None for e in epochs))
+    return ReaderDelays(steady, gap, delay, sum(e["migration"] is not None for e in epochs))
 
 
 def run(console: Console, folder: Path) -> dict[str, Any]:
@@ -139,16 +139,16 @@ def run(console: Console, folder: Path) -> dict[str, Any]:
             raise SystemExit(f"{name} failed:\n{done.stderr[-3000:]}")
         runs[name] = json.loads(done.stdout.splitlines()[-1])
     totals = {sum(e["results"] for e in one["epochs"]) for one in runs.values()}
-    every = [e["results"] for e in runs["moving_state"]["epochs"]]
+    results_by_epoch = [e["results"] for e in runs["moving_state"]["epochs"]]
     table = Table(title="Migration, live on Spark: six streams, 6,000 rows a second, 3 minutes")
     columns = ("", "steady epoch", "longest gap", "99 % of results within", "gap / steady", "epochs")
     for column in columns:
         table.add_column(column, justify="right" if column else "left")
     for name, one in runs.items():
-        seen = life(one, every)
+        seen = measure_delays(one, results_by_epoch)
         ratio = seen.gap / seen.steady
         millis = [f"{value:,.0f} ms" for value in (seen.steady, seen.gap, seen.delay)]
-        table.add_row(name, *millis, f"{ratio:.2f} x", str(seen.lasted))
+        table.add_row(name, *millis, f"{ratio:.2f} x", str(seen.migration_epochs))
     console.print(table)
     console.print("All give the same number of results." if len(totals) == 1 else f"They differ: {totals}")
     return runs

@@ -19,7 +19,7 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
-from benchmarks.report import rate, steady
+from benchmarks.report import rate, steady_epochs
 
 Figures = Mapping[str, Mapping[str, list[dict[str, Any]]]]
 
@@ -100,7 +100,7 @@ def draw_migration(costs: Mapping[str, Mapping[str, Any]], path: Path) -> None:
 
 def profile(run: Mapping[str, Any]) -> dict[str, float]:
     """The parts of a steady epoch in milliseconds; of tasks that run side by side the longest counts."""
-    epochs = steady(run)
+    epochs = steady_epochs(run)
     middle = {
         name: statistics.median(epoch["parts"].get(name, 0.0) for epoch in epochs)
         for name in ("total", "step", "commit", "publish", "clean", *(p for p in _PARTS if " " in p))

@@ -14,7 +14,7 @@ from benchmarks.workloads import WORKLOADS
 Runs = Mapping[str, list[dict[str, Any]]]
 
 
-def steady(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+def steady_epochs(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The epochs of the steady state: the second half of them."""
     epochs: list[dict[str, Any]] = run["epochs"]
     return epochs[len(epochs) // 2 :]
@@ -22,7 +22,7 @@ def steady(run: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def rates(run: Mapping[str, Any]) -> list[float]:
     """Rows a second of each epoch in the steady state."""
-    return [epoch["rows"] / epoch["ms"] * 1000 for epoch in steady(run)]
+    return [epoch["rows"] / epoch["ms"] * 1000 for epoch in steady_epochs(run)]
 
 
 def rate(run: Mapping[str, Any]) -> float:
@@ -39,12 +39,12 @@ def show(name: str, runs: Runs, console: Console) -> bool:
     ours = statistics.median(map(rate, runs["midstream"])) if "midstream" in runs else None
     for contestant, each in runs.items():
         middle = statistics.median(map(rate, each))
-        expand_ranges = [one for run in each for one in rates(run)]
+        all_rates = [each_rate for run in each for each_rate in rates(run)]
         table.add_row(
             contestant,
             f"{middle:,.0f}",
-            f"{min(expand_ranges) / middle:.2f}-{max(expand_ranges) / middle:.2f}",
-            f"{statistics.median(epoch['ms'] for epoch in steady(each[-1])):,.0f}",
+            f"{min(all_rates) / middle:.2f}-{max(all_rates) / middle:.2f}",
+            f"{statistics.median(epoch['ms'] for epoch in steady_epochs(each[-1])):,.0f}",
             _ratio(ours, middle) if contestant != "midstream" else "",
             f"{each[0]['rows']:,}",
         )

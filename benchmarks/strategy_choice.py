@@ -47,7 +47,7 @@ CLOSE_FACTOR = 1.2
 STRATEGY_CASES: dict[str, tuple[str, bool, bool]] = {
     "moving_state": ("moving_state", False, False),
     "parallel_track": ("parallel_track", False, False),
-    "hybrid, plans apart": ("hybrid", False, True),
+    "hybrid, isolated plans": ("hybrid", False, True),
     "hybrid, background off": ("hybrid", False, False),
     "hybrid, background on": ("hybrid", True, False),
 }

@@ -30,9 +30,9 @@ class Workload:
     window: int
     """Seconds that the rows of a result may be apart."""
     seconds_per_epoch: int = 1
-    wide: int = 0
+    text_columns: int = 0
     """Additional columns of text."""
-    without: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     """Contestants that do not take part."""
 
     @property
@@ -52,7 +52,7 @@ class Workload:
 
     def columns(self, stream: str) -> list[str]:
         """The columns of a stream."""
-        return [*self.keys[stream], "ts", "v", *(f"s{i}" for i in range(self.wide))]
+        return [*self.keys[stream], "ts", "v", *(f"s{i}" for i in range(self.text_columns))]
 
     def write(self, root: Path) -> Path:
         """Write the input below ``root`` unless it is there."""
@@ -71,7 +71,7 @@ class Workload:
                 times = np.sort(random.integers(begin, begin + SECOND, self.rows))
                 columns["ts"] = pa.array(times, pa.timestamp("us", tz="UTC"))
                 columns["v"] = random.integers(0, 1 << 40, self.rows)
-                for i in range(self.wide):
+                for i in range(self.text_columns):
                     columns[f"s{i}"] = words[random.integers(0, len(words), self.rows)]
                 path = folder / stream / f"{second:05d}.parquet"
                 pq.write_table(pa.table(columns), path)
@@ -95,6 +95,6 @@ WORKLOADS = {
         Workload("wide", "3-way, 20 columns of text, 120 k rows", TRIPLE, 200_000, 20_000, 20, 5, 2, 17),
         Workload("long-window", "10 x the window, 1 M rows", CLIQUE, 5_000_000, 50_000, 70, 50, 5),
         # Spark's own joins would take an hour for so many epochs, and there is nothing to compare.
-        Workload("tiny", "520 epochs of 100 rows", CLIQUE, 100, 25, 520, 5, without=("spark",)),
+        Workload("tiny", "520 epochs of 100 rows", CLIQUE, 100, 25, 520, 5, skipped=("spark",)),
     )
 }

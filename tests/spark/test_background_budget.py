@@ -43,7 +43,7 @@ def batches(budget: BackgroundBudget, usual: float, per_epoch: float, todo: int)
         epochs = min(budget.next(), todo)
         todo -= epochs
         durations.append(usual + per_epoch * epochs)
-        budget.learn(work(epochs, completes=todo == 0), durations[-1])
+        budget.learn(work(epochs, completes=todo == 0) if epochs else STEP, durations[-1])
     return durations
 
 
@@ -59,8 +59,20 @@ def test_with_an_interval_the_remaining_time_is_used_and_no_more():
     assert max(durations) >= 900
 
 
-def test_at_least_one_epoch_is_rebuilt_however_long_it_takes():
-    assert batches(BackgroundBudget(100), usual=400, per_epoch=1000, todo=3) == [1400] * 3
+def test_nothing_is_rebuilt_while_no_time_is_left():
+    budget = BackgroundBudget(400)
+    budget.learn(None, 450)
+    for _ in range(20):
+        assert budget.next() == 0
+        budget.learn(STEP, 450)
+    budget.learn(STEP, 300)
+    assert budget.next() == 1
+
+
+def test_time_is_saved_up_if_an_epoch_has_too_little_for_one_piece():
+    durations = batches(BackgroundBudget(500), usual=400, per_epoch=1000, todo=4)
+    assert durations.count(1400) == 4
+    assert sum(durations) <= 500 * len(durations) + 1400
 
 
 @pytest.mark.parametrize("noise", [0.0, -200.0])

@@ -22,6 +22,8 @@ UNITS_PER_COMBINED_ROW = 2.0
 """A pair of rows is put together."""
 UNITS_PER_INSERTED_ROW = 4.0
 """A row is sorted into a state, written, and later merged into larger slices."""
+UNITS_PER_SCANNED_ROW = 0.05
+"""A stored row is looked at on the way to others: whether it arrived in an epoch that is being rebuilt."""
 UNITS_PER_STORED_BYTE = 0.002
 """A byte of state for a second: the more is stored, the more is merged, read and kept in memory."""
 UNITS_PER_SHUFFLED_ROW = 20.0
@@ -43,6 +45,7 @@ class Cost:
     matches: float = 0.0
     combined_rows: float = 0.0
     inserted_rows: float = 0.0
+    scanned_rows: float = 0.0
     stored_bytes: float = 0.0
     shuffled_rows: float = 0.0
     stages: float = 0.0
@@ -55,6 +58,7 @@ class Cost:
             + UNITS_PER_MATCH * self.matches
             + UNITS_PER_COMBINED_ROW * self.combined_rows
             + UNITS_PER_INSERTED_ROW * self.inserted_rows
+            + UNITS_PER_SCANNED_ROW * self.scanned_rows
             + UNITS_PER_STORED_BYTE * self.stored_bytes
             + UNITS_PER_SHUFFLED_ROW * self.shuffled_rows
             + UNITS_PER_STAGE * self.stages
@@ -123,4 +127,5 @@ def work_in_units(work: WorkCounts) -> float:
         combined_rows=work.intermediate_rows,
         inserted_rows=work.inserted,
         shuffled_rows=work.sent,
+        scanned_rows=work.scanned,
     ).units

@@ -47,7 +47,7 @@ def describe_decision(decision: Decision) -> Iterator[str]:
         yield f"  {plan:<{width}}  {_units(cost)}  {', '.join(marks)}".rstrip()
     if decision.best_plan != decision.plan:
         how = " with background work" if decision.background else ""
-        how = " with its plans apart" if decision.isolated else how
+        how = " with isolated plans" if decision.isolated else how
         saved = (decision.cost - decision.best_cost) * decision.horizon
         yield f"  A migration by {decision.strategy}{how} costs {decision.migration_cost:,.0f} units;"
         yield f"  in {decision.horizon:,.0f} s the best plan saves {saved:,.0f}."

@@ -119,7 +119,7 @@ class _MigrationSimulation:
     def _rebuilding_at_once(self, strategy: Strategy) -> MigrationCost:
         """All missing rows are computed before the next epoch."""
         missing = sorted(self.state_match.empty)
-        work = self.move_work + sum(self._rebuilding(state, _everything) for state in missing)
+        work = self.move_work + sum(self._rebuilding(state, 0, 1, _everything) for state in missing)
         return MigrationCost(
             strategy=strategy.name,
             background=False,
@@ -143,7 +143,10 @@ class _MigrationSimulation:
                 rebuilt_from[state] = rebuilt_from.get(state, lowest.bounds[stream]) - 1
                 oldest_live = (step if self.rows_expire else 0) - self.steps
                 if rebuilt_from[state] >= oldest_live:
-                    step_work += self._rebuilding(state, partial(self._epoch_share, lowest, stream, step))
+                    inputs = self.new_nodes[state].inputs
+                    driving = next(i for i, name in enumerate(inputs) if stream in name.streams)
+                    share = partial(self._epoch_share, lowest, stream, step)
+                    step_work += self._rebuilding(state, driving, self.epochs_per_step, share)
                 overhang = self.steps * _OVERHANG_WINDOWS - 1 if self.rows_expire else 0
                 if rebuilt_from[state] <= oldest_live - overhang:
                     tables = complete(tables, self.new, state, step + 1)
@@ -185,10 +188,14 @@ class _MigrationSimulation:
         cost = epoch_work / self.seconds_per_epoch + self.new_cost
         return max(UNNOTICEABLE_SLOWDOWN, cost / max(self.old_cost, 1e-9))
 
-    def _rebuilding(self, state: StateId, share: Callable[[Streams], float]) -> float:
-        """Units for computing a share of a state from the live rows of its inputs."""
-        node, cost = self.new_nodes[state], 0.0
-        for step in input_steps(node, 0):
+    def _rebuilding(
+        self, state: StateId, driving: int, scans: float, share: Callable[[Streams], float]
+    ) -> float:
+        """Units for rebuilding a share of a state: its driving input is scanned, the others are probed."""
+        node = self.new_nodes[state]
+        driving_rows = self.estimator.live_rows(node.inputs[driving].streams)
+        cost = Cost(scanned_rows=scans * driving_rows).units
+        for step in input_steps(node, driving):
             probing, matched = (
                 self.estimator.live_rows(streams) * share(streams) for streams in (step.probing, step.matched)
             )

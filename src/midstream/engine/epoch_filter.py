@@ -15,6 +15,7 @@ import numpy as np
 from midstream.engine.index_rows import IndexRows
 from midstream.engine.references import Integers
 from midstream.plan.handover import EpochBounds
+from midstream.state.slices import Slice
 
 
 class EpochRange(NamedTuple):
@@ -54,3 +55,20 @@ def filter_by_epoch(
     if not within.any():
         return None
     return rows if within.all() else rows.take(within)
+
+
+def may_have_rows(
+    slice_: Slice, bounds: tuple[EpochBounds, ...] | None, only: EpochRange | None = None
+) -> bool:
+    """Whether a slice may have rows within a bound, and of a range if given, by what the manifest says of it.
+
+    This is known of base states. Combined rows may have components that arrived long before the epochs of
+    their slice, if a migration has rebuilt or moved their state.
+    """
+    if bounds is None or not slice_.owner.state.is_base:
+        return True
+    (stream,) = slice_.owner.state.streams
+    first, last = slice_.first_epoch, slice_.last_epoch
+    if only is not None and only.stream == stream and (last < only.first or first >= only.end):
+        return False
+    return any(first < dict(bound).get(stream, first + 1) for bound in bounds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from midstream.engine.arrays import as_array
-from midstream.engine.epoch_filter import EpochRange, filter_by_epoch
+from midstream.engine.epoch_filter import EpochRange, filter_by_epoch, may_have_rows
 from midstream.engine.error_context import error_context
 from midstream.engine.evaluate import filter_residual
 from midstream.engine.hashing import Hashes, hash_key
@@ -24,16 +25,18 @@ from midstream.engine.hot_keys import Positions
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows, sort_rows
 from midstream.engine.payload import Payload
 from midstream.engine.probe import candidate_pairs
-from midstream.engine.references import Integers, epoch_of
+from midstream.engine.references import Integers, arrived_between, epoch_of
 from midstream.engine.work import WorkCounts
 from midstream.plan.handover import EpochBounds, Restriction, Side
 from midstream.plan.layout import Key, Node, Probe, column_name, epoch_column, key_column, representative
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.state.purge import Purge
+from midstream.state.slices import Slice
 
-State = Callable[[StateId, Key], Sequence[IndexRows]]
-"""A function that returns the sorted runs of a state, arranged by a key."""
+SliceFilter = Callable[[Slice], bool]
+OpenRuns = Callable[[StateId, Key, SliceFilter], Sequence[IndexRows]]
+"""A function that returns the sorted runs of a state, arranged by a key, of the slices that pass a filter."""
 
 
 @dataclass
@@ -51,24 +54,25 @@ class Joiner:
         self,
         node: Node,
         deltas: Mapping[StateId, IndexRows],
-        state: State,
+        open_runs: OpenRuns,
         restriction: Restriction | None = None,
     ) -> IndexRows | None:
         """The new rows of a node, within a restriction if there is one; None if it has none."""
         bounds = restriction.bounds if restriction else None
-        early_bounds = bounds if restriction and restriction.early else None
+        prune_bounds = bounds if restriction and restriction.prunes else None
+        is_needed = partial(may_have_rows, bounds=prune_bounds)
         produced: list[IndexRows] = []
         for i, head in enumerate(node.inputs):
             earlier = frozenset(node.inputs[:i])
-            rows = filter_by_epoch(deltas.get(head), early_bounds, self.epochs)
+            rows = filter_by_epoch(deltas.get(head), prune_bounds, self.epochs)
             for probe in node.probes[i]:
                 if rows is None:
                     break
-                runs = self._stored_runs(state, probe.input, probe.key, early_bounds)
+                runs = list(open_runs(probe.input, probe.key, is_needed))
                 if probe.input in earlier:
-                    new_rows = filter_by_epoch(deltas.get(probe.input), early_bounds, self.epochs)
+                    new_rows = filter_by_epoch(deltas.get(probe.input), prune_bounds, self.epochs)
                     runs += [] if new_rows is None else [self.searchable(new_rows, probe.key)]
-                rows = filter_by_epoch(self._extend(rows, probe, runs), early_bounds, self.epochs)
+                rows = filter_by_epoch(self._extend(rows, probe, runs), prune_bounds, self.epochs)
             if rows is not None:
                 produced.append(rows)
         if not produced:
@@ -77,19 +81,34 @@ class Joiner:
         return filter_by_epoch(merged, bounds, self.epochs)
 
     def rebuild(
-        self, node: Node, state: State, bounds: tuple[EpochBounds, ...], only: EpochRange | None
+        self, node: Node, open_runs: OpenRuns, bounds: tuple[EpochBounds, ...], only: EpochRange | None
     ) -> IndexRows | None:
         """Rows of a node within the bounds, only those of a range if given, from the states of its inputs."""
-        head, order = node.inputs[0], node.probes[0]
+        # The state that a rebuild starts from is scanned, the others are probed: so it starts from the range.
+        first = next((i for i, name in enumerate(node.inputs) if only and only.stream in name.streams), 0)
+        head = node.inputs[first]
         head_key = next(p.key for probes in node.probes for p in probes if p.input == head)
-        runs = self._stored_runs(state, head, head_key, bounds, only)
+        is_needed = partial(may_have_rows, bounds=bounds, only=only)
+        scanned = (self._scan(run, bounds, only) for run in open_runs(head, head_key, is_needed))
+        runs = [run for run in scanned if run is not None]
         rows = merge_rows(runs) if runs else None
-        for probe in order:
+        for probe in node.probes[first]:
             if rows is None:
                 break
-            runs = self._stored_runs(state, probe.input, probe.key, bounds, only)
-            rows = filter_by_epoch(self._extend(rows, probe, runs), bounds, self.epochs)
+            runs = list(open_runs(probe.input, probe.key, partial(may_have_rows, bounds=bounds)))
+            rows = filter_by_epoch(self._extend(rows, probe, runs, alive_only=True), bounds, self.epochs)
         return rows
+
+    def _scan(
+        self, run: IndexRows, bounds: tuple[EpochBounds, ...], only: EpochRange | None
+    ) -> IndexRows | None:
+        """The rows of a run that are alive and within the bounds, only those of a range if given."""
+        self.record(WorkCounts(scanned=len(run)))
+        if only is not None and (owner := self._owner(run, only.stream)).is_base:
+            # First, since it leaves few rows, and references alone tell which.
+            run = run.take(arrived_between(run.references[owner], only.first, only.end))
+        # The payload of expired rows may be gone, and with it the epochs of their components.
+        return filter_by_epoch(run.take(self.purge.alive(run.times)), bounds, self.epochs, only)
 
     def epochs(self, rows: IndexRows, stream: str) -> Integers:
         """The epochs in which the rows' components of a stream arrived."""
@@ -98,23 +117,6 @@ class Joiner:
             return epoch_of(rows.references[owner])
         epochs: Integers = as_array(self.fetch(rows, stream, epoch_column(stream)))
         return epochs
-
-    def _stored_runs(
-        self,
-        state: State,
-        name: StateId,
-        key: Key,
-        bounds: tuple[EpochBounds, ...] | None,
-        only: EpochRange | None = None,
-    ) -> list[IndexRows]:
-        """The runs of a state, within the bounds if there are any."""
-        runs = list(state(name, key))
-        if bounds is None:
-            return runs
-        # The payload of expired rows may be gone, and with it the epochs of their components.
-        alive = (run.take(self.purge.alive(run.times)) for run in runs)
-        within = (filter_by_epoch(run, bounds, self.epochs, only) for run in alive)
-        return [run for run in within if run is not None]
 
     def record(self, work: WorkCounts) -> None:
         """Add to the work of the current plan."""
@@ -155,14 +157,20 @@ class Joiner:
         """The input of the fragment whose payload has the columns of a stream."""
         return next(name for name in rows.references if stream in name.streams)
 
-    def _extend(self, rows: IndexRows, probe: Probe, runs: Iterable[IndexRows]) -> IndexRows | None:
+    def _extend(
+        self, rows: IndexRows, probe: Probe, runs: Iterable[IndexRows], *, alive_only: bool = False
+    ) -> IndexRows | None:
+        """The rows combined with matching rows of the runs.
+
+        New rows match only rows that are alive; for others ``alive_only`` makes sure of it.
+        """
         rows = self.arrange(rows, probe.key)
         extended: list[IndexRows] = []
         for run in runs:
             candidates = 0
             for left, right in candidate_pairs(rows, run, self.query.windows):
                 candidates += len(left)
-                joined = self._check(rows, run, left, right, probe)
+                joined = self._check(rows, run, left, right, probe, alive_only=alive_only)
                 if len(joined):
                     extended.append(joined)
             comparisons = len(rows) * len(run)
@@ -173,7 +181,14 @@ class Joiner:
         return merge_rows(extended)
 
     def _check(
-        self, rows: IndexRows, run: IndexRows, left: Positions, right: Positions, probe: Probe
+        self,
+        rows: IndexRows,
+        run: IndexRows,
+        left: Positions,
+        right: Positions,
+        probe: Probe,
+        *,
+        alive_only: bool,
     ) -> IndexRows:
         """Join the candidates that are within the windows, have equal keys, and pass the residuals.
 
@@ -186,6 +201,9 @@ class Joiner:
                 if bound is not None:
                     within = _distance(left_times[left], right_times[right]) <= np.uint64(bound)
                     left, right = left[within], right[within]
+        if alive_only:
+            alive = self.purge.alive({name: times[right] for name, times in run.times.items()})
+            left, right = left[alive], right[alive]
         for key_class in probe.verify:
             if len(left):
                 equal = self._equal(rows.take(left), run.take(right), key_class)

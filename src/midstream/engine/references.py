@@ -57,3 +57,10 @@ def split_references(references: Integers) -> tuple[Integers, Integers]:
 def epoch_of(references: Integers) -> Integers:
     """The epoch in which each referenced row arrived."""
     return references >> (_POSITION_BITS + _PARTITION_BITS)
+
+
+def arrived_between(references: Integers, first: int, end: int) -> npt.NDArray[np.bool_]:
+    """Whether each referenced row arrived in the epochs from ``first`` to before ``end``."""
+    bits = _POSITION_BITS + _PARTITION_BITS
+    arrived: npt.NDArray[np.bool_] = (references >= first << bits) & (references < end << bits)
+    return arrived

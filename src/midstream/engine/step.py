@@ -18,7 +18,7 @@ from midstream.engine.epoch_filter import filter_by_epoch
 from midstream.engine.error_context import error_context
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows
 from midstream.engine.intake import Ingested, admit, concat_arrivals, ingest, ingest_moved
-from midstream.engine.joiner import Joiner
+from midstream.engine.joiner import Joiner, SliceFilter
 from midstream.engine.key_sample import KeyCounts, count_keys
 from midstream.engine.merge_slices import OpenSlice, merge_slices
 from midstream.engine.migration_step import Rebuild
@@ -233,8 +233,8 @@ class _Step:
     def _payload(self, state: StateId) -> list[pa.Table]:
         return [*self._open("payload", state, self.fragment.key), *self.new_payload[state]]
 
-    def _runs(self, state: StateId, key: Key) -> list[IndexRows]:
-        stored = [self._run(slice_) for slice_ in self._slices("index", state, key)]
+    def _runs(self, state: StateId, key: Key, is_needed: SliceFilter) -> list[IndexRows]:
+        stored = [self._run(slice_) for slice_ in self._slices("index", state, key) if is_needed(slice_)]
         return [*stored, *self.inserted.get((state, key), ())]
 
     def _run(self, slice_: Slice) -> IndexRows:

@@ -17,6 +17,8 @@ class WorkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Rows inserted into states, once for each key by which they are arranged."""
     sent: int = 0
     """Rows sent to other stages."""
+    scanned: int = 0
+    """Stored rows that were looked at one by one, because a rebuild starts from some of them."""
 
     def __add__(self, other: WorkCounts) -> WorkCounts:
         return WorkCounts(
@@ -26,4 +28,5 @@ class WorkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             comparisons=self.comparisons + other.comparisons,
             inserted=self.inserted + other.inserted,
             sent=self.sent + other.sent,
+            scanned=self.scanned + other.scanned,
         )

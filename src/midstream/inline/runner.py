@@ -114,7 +114,7 @@ class InlineJoin(ReportingQuery):
         """Move the query onto another plan, from the next epoch on, or once a migration has ended.
 
         None means what the migration policy of the settings says. ``isolated`` says whether a ``hybrid``
-        that waits keeps its plans apart; None leaves that to the statistics of the streams.
+        that waits isolates its plans; None leaves that to the statistics of the streams.
         """
         policy = self.coordinator.settings.policy
         request = policy.request(self.query, plan, strategy, background=background, isolated=isolated)

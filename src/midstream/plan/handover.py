@@ -28,7 +28,7 @@ class Restriction:
     """A node produces only rows that lie within one of the bounds."""
 
     bounds: tuple[EpochBounds, ...]
-    early: bool
+    prunes: bool
     """Whether rows are dropped as soon as no result with them can lie within; else only at the end."""
 
 
@@ -74,7 +74,7 @@ def retention_bounds(
         restriction = restrictions.get(node)
         for state in node.inputs:
             state_bounds = bounds_of.get(state, ())
-            if restriction is None or not restriction.early or state_bounds is None:
+            if restriction is None or not restriction.prunes or state_bounds is None:
                 bounds_of[state] = None
                 continue
             open_bounds = (b for b in restriction.bounds if needs_future_rows(node, state, dict(b)))

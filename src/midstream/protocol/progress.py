@@ -248,6 +248,7 @@ def _work(work: WorkCounts) -> dict[str, int]:
         "comparisons": work.comparisons,
         "insertedRows": work.inserted,
         "sentRows": work.sent,
+        "scannedRows": work.scanned,
     }
 
 

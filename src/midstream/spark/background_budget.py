@@ -1,6 +1,6 @@
-"""The budget of background work: how much of a missing state an epoch may compute, to keep batches on time.
+"""The budget of background work: how much of a missing state an epoch may rebuild, to keep batches on time.
 
-The results of an epoch do not depend on how much it computes in the background.
+The results of an epoch do not depend on how much it rebuilds in the background.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ _MIN_COST_SHARE = 0.01
 
 
 class BackgroundBudget:
-    """Learns from each epoch how long an epoch's worth of a state takes to compute."""
+    """Learns from each epoch how long an epoch's worth of a state takes to rebuild.
+
+    An epoch's worth may take longer than the time that one epoch has left. Then that time is saved up until
+    it is enough, so that rebuilding goes on and takes no more than its share. If epochs have no time left at
+    all, nothing is rebuilt: the old plan produces the results until old rows have expired.
+    """
 
     def __init__(self, interval: float | None) -> None:
         """``interval`` is the time between triggers in milliseconds, if there is one."""
@@ -22,18 +27,24 @@ class BackgroundBudget:
         self._foreground_ms: float | None = None
         """What an epoch takes without background work."""
         self._epoch_worth_ms: float | None = None
-        """What an epoch's worth of a state takes to compute."""
+        """What an epoch's worth of a state takes to rebuild."""
         self._last = 0
-        """How many epochs' worth were computed last."""
+        """How many epochs' worth were rebuilt last."""
+        self._saved_ms = 0.0
+        """Time that earlier epochs had left, each too little for an epoch's worth."""
 
     def next(self) -> int:
-        """How many epochs' worth to compute now; at least one, or a migration would never end."""
-        foreground, each = self._foreground_ms, self._epoch_worth_ms
-        if foreground is None or each is None:
-            return 1
-        available = _BACKGROUND_SHARE * foreground if self._interval is None else self._interval - foreground
+        """How many epochs' worth to rebuild now."""
+        available = self._available()
+        if available is None or self._epoch_worth_ms is None:
+            return 0 if available == 0 else 1
+        if available < self._epoch_worth_ms:
+            self._saved_ms += available
+            if self._saved_ms < self._epoch_worth_ms:
+                return 0
+        self._saved_ms = 0.0
         # At most twice as much as last time, to limit the effect of a wrong estimate.
-        return max(1, min(int(available / each), 2 * self._last))
+        return max(1, min(int(available / self._epoch_worth_ms), 2 * self._last))
 
     def learn(self, step: MigrationStep | None, total: float) -> None:
         """Update the estimates with an epoch that took ``total`` milliseconds."""
@@ -49,3 +60,11 @@ class BackgroundBudget:
             self._epoch_worth_ms = max(
                 (total - self._foreground_ms) / self._last, _MIN_COST_SHARE * self._foreground_ms
             )
+
+    def _available(self) -> float | None:
+        """The time that an epoch has left, in milliseconds; None before the first epoch."""
+        if self._foreground_ms is None:
+            return None
+        if self._interval is None:
+            return _BACKGROUND_SHARE * self._foreground_ms
+        return max(0.0, self._interval - self._foreground_ms)

@@ -153,4 +153,4 @@ def _strategy_name(migration: Migration) -> str:
         return "parallel track"
     if migration.background:
         return "hybrid with background work"
-    return "hybrid with its plans apart" if migration.isolated else "hybrid that waits"
+    return "hybrid with isolated plans" if migration.isolated else "hybrid that waits"
