@@ -1,6 +1,5 @@
 """Midstream: continuous multi-way joins on Apache Spark, built to change their plan while they run."""
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from midstream.errors import (
@@ -46,20 +45,25 @@ __all__ = [
 ]
 
 
-_LATE_IMPORTS = {
-    "EpochProgress": "midstream.protocol.progress",
-    "Event": "midstream.protocol.events",
-    "Join": "midstream.spark.join",
-    "JoinStreamingQuery": "midstream.spark.query",
-}
-"""What takes long to import, and where it is: the test kit and ``--help`` do without Spark."""
-
-
 def __getattr__(name: str) -> Any:
-    """Import what takes long only when it is used."""
-    if name not in _LATE_IMPORTS:
-        raise AttributeError(f"module 'midstream' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATE_IMPORTS[name]), name)
+    """Import what takes long only when it is used: the test kit and ``--help`` do without Spark."""
+    if name == "EpochProgress":
+        from midstream.protocol.progress import EpochProgress
+
+        return EpochProgress
+    if name == "Event":
+        from midstream.protocol.events import Event
+
+        return Event
+    if name == "Join":
+        from midstream.spark.join import Join
+
+        return Join
+    if name == "JoinStreamingQuery":
+        from midstream.spark.query import JoinStreamingQuery
+
+        return JoinStreamingQuery
+    raise AttributeError(f"module 'midstream' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
