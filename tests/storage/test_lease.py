@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import threading
 import time
 
 import pytest
@@ -9,7 +12,8 @@ import pytest
 from midstream.errors import FencedError, LockedError, StreamError
 from midstream.inline import InlineJoin
 from midstream.storage import lease as leases
-from midstream.storage.lease import claim_lease, take_lease
+from midstream.storage.lease import Lease, claim_lease, take_lease
+from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifest_name
 from midstream.storage.memory import MemoryStore
 from tests.helpers import small_query
@@ -35,12 +39,60 @@ def test_a_second_driver_is_refused_within_a_second_and_both_are_named():
     assert take_lease(store, "third").number == first.number + 1
 
 
-def test_a_lease_is_given_back_when_the_query_ends(impatient):
-    store = MemoryStore()
-    running = [True]
-    take_lease(store, "first").keep_while(lambda: running[0])
-    running.clear()  # asking now fails, as it does when the JVM is gone
-    assert take_lease(store, "second").number == 2
+def test_no_beat_comes_after_the_release(impatient):
+    store, under_way, go_on = MemoryStore(), threading.Event(), threading.Event()
+    put = MemoryStore.put
+
+    class Slow(MemoryStore):
+        def put(self, name, data):
+            if name.endswith(".beat") and self.list("leases"):
+                under_way.set()
+                go_on.wait(10)
+            put(self, name, data)
+
+    slow = Slow(store.files)
+    first = claim_lease(store, "first")
+    lease = Lease(slow, first.number, first.holder)
+    lease.start_beating()
+    assert under_way.wait(10)
+    releasing = threading.Thread(target=lease.release)
+    releasing.start()
+    assert releasing.is_alive()
+    go_on.set()
+    releasing.join(10)
+    # The checkpoint may be removed as soon as the query has ended: nothing may be written any more.
+    store.files.clear()
+    time.sleep(0.2)
+    assert store.files == {}
+
+
+def test_a_checkpoint_that_was_removed_is_not_made_again(impatient, tmp_path, caplog):
+    before = set(threading.enumerate())
+    running = take_lease(LocalStore(str(tmp_path / "checkpoint")), "running")
+    late = take_lease(LocalStore(str(tmp_path / "ended")), "late")
+    keepers = set(threading.enumerate()) - before
+    assert len(keepers) == 2
+    for folder in ("checkpoint", "ended"):
+        (tmp_path / folder).rename(tmp_path / f"old {folder}")
+    late.release()
+    time.sleep(0.3)
+    running.release()
+    assert caplog.records == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old checkpoint", "old ended"]
+    for keeper in keepers:
+        keeper.join(10)
+        assert not keeper.is_alive()
+
+
+def test_a_process_that_ends_gives_its_leases_back(tmp_path):
+    program = (
+        "import sys\n"
+        "from midstream.storage.lease import take_lease\n"
+        "from midstream.storage.local import LocalStore\n"
+        "take_lease(LocalStore(sys.argv[1]), 'ends')\n"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path], check=True)
+    assert (tmp_path / "leases" / "000000000001.released").exists()
 
 
 def test_a_lease_that_cannot_be_given_back_does_not_hide_why_the_query_ended(impatient, monkeypatch):
@@ -55,7 +107,6 @@ def test_a_lease_that_cannot_be_given_back_does_not_hide_why_the_query_ended(imp
 
     lease = take_lease(store, "first")
     monkeypatch.setattr(MemoryStore, "put", fail)
-    lease.keep_while(lambda: False)
     lease.release()
     assert "leases/000000000001.released" not in store.files
     full.clear()

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from midstream.engine.encode import make_encoders
 from midstream.query.query import Query
 from midstream.runtime.epoch_runner import EpochRunner
+from midstream.spark.ctrl_c import stop_on_ctrl_c
 from midstream.spark.driver import Driver
 from midstream.spark.options import QueryOptions
 from midstream.spark.output_tables import QueryTables
@@ -88,8 +89,9 @@ def start_query(
     except BaseException:
         lease.release()
         raise
-    lease.keep_while(lambda: running.isActive)
-    return JoinStreamingQuery(running, driver)
+    handle = JoinStreamingQuery(running, driver)
+    stop_on_ctrl_c(handle)
+    return handle
 
 
 def _make_sources(runner: EpochRunner, frames: Mapping[str, DataFrame], *, whole_rows: bool) -> Sources:
