@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
-from midstream import Join
+from midstream import Join, StreamError
 from midstream.testing import Shape, generate
 from tests.spark.feed import Feed
 from tests.spark.runner import Runner, check, one_key
@@ -73,23 +73,21 @@ def test_a_ctrl_c_ends_a_query_quietly_and_a_restart_goes_on(spark, tmp_path):
 
 
 class Stopping(StreamingQueryListener):
-    """Stops a query after its second batch."""
+    """Stops a query after a batch."""
 
     def __init__(self) -> None:
         self.query: StreamingQuery | None = None
-        self.ended = threading.Event()
-        self.error: str | None = None
+        self.errors: dict[str, str | None] = {}
 
     def onQueryStarted(self, event):  # noqa: N802  # Spark's name
         pass
 
     def onQueryProgress(self, event):  # noqa: N802  # Spark's name
-        if event.progress.batchId == 1 and self.query is not None:
+        if self.query is not None:
             self.query.stop()
 
     def onQueryTerminated(self, event):  # noqa: N802  # Spark's name
-        self.error = event.exception
-        self.ended.set()
+        self.errors[str(event.runId)] = event.exception
 
 
 @pytest.fixture
@@ -101,7 +99,7 @@ def by_listener(spark):
 
 
 def test_a_query_may_be_stopped_from_wherever_it_calls_the_user(spark, feed, runner, by_listener, caplog):
-    feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=4, seed=2))
+    feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=8, seed=2))
     join = one_key(spark, feed, "ab").select("a.id", "b.id")
     writer = join.writeStream.format("parquet").option("path", runner.out)
     writer = writer.option("checkpointLocation", runner.checkpoint).trigger(processingTime="1 second")
@@ -111,15 +109,19 @@ def test_a_query_may_be_stopped_from_wherever_it_calls_the_user(spark, feed, run
         assert (query.status["message"], query.isActive, query.exception()) == ("Stopped", False, None)
         assert sorted((runner.checkpoint / "leases").iterdir())[-1].suffix == ".released"
 
+    def wait_then_stop(event: object) -> None:
+        for wait in (query.awaitTermination, query.processAllAvailable):
+            with pytest.raises(StreamError, match="must not be waited for by what it waits for itself"):
+                wait()
+        query.stop()
+
     query = writer.start()
-    query.addListener(lambda event: query.stop())
+    query.addListener(wait_then_stop)
     ends(query)
     query = writer.start()
     by_listener.query = query
-    assert by_listener.ended.wait(60)
-    by_listener.query = None
-    assert by_listener.error is None
     ends(query)
+    by_listener.query = None
     # Spark's own handle of it.
     query = writer.start()
     (found,) = [active for active in spark.streams.active if active.id == query.id]
@@ -129,6 +131,7 @@ def test_a_query_may_be_stopped_from_wherever_it_calls_the_user(spark, feed, run
     runner.run(join)
     check(join.query(), feed.epochs, runner.results())
     assert caplog.records == []
+    assert set(by_listener.errors.values()) == {None}
 
 
 def test_a_function_that_stops_its_query_is_not_called_again_with_its_batch(spark, feed, runner):

@@ -104,6 +104,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         """
         if timeout is not None and not timeout > 0:
             raise OptionError("a timeout must be a number of seconds above 0", got=repr(timeout))
+        self._must_not_wait_for_itself("awaitTermination")
         try:
             self._end.result(timeout)
         except TimeoutError:
@@ -117,6 +118,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
 
     def processAllAvailable(self) -> None:  # noqa: N802  # Spark's name
         """Wait until everything that the sources have now is processed and committed."""
+        self._must_not_wait_for_itself("processAllAvailable")
         try:
             in_thread("processAllAvailable", super().processAllAvailable).result()
         except StreamingQueryException as error:
@@ -138,6 +140,14 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         """The error that ended the query, or None."""
         error = super().exception()
         return None if error is None else self._ending(error)
+
+    def _must_not_wait_for_itself(self, method: str) -> None:
+        if self._driver.runs_in_this_thread():
+            raise StreamError(
+                "a query must not be waited for by what it waits for itself",
+                got=f"{method} in a listener, or in a function of foreachBatch",
+                hint="wait in another thread; stop() may be called, and does not wait here",
+            )
 
     def _ending(self, error: StreamingQueryException) -> Exception:
         """The driver's own error if there was one; else a readable form of Spark's."""
