@@ -1,4 +1,4 @@
-"""A program that is stopped and interrupted in the middle of batches; started by ``test_interrupt.py``.
+"""A program that is interrupted in the middle of batches; started by ``test_interrupt.py``.
 
 The argument is a folder with the input. The log of Spark is as users have it, and that of Python as it is
 once something has called ``logging.basicConfig``.
@@ -17,14 +17,26 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody has it
 
 from midstream import Join
 from midstream.spark.query import JoinStreamingQuery
+from midstream.spark.worker_python import use_this_python
 from tests.spark.feed import Feed
 from tests.spark_session import make_session
 
 
-def start(spark: SparkSession, root: Path) -> JoinStreamingQuery:
-    """Start a query, and return in the middle of a batch: its tasks do not end, and have left a mark."""
+def start(join: Join, root: Path) -> JoinStreamingQuery:
+    """Start a query, and return in the middle of a batch."""
+    (root / "running").unlink(missing_ok=True)
+    writer = join.writeStream.format("parquet").option("path", root / "out")
+    query = writer.option("checkpointLocation", root / "checkpoint").start()
+    while not (root / "running").exists():
+        assert query.isActive
+        time.sleep(0.05)
+    return query
+
+
+def endless(spark: SparkSession, root: Path) -> Join:
+    """A join whose tasks do not end; they leave a mark."""
+    use_this_python(spark)
     mark = root / "running"
-    mark.unlink(missing_ok=True)
 
     def never_ends(key):
         mark.touch()
@@ -35,13 +47,7 @@ def start(spark: SparkSession, root: Path) -> JoinStreamingQuery:
     for name in "ab":
         rows = Feed(spark, root / "in").df(name)
         join = join.stream(name, rows.withColumn("k", F.udf(never_ends, "bigint")("k")), time="t")
-    writer = join.on("a.k = b.k").select("a.id", "b.id").writeStream.format("parquet")
-    writer = writer.option("path", root / "out").option("checkpointLocation", root / "checkpoint")
-    query = writer.start()
-    while not mark.exists():
-        assert query.isActive
-        time.sleep(0.05)
-    return query
+    return join.on("a.k = b.k").select("a.id", "b.id")
 
 
 def interrupted(query: JoinStreamingQuery) -> str:
@@ -61,14 +67,9 @@ def outcome(query: JoinStreamingQuery) -> str:
 
 def main(root: Path) -> None:
     logging.basicConfig()
-    spark = make_session("local[2]", {})
-    query = start(spark, root)
-    begin = time.monotonic()
-    query.stop()
-    print("stop:", outcome(query), f"{time.monotonic() - begin:.1f}")
-    query = start(spark, root)
-    print("sleep:", interrupted(query))
-    query = start(spark, root)
+    join = endless(make_session("local[2]", {}), root)
+    print("sleep:", interrupted(start(join, root)))
+    query = start(join, root)
     print("uncaught:", flush=True)
     query.awaitTermination()
 

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from midstream import Join, StreamError
 from midstream.testing import Shape, generate
 from tests.spark.feed import Feed
+from tests.spark.interruptible_main import endless, outcome, start
 from tests.spark.runner import Runner, check, one_key
 
 pytestmark = pytest.mark.spark
@@ -31,7 +32,6 @@ def test_a_ctrl_c_ends_a_query_quietly_and_a_restart_goes_on(spark, tmp_path):
     program = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.interruptible_main", tmp_path],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -48,7 +48,6 @@ def test_a_ctrl_c_ends_a_query_quietly_and_a_restart_goes_on(spark, tmp_path):
     _, log = program.communicate(timeout=60)
     assert time.monotonic() - begin < 10
     assert [re.sub(r" [0-4]\.\d$", "", line.strip()) for line in lines] == [
-        "stop: Stopped False None",
         "sleep: Stopped False None",
         "uncaught:",
     ]
@@ -70,6 +69,16 @@ def test_a_ctrl_c_ends_a_query_quietly_and_a_restart_goes_on(spark, tmp_path):
     assert time.monotonic() - begin < 5
     query.awaitTermination()
     assert check(join.query(), feed.epochs, runner.results()).num_rows > 0
+
+
+def test_stop_gives_up_a_running_batch_at_once(spark, feed, tmp_path):
+    feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=1, seed=5))
+    query = start(endless(spark, tmp_path), tmp_path)
+    begin = time.monotonic()
+    query.stop()
+    assert time.monotonic() - begin < 5
+    assert (outcome(query), query.lastProgress) == ("Stopped False None", None)
+    query.awaitTermination()
 
 
 class Stopping(StreamingQueryListener):

@@ -59,10 +59,10 @@ def test_the_handle_is_one_of_sparks(spark, feed, join, runner, capsys):
 def test_a_join_says_what_its_results_are_before_it_runs(join, capsys):
     pair = join.select("a.id AS id", "b.v", "c.k2 AS text")
     assert pair.columns == ["id", "b_v", "text"]
-    assert pair.schema.simpleString() == "struct<id:bigint,b_v:bigint,text:string>"
+    assert pair.schema.simpleString() == "struct<id:bigint,b_v:int,text:string>"
     pair.printSchema()
     printed = capsys.readouterr().out
-    assert printed.startswith("root\n |-- id: long (nullable = true)\n |-- b_v: long")
+    assert printed.startswith("root\n |-- id: long (nullable = true)\n |-- b_v: integer")
     assert repr(pair) == "<Join a, b, c>"
     assert repr(Join(pair.spark)) == "<Join without streams>"
     pair.explain(True)

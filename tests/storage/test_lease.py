@@ -84,15 +84,20 @@ def test_a_checkpoint_that_was_removed_is_not_made_again(impatient, tmp_path, ca
         assert not keeper.is_alive()
 
 
-def test_a_process_that_ends_gives_its_leases_back(tmp_path):
+def test_a_process_that_ends_may_remove_the_checkpoint(tmp_path):
     program = (
-        "import sys\n"
-        "from midstream.storage.lease import take_lease\n"
+        "import atexit, shutil, sys\n"
+        "from midstream.storage import lease\n"
         "from midstream.storage.local import LocalStore\n"
-        "take_lease(LocalStore(sys.argv[1]), 'ends')\n"
+        "lease.BEAT_SECONDS = 0.0001\n"
+        "atexit.register(shutil.rmtree, sys.argv[1])\n"
+        "lease.take_lease(LocalStore(sys.argv[1]), 'ends')\n"
     )
-    subprocess.run([sys.executable, "-c", program, tmp_path], check=True)
-    assert (tmp_path / "leases" / "000000000001.released").exists()
+    folder = tmp_path / "checkpoint"
+    command = [sys.executable, "-c", program, folder]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("", "")
+    assert not folder.exists()
 
 
 def test_a_lease_that_cannot_be_given_back_does_not_hide_why_the_query_ended(impatient, monkeypatch):

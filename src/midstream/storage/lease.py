@@ -61,7 +61,7 @@ class Lease:
 
     def start_beating(self) -> None:
         """Beat in the background from now on, until the lease is released or this process ends."""
-        atexit.register(self.release)
+        atexit.register(self._stop_beating)
         threading.Thread(target=self._beat_until_done, name="midstream lease", daemon=True).start()
 
     def check(self) -> None:
@@ -97,7 +97,7 @@ class Lease:
                 if self._exists():
                     settled = _SETTLED if self._settled else _UNSETTLED
                     self._store.put(_name(self.number, "released"), settled)
-                self._end()
+                self._done.set()
             except (OSError, MidstreamError) as error:
                 # Only logged: the user must see the error that ended the query. The thread tries again.
                 _log.warning("the lease of the checkpoint could not be given back: %s", error)
@@ -120,6 +120,7 @@ class Lease:
                 except (OSError, MidstreamError) as error:
                     # A disk that is full for a moment must not end the beating.
                     _log.warning("the lease of the checkpoint could not be renewed: %s", error)
+        atexit.unregister(self._stop_beating)
 
     def _beat_or_end(self) -> None:
         if self._done.is_set():
@@ -127,15 +128,16 @@ class Lease:
         if self._exists():
             self.beat()
         else:
-            self._end()
+            self._done.set()
 
     def _exists(self) -> bool:
         """Whether the lease is still there; not if somebody has removed the checkpoint."""
         return _name(self.number, "json") in self._store.list(FOLDER)
 
-    def _end(self) -> None:
-        self._done.set()
-        atexit.unregister(self.release)
+    def _stop_beating(self) -> None:
+        """At the end of the process: whoever removes the checkpoint then must not meet a beat."""
+        with self._beat_lock:
+            self._done.set()
 
 
 def take_lease(store: Store, run: str) -> Lease:
