@@ -84,19 +84,14 @@ class Lease:
             self._settled = True
 
     def release(self) -> None:
-        """Release the lease, so that the next driver need not wait; no beat comes afterwards.
-
-        If the checkpoint is no longer there, there is nothing to release, and it is not made again.
-        """
+        """Release the lease, so that the next driver need not wait; no beat comes afterwards."""
         with self._commit_lock:
             self._released = True
         with self._beat_lock:
             if self._done.is_set():
                 return
             try:
-                if self._exists():
-                    settled = _SETTLED if self._settled else _UNSETTLED
-                    self._store.put(_name(self.number, "released"), settled)
+                self._store.put(_name(self.number, "released"), _SETTLED if self._settled else _UNSETTLED)
                 self._done.set()
             except (OSError, MidstreamError) as error:
                 # Only logged: the user must see the error that ended the query. The thread tries again.
@@ -125,14 +120,10 @@ class Lease:
     def _beat_or_end(self) -> None:
         if self._done.is_set():
             return  # it was released while this thread waited for the lock
-        if self._exists():
+        if _name(self.number, "json") in self._store.list(FOLDER):
             self.beat()
         else:
-            self._done.set()
-
-    def _exists(self) -> bool:
-        """Whether the lease is still there; not if somebody has removed the checkpoint."""
-        return _name(self.number, "json") in self._store.list(FOLDER)
+            self._done.set()  # somebody has removed the checkpoint, and it must not be made again
 
     def _stop_beating(self) -> None:
         """At the end of the process: whoever removes the checkpoint then must not meet a beat."""
