@@ -56,7 +56,7 @@ def test_a_ctrl_c_ends_a_query_quietly_and_a_restart_goes_on(spark, tmp_path):
     said = [line for line in log.splitlines() if not re.match(WARNINGS, line)]
     assert said[0] == "Traceback (most recent call last):", log
     assert said[-1] == "KeyboardInterrupt", log
-    assert len([line for line in said if line.startswith("  File") and "runpy" not in line]) == 3, log
+    assert len([line for line in said if line.startswith("  File") and "runpy" not in line]) == 4, log
     assert len(log.splitlines()) < 60
     # Nothing was committed, and nothing keeps another driver from beginning.
     join = Join(spark)

@@ -27,3 +27,11 @@ def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=run, name=f"midstream {name}", daemon=True).start()
     return outcome
+
+
+def result_of(outcome: Future[T], timeout: float | None = None) -> T:
+    """Wait for a call. An interrupt leaves no traceback of how it was waited for."""
+    try:
+        return outcome.result(timeout)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt from None

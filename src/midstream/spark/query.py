@@ -14,7 +14,7 @@ from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
 from midstream.runtime.epoch_reporter import ReportingQuery
-from midstream.spark.blocking_call import in_thread
+from midstream.spark.blocking_call import in_thread, result_of
 from midstream.spark.driver import Driver
 from midstream.spark.failures import readable_error
 
@@ -106,21 +106,19 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
             raise OptionError("a timeout must be a number of seconds above 0", got=repr(timeout))
         self._must_not_wait_for_itself("awaitTermination")
         try:
-            self._end.result(timeout)
+            result_of(self._end, timeout)
         except TimeoutError:
             return False
         except StreamingQueryException as error:
             ending = self._ending(error)
             raise ending from ending.__cause__
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt from None  # without the lines of those who waited
         return None if timeout is None else True
 
     def processAllAvailable(self) -> None:  # noqa: N802  # Spark's name
         """Wait until everything that the sources have now is processed and committed."""
         self._must_not_wait_for_itself("processAllAvailable")
         try:
-            in_thread("processAllAvailable", super().processAllAvailable).result()
+            result_of(in_thread("processAllAvailable", super().processAllAvailable))
         except StreamingQueryException as error:
             ending = self._ending(error)
             raise ending from ending.__cause__
@@ -133,7 +131,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         """
         stopping = in_thread("stop", super().stop)
         if not self._driver.runs_in_this_thread():
-            stopping.result()
+            result_of(stopping)
             self._driver.lease.release()
 
     def exception(self) -> Exception | None:  # type: ignore[override]  # see the class
