@@ -116,5 +116,5 @@ def test_a_name_that_no_folder_can_have_is_found_before_the_commit(tmp_path):
 def test_no_name_in_a_manifest_leads_out(tmp_path, name):
     writer = _writer(tmp_path, "item")
     output = replace(writer.results(TASK, ROWS)[0], published=name)
-    with pytest.raises(CheckpointError, match="must be in folders of the values"):
+    with pytest.raises(CheckpointError, match="must be a word, in folders of the values"):
         writer.results_table.publish([output])

@@ -152,7 +152,7 @@ class OutputTable:
     def _target(self, output: OutputFile) -> Path:
         *folders, name = output.published.split("/")
         if not all(map(is_folder, folders)):
-            must = "an output file must be in folders of the values of its partition columns"
+            must = "the name of an output file must be a word, in folders of the values of its columns"
             raise CheckpointError(must, got=repr(output.published))
         return Path(self.path, *folders, _plain(name))
 
