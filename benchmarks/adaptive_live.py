@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.migration_live import EPOCH, RATE, WARM, start, write_input
+from benchmarks.migration_live import EPOCH, RATE, WARM, start, trigger_millis, write_input
 from midstream.adapt.cost import work_in_units
 from midstream.engine.work import WorkCounts
 
@@ -32,7 +32,7 @@ def run_adaptive(adapt: str, plan: str, data: Path, out: Path) -> dict[str, Any]
     query = start(data, out, adapt=adapt, plan=plan)
     query.awaitTermination()
     epochs = query.recentProgress
-    spark_ms = {p["batchId"]: p["durationMs"]["triggerExecution"] for p in query._query.recentProgress}
+    spark_ms = trigger_millis(query)
     work = [
         WorkCounts(
             probes=counts["probes"],

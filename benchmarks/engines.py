@@ -26,6 +26,8 @@ MIDSTREAM_CONF = {
 
 def run_midstream(work: Workload, data: Path, out: Path) -> dict[str, Any]:
     """Midstream as a user would run it: exactly once, into Parquet."""
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from midstream import Join
 
     spark = make_session(MIDSTREAM_CONF)
@@ -51,7 +53,8 @@ def run_midstream(work: Workload, data: Path, out: Path) -> dict[str, Any]:
             parts = {**p["durationMs"], **{f"task {k}": v for k, v in p["taskMs"].items()}}
             figures[p["batchId"]] = {"rows": p["numInputRows"], "parts": parts}
             live[p["batchId"]] = p["stateBytesActive"]
-        millis |= {p["batchId"]: p["durationMs"]["triggerExecution"] for p in query._query.recentProgress}
+        sparks_own = StreamingQuery(query._jsq).recentProgress
+        millis |= {p["batchId"]: p["durationMs"]["triggerExecution"] for p in sparks_own}
         memory.sample()
     epochs = [{**figures[number], "ms": millis[number]} for number in sorted(figures)]
     disk = sum(path.stat().st_size for path in (out / "checkpoint" / "slices").iterdir())

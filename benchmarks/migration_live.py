@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
@@ -33,6 +34,12 @@ WARM, MEASURED = 24, 18
 """Epochs before the values change and the migration begins, and after."""
 MATCHES = 0.9
 """Rows of another stream in the window that a row matches."""
+
+
+def trigger_millis(query: StreamingQuery) -> dict[int, int]:
+    """How long each batch took by Spark's own progress, instead of that of the join."""
+    progress = StreamingQuery(query._jsq).recentProgress
+    return {p["batchId"]: p["durationMs"]["triggerExecution"] for p in progress}
 
 
 def write_input(folder: Path, matches: float = MATCHES, after: int = MEASURED) -> None:
@@ -86,7 +93,7 @@ def run_live(contestant: str, data: Path, out: Path) -> dict[str, Any]:
             requested = True
     query.awaitTermination()
     seen |= {p["batchId"]: p for p in query.recentProgress}
-    spark_ms = {p["batchId"]: p["durationMs"]["triggerExecution"] for p in query._query.recentProgress}
+    spark_ms = trigger_millis(query)
     return {
         "epochs": [
             {

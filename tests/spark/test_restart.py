@@ -87,6 +87,14 @@ def _late_rows(scenario: RestartScenario, tmp: Path, _capfd) -> None:
     scenario.check(scenario.runner.out)
 
 
+def _compression(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
+    before = set(scenario.runner.out.glob("*.parquet"))
+    scenario.start(scenario.join(), compression="zstd").awaitTermination()
+    new = [pq.read_metadata(path) for path in set(scenario.runner.out.glob("*.parquet")) - before]
+    assert {file.row_group(0).column(0).compression for file in new} == {"ZSTD"}
+    scenario.check(scenario.runner.out)
+
+
 def _idle_timeout(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
     query = scenario.start(scenario.join(), idleTimeout="5 seconds")
     query.awaitTermination()
@@ -146,6 +154,7 @@ def _migrates(option: str, value: str) -> Callable[[RestartScenario, Path, Any],
 ALLOWED = {
     "path": _path,
     "checkpointLocation": _moved,
+    "compression": _compression,
     "lateRows": _late_rows,
     "idleTimeout": _idle_timeout,
     # By the wall clock none of the rows are ahead: both have to hold.

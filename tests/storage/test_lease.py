@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import threading
 import time
 
 import pytest
@@ -9,7 +12,8 @@ import pytest
 from midstream.errors import FencedError, LockedError, StreamError
 from midstream.inline import InlineJoin
 from midstream.storage import lease as leases
-from midstream.storage.lease import claim_lease, take_lease
+from midstream.storage.lease import Lease, claim_lease, take_lease
+from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifest_name
 from midstream.storage.memory import MemoryStore
 from tests.helpers import small_query
@@ -35,12 +39,59 @@ def test_a_second_driver_is_refused_within_a_second_and_both_are_named():
     assert take_lease(store, "third").number == first.number + 1
 
 
-def test_a_lease_is_given_back_when_the_query_ends(impatient):
-    store = MemoryStore()
-    running = [True]
-    take_lease(store, "first").keep_while(lambda: running[0])
-    running.clear()  # asking now fails, as it does when the JVM is gone
-    assert take_lease(store, "second").number == 2
+def test_no_beat_comes_after_the_release(impatient):
+    store, under_way, go_on = MemoryStore(), threading.Event(), threading.Event()
+    put = MemoryStore.put
+
+    class Slow(MemoryStore):
+        def put(self, name, data):
+            if name.endswith(".beat") and self.list("leases"):
+                under_way.set()
+                go_on.wait(10)
+            put(self, name, data)
+
+    slow = Slow(store.files)
+    first = claim_lease(store, "first")
+    lease = Lease(slow, first.number, first.holder)
+    lease.start_beating()
+    assert under_way.wait(10)
+    releasing = threading.Thread(target=lease.release)
+    releasing.start()
+    assert releasing.is_alive()
+    go_on.set()
+    releasing.join(10)
+    # The checkpoint may be removed as soon as the query has ended: nothing may be written any more.
+    store.files.clear()
+    time.sleep(0.2)
+    assert store.files == {}
+
+
+def test_a_checkpoint_that_was_removed_is_not_made_again(impatient, tmp_path, caplog):
+    before = set(threading.enumerate())
+    lease = take_lease(LocalStore(str(tmp_path / "checkpoint")), "running")
+    (keeper,) = set(threading.enumerate()) - before
+    (tmp_path / "checkpoint").rename(tmp_path / "removed")
+    keeper.join(10)
+    assert not keeper.is_alive()
+    lease.release()
+    assert caplog.records == []
+    assert [path.name for path in tmp_path.iterdir()] == ["removed"]
+
+
+def test_a_process_that_ends_may_remove_the_checkpoint(tmp_path):
+    program = (
+        "import atexit, shutil, sys\n"
+        "from midstream.storage import lease\n"
+        "from midstream.storage.local import LocalStore\n"
+        "lease.BEAT_SECONDS = 0.0001\n"
+        "atexit.register(shutil.rmtree, sys.argv[1])\n"
+        "lease.take_lease(LocalStore(sys.argv[1]), 'ends')\n"
+    )
+    folder = tmp_path / "checkpoint"
+    command = [sys.executable, "-c", program, folder]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("", "")
+    assert not folder.exists()
 
 
 def test_a_lease_that_cannot_be_given_back_does_not_hide_why_the_query_ended(impatient, monkeypatch):
@@ -55,7 +106,6 @@ def test_a_lease_that_cannot_be_given_back_does_not_hide_why_the_query_ended(imp
 
     lease = take_lease(store, "first")
     monkeypatch.setattr(MemoryStore, "put", fail)
-    lease.keep_while(lambda: False)
     lease.release()
     assert "leases/000000000001.released" not in store.files
     full.clear()

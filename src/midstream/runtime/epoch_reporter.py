@@ -75,9 +75,9 @@ class ReportingQuery:
         It is called with every event of the epoch (:class:`~midstream.protocol.events.Event`), then with its
         progress (:class:`~midstream.protocol.progress.EpochProgress`). ``isinstance`` tells them apart, and
         both have ``to_dict()``. The epoch is committed by then, but the next one waits until the listener
-        returns: it should be quick. It may call ``migrate``, but nothing that waits for the query, such as
-        ``stop``. An error that it raises is logged once and does not end the query. An epoch whose driver
-        dies between the commit and the call is not reported.
+        returns: it should be quick. It may call ``migrate`` and ``stop``, but nothing that waits for the
+        query, such as ``awaitTermination``. An error that it raises is logged once and does not end the
+        query. An epoch whose driver dies between the commit and the call is not reported.
 
         A listener is a function and not an object with ``onQueryProgress`` and the like. Such an object
         belongs in ``spark.streams.addListener``, and Spark calls it for this query as well. With the same

@@ -6,6 +6,7 @@ again under the same number, and the newest manifest says whether its epoch was 
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from midstream.errors import CheckpointError, MidstreamError, error_from
 from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
 from midstream.protocol.coordinator import Coordinator
+from midstream.protocol.progress import QueryIdentity
 from midstream.protocol.report import Report, add_reports
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
@@ -25,10 +27,11 @@ from midstream.spark.background_budget import BackgroundBudget
 from midstream.spark.messages import ControlMessage
 from midstream.spark.publisher import results_among
 from midstream.spark.row_source import Sources
-from midstream.spark.running_query import identity_of
+from midstream.spark.running_query import identity_of, running_query
 from midstream.spark.shuffle import shuffle
 from midstream.spark.sinks import Sink
 from midstream.spark.stage_task import move_task, stage_task
+from midstream.spark.stopping import BatchStopped, is_caused_by_stopping
 from midstream.state.manifest import Manifest
 from midstream.storage.lease import Lease
 from midstream.storage.output_table import ParquetWriter
@@ -59,6 +62,7 @@ class Driver:
         self._sink = sink
         self._writer = writer
         self._budget = BackgroundBudget(interval_ms)
+        self._thread: int | None = None
 
     @property
     def coordinator(self) -> Coordinator:
@@ -76,16 +80,26 @@ class Driver:
         request = policy.request(self.coordinator.query, plan, strategy, background=background)
         self.runner.request_migration(request)
 
+    def runs_in_this_thread(self) -> bool:
+        """Whether this is called from a batch: by a listener, or the function of ``foreachBatch``."""
+        return self._thread == threading.get_ident()
+
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Run one micro-batch; an error is kept in ``error``, because Spark passes on only its text."""
+        running = running_query(self._session, batch)
+        self._thread = threading.get_ident()
         try:
-            self._epoch(batch, batch_id)
-        except MidstreamError as error:
-            self.error = error
+            self._epoch(batch, batch_id, identity_of(running))
+        except Exception as error:
+            if not running.isActive and is_caused_by_stopping(error):
+                raise BatchStopped(running.runId) from None
+            if isinstance(error, MidstreamError):
+                self.error = error
             raise
+        finally:
+            self._thread = None
 
-    def _epoch(self, batch: DataFrame, batch_id: int) -> None:
-        identity = identity_of(self._session, batch)
+    def _epoch(self, batch: DataFrame, batch_id: int, identity: QueryIdentity) -> None:
         self.runner.bind(identity.id)
         before = self.manifest
         if batch_id == before.epoch:

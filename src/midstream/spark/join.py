@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from pyarrow import types
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.types import StructType
 
 from midstream.errors import QueryError
 from midstream.plan.build_layout import build_layout
@@ -16,15 +17,20 @@ from midstream.plan.explain import explain
 from midstream.plan.tree import parse_plan
 from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.query.sql import split_name
 from midstream.query.stream import Stream, check_name, resolve_path
 from midstream.query.types import show_type
-from midstream.spark.schema import arrow_schema
+from midstream.spark.join_arguments import (
+    equalities,
+    name_parts,
+    refuse_columns,
+    refuse_outer_join,
+)
+from midstream.spark.schema import arrow_schema, spark_schema
 from midstream.spark.writer import JoinStreamWriter
 from midstream.values import Micros, duration
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Join:
     """A continuous join of two or more streaming DataFrames.
 
@@ -41,7 +47,9 @@ class Join:
     _select: tuple[str, ...] = ()
     _cross: bool = False
 
-    def stream(self, name: str, df: DataFrame, *, time: str, lateness: str | timedelta = "0 seconds") -> Join:
+    def stream(
+        self, name: str, df: DataFrame, *, time: str | Column, lateness: str | timedelta = "0 seconds"
+    ) -> Join:
         """Add a stream.
 
         Args:
@@ -65,7 +73,7 @@ class Join:
                 hint="read it with spark.readStream",
             )
         schema = arrow_schema(name, df)
-        ref = resolve_path(name, schema, (time,) if time in schema.names else split_name(time))
+        ref = resolve_path(name, schema, name_parts(time, schema))
         stream = Stream(name, schema, ref, duration(lateness, f"the lateness of {name}"))
         if not types.is_timestamp(stream.type_of(ref)):
             raise QueryError(
@@ -75,18 +83,19 @@ class Join:
             )
         return replace(self, _streams=(*self._streams, stream), _frames={**self._frames, name: df})
 
-    def on(self, *predicates: str) -> Join:
+    def on(self, *predicates: str | list[str], how: str = "inner") -> Join:
         """Add predicates, e.g. ``on("orders.id = payments.order_id")``; all of them must hold.
 
         Equalities between columns of two streams decide which rows meet. Any other condition over
-        two or more streams filters their combinations.
+        two or more streams filters their combinations. A list of names, ``on(["id"])``, makes the columns of
+        these names equal in all streams so far. The join is an inner one.
         """
+        refuse_outer_join(how)
+        texts: list[str] = []
         for predicate in predicates:
-            if not isinstance(predicate, str):
-                raise QueryError(
-                    "a predicate must be text", got=repr(predicate), hint="write on('a.x = b.y')"
-                )
-        return replace(self, _predicates=(*self._predicates, *predicates))
+            texts += equalities(predicate, self._streams) if isinstance(predicate, list) else [predicate]
+        refuse_columns("a predicate", texts, hint="write on('a.x = b.y')")
+        return replace(self, _predicates=(*self._predicates, *texts))
 
     def within(self, bound: str | timedelta, *streams: str) -> Join:
         """Bound how far apart in event time the rows of a result may be.
@@ -115,6 +124,7 @@ class Join:
         Without it the result has every column of every stream. A column without a name is called
         ``<stream>_<column>``.
         """
+        refuse_columns("a select item", items, hint="write select('a.x', 'b.y AS z')")
         return replace(self, _select=(*self._select, *items))
 
     def cross(self) -> Join:
@@ -133,17 +143,46 @@ class Join:
             zone=str(self.spark.conf.get("spark.sql.session.timeZone")),
         )
 
-    def explain(self, plan: str | None = None) -> None:
-        """Print how the join would run, with the default plan or with ``plan``."""
+    @property
+    def schema(self) -> StructType:
+        """The columns of the results and their types."""
+        return spark_schema(self.query().output_schema)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns of the results."""
+        return self.schema.names
+
+    def printSchema(self) -> None:  # noqa: N802  # Spark's name
+        """Print the columns of the results and their types."""
+        print(self.schema.treeString())
+
+    def explain(self, plan: str | bool | None = None) -> None:
+        """Print how the join would run, with the default plan or with ``plan``.
+
+        ``explain(True)``, or ``explain("extended")``, prints Spark's own plans of the streams as well.
+        """
         print(self.explanation(plan))
 
-    def explanation(self, plan: str | None = None) -> str:
+    def explanation(self, plan: str | bool | None = None) -> str:
         """The text that ``explain`` prints."""
         query = self.query()
-        chosen = default_plan(query) if plan is None else parse_plan(plan, query.names)
+        if plan in (True, "extended"):
+            frames = (f"Stream {name}:\n{_spark_plans(df)}" for name, df in self._frames.items())
+            return "\n\n".join((self.explanation(), *frames))
+        chosen = parse_plan(plan, query.names) if isinstance(plan, str) else default_plan(query)
         return explain(query, build_layout(query, chosen), {})
+
+    def __repr__(self) -> str:
+        return f"<Join {', '.join(self._frames) or 'without streams'}>"
 
     @property
     def writeStream(self) -> JoinStreamWriter:  # noqa: N802  # Spark's name
         """Where the results go; ends with ``start()``."""
         return JoinStreamWriter(self.spark, self.query(), dict(self._frames))
+
+
+def _spark_plans(df: DataFrame) -> str:
+    """What ``df.explain(True)`` prints."""
+    utils = df.sparkSession.sparkContext._jvm.PythonSQLUtils  # type: ignore[union-attr]  # set while it lives
+    return str(utils.explainString(df._jdf.queryExecution(), "extended")).strip()

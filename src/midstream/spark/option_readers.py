@@ -16,6 +16,13 @@ TextT = TypeVar("TextT", bound=str)
 Reader = Callable[[str, str], T]
 """Takes the name of an option, which errors mention, and its text."""
 
+CODECS = {
+    **{name: name for name in ("none", "snappy", "gzip", "lz4", "brotli", "zstd")},
+    "uncompressed": "none",
+    "lz4_raw": "lz4",
+}
+"""Codecs of Parquet files by Spark's names, as Arrow calls them; LZ4 in the form that all readers know."""
+
 
 def any_text(_name: str, text: str) -> str:
     """Text that is checked later, by what uses it."""

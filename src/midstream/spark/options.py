@@ -16,6 +16,7 @@ from midstream.migration.request import BACKGROUND
 from midstream.migration.strategies import AUTO, STRATEGY_CHOICES
 from midstream.protocol.settings import CLOCKS, MAX_GROUPS, ONE_DAY, Clock
 from midstream.spark.option_readers import (
+    CODECS,
     a_duration,
     any_text,
     choice,
@@ -46,11 +47,20 @@ class QueryOptions:
     checkpoint_location: str | None = option(
         "checkpointLocation",
         default=None,
-        shown="none; a temporary folder for `memory`, `console` and `foreachBatch`",
+        shown="a folder in what `spark.sql.streaming.checkpointLocation` says; else none, or a temporary one "
+        "for `memory`, `console` and `foreachBatch`",
         read=folder_or_object_store,
         may_change="if the folder moves with it",
         meaning="Folder of the query's state and progress, or an address `s3://bucket/folder`. A query that "
         "is started with the same folder resumes from it.",
+    )
+    compression: str | None = option(
+        "compression",
+        default=None,
+        shown="what `spark.sql.parquet.compression.codec` says: `snappy`",
+        read=choice(CODECS),
+        may_change="yes",
+        meaning="Codec of the Parquet files: `none`, `snappy`, `gzip`, `lz4`, `brotli` or `zstd`.",
     )
     plan: str | None = option(
         "plan",

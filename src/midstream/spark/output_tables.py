@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from midstream.storage.output_table import OutputTable
 
@@ -15,17 +16,27 @@ class QueryTables:
     """The short id of the query, which its files have in their names."""
     lease: int
     checkpoint: str
+    compression: str
+    """The codec of their files."""
 
     def results_in(self, folder: str) -> OutputTable:
         """Results in a folder of the user's, with the usual permissions."""
-        return OutputTable(table="results", path=folder, query=self.query, lease=self.lease).identified()
+        return self._open("results", folder)
 
     def results_in_checkpoint(self) -> OutputTable:
         """Results in the checkpoint, which only its owner can read."""
-        path = f"{self.checkpoint}/results"
-        table = OutputTable(table="results", path=path, query=self.query, lease=self.lease, private=True)
-        return table.identified()
+        return self._open("results", f"{self.checkpoint}/results", private=True)
 
     def late_rows_in(self, folder: str) -> OutputTable:
         """Late rows in a folder of the user's."""
-        return OutputTable(table="late", path=folder, query=self.query, lease=self.lease).identified()
+        return self._open("late", folder)
+
+    def _open(self, table: Literal["results", "late"], path: str, *, private: bool = False) -> OutputTable:
+        return OutputTable(
+            table=table,
+            path=path,
+            query=self.query,
+            private=private,
+            lease=self.lease,
+            compression=self.compression,
+        ).identified()

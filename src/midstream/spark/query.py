@@ -1,8 +1,8 @@
-"""The handle of a running query, shaped like Spark's own ``StreamingQuery``."""
+"""The handle of a running query: a ``StreamingQuery`` of Spark's."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
@@ -14,63 +14,65 @@ from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
 from midstream.runtime.epoch_reporter import ReportingQuery
+from midstream.spark.blocking_call import in_thread, result_of
 from midstream.spark.driver import Driver
 from midstream.spark.failures import readable_error
 
 
-class JoinStreamingQuery(ReportingQuery):
-    """A join that runs in the background. Members that Spark's handle has mean the same here."""
+# Progress and the error that ended a query are Midstream's own, and not the types that Spark has for them.
+class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
+    """A join that runs in the background: Spark's handle of it, with what Midstream knows of it besides."""
 
     def __init__(self, query: StreamingQuery, driver: Driver) -> None:
-        super().__init__(driver.reporter)
-        self._query = query
+        ReportingQuery.__init__(self, driver.reporter)
+        StreamingQuery.__init__(self, query._jsq)
         self._driver = driver
+        self._end = in_thread("query", self._wait_for_end)
 
-    @property
-    def id(self) -> str:
-        """The id of the query; it stays the same when it is restarted from its checkpoint."""
-        return self._query.id
-
-    @property
-    def runId(self) -> str:  # noqa: N802  # Spark's name
-        """The id of this run of the query."""
-        return self._query.runId
-
-    @property
-    def name(self) -> str | None:
-        """The name given by ``queryName``."""
-        return self._query.name
-
-    @property
-    def isActive(self) -> bool:  # noqa: N802  # Spark's name
-        """Whether the query is running."""
-        return self._query.isActive
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """What the query is doing right now, in Spark's words."""
-        return self._query.status
+    def _wait_for_end(self) -> None:
+        try:
+            super().awaitTermination()
+        finally:
+            # At once: as soon as a query has ended, its checkpoint may be used by another, or be removed.
+            self._driver.lease.release()
 
     @property
     def plan(self) -> Plan:
         """The running plan; ``str()`` gives its text form."""
         return self._driver.coordinator.layout(self._driver.manifest).plan
 
-    def explain(self, mode: str | None = None) -> None:
+    def explain(self, extended: bool | str = False) -> None:
         """Print the plan, its key classes and stages, and what its states hold; in a migration, of both.
 
         ``explain("adaptive")`` prints the statistics of the streams, the plans that were compared last and
-        their costs, and why the plan was changed or kept.
+        their costs, and why the plan was changed or kept. ``explain(True)``, or ``explain("extended")``, adds
+        to the plan what Spark's handle prints: Spark's own plans of the last batch.
         """
-        print(self.explanation(mode))
+        print(self.explanation(extended))
 
-    def explanation(self, mode: str | None = None) -> str:
+    def explanation(self, extended: bool | str = False) -> str:
         """The text that ``explain`` prints."""
+        modes: dict[bool | str, Callable[[], str]] = {
+            False: self._explain_plan,
+            True: self._explain_extended,
+            "simple": self._explain_plan,
+            "extended": self._explain_extended,
+            "adaptive": self._explain_adaptive,
+        }
+        if extended not in modes:
+            words = ", ".join(repr(mode) for mode in modes)
+            raise OptionError(f"what explain prints must be one of {words}", got=repr(extended))
+        return modes[extended]()
+
+    def _explain_plan(self) -> str:
+        manifest = self._driver.manifest
+        return explain_query(self._driver.coordinator.query, manifest, state_sizes(manifest))
+
+    def _explain_extended(self) -> str:
+        return f"{self._explain_plan()}\n\n{self._jsq.explainInternal(True)}"
+
+    def _explain_adaptive(self) -> str:
         manifest, coordinator = self._driver.manifest, self._driver.coordinator
-        if mode is None:
-            return explain_query(coordinator.query, manifest, state_sizes(manifest))
-        if mode != "adaptive":
-            raise OptionError("the mode of explain must be 'adaptive', or be left out", got=repr(mode))
         adapts = coordinator.settings.adapt
         return explain_adaptive(coordinator.decision_context(manifest), manifest.adaptation, adapts=adapts)
 
@@ -95,35 +97,55 @@ class JoinStreamingQuery(ReportingQuery):
             )
         self._driver.migrate(plan, strategy, background=background)
 
-    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
-        """Wait until the query ends; if it ends by an error, raise it."""
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
+        """Wait until the query ends, but no longer than ``timeout`` seconds; an error that ends it is raised.
+
+        With a ``timeout`` it returns whether the query has ended.
+        """
+        if timeout is not None and not timeout > 0:
+            raise OptionError("a timeout must be a number of seconds above 0", got=repr(timeout))
+        self._must_not_wait_for_itself("awaitTermination")
         try:
-            ended = self._query.awaitTermination(timeout)
+            result_of(self._end, timeout)
+        except TimeoutError:
+            return False
         except StreamingQueryException as error:
-            self._driver.lease.release()
             ending = self._ending(error)
             raise ending from ending.__cause__
-        if ended is not False:
-            self._driver.lease.release()
-        return ended
+        return None if timeout is None else True
 
     def processAllAvailable(self) -> None:  # noqa: N802  # Spark's name
         """Wait until everything that the sources have now is processed and committed."""
+        self._must_not_wait_for_itself("processAllAvailable")
         try:
-            self._query.processAllAvailable()
+            result_of(in_thread("processAllAvailable", super().processAllAvailable))
         except StreamingQueryException as error:
             ending = self._ending(error)
             raise ending from ending.__cause__
 
     def stop(self) -> None:
-        """Stop the query; started again with the same checkpoint it goes on from here."""
-        self._query.stop()
-        self._driver.lease.release()
+        """Stop the query; started again with the same checkpoint it goes on from here.
 
-    def exception(self) -> Exception | None:
+        A batch that is running is given up, and runs again then; but a function of ``foreachBatch`` that has
+        begun is waited for. If such a function, or a listener, calls this, the query stops when it returns.
+        """
+        stopping = in_thread("stop", super().stop)
+        if not self._driver.runs_in_this_thread():
+            result_of(stopping)
+            self._driver.lease.release()
+
+    def exception(self) -> Exception | None:  # type: ignore[override]  # see the class
         """The error that ended the query, or None."""
-        error = self._query.exception()
+        error = super().exception()
         return None if error is None else self._ending(error)
+
+    def _must_not_wait_for_itself(self, method: str) -> None:
+        if self._driver.runs_in_this_thread():
+            raise StreamError(
+                "a query must not be waited for by what it waits for itself",
+                got=f"{method} in a listener, or in a function of foreachBatch",
+                hint="wait in another thread; stop() may be called, and does not wait here",
+            )
 
     def _ending(self, error: StreamingQueryException) -> Exception:
         """The driver's own error if there was one; else a readable form of Spark's."""

@@ -1,8 +1,9 @@
-"""The ids of the query that a micro-batch belongs to, from Spark."""
+"""The query that a micro-batch belongs to, and its ids, from Spark."""
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.errors import InternalError
 from midstream.protocol.progress import QueryIdentity
@@ -13,12 +14,17 @@ def query_id(batch: DataFrame) -> str:
     return str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
 
 
-def identity_of(session: SparkSession, batch: DataFrame) -> QueryIdentity:
-    """The ids of the query and of this run; ``session`` is the one that it runs in.
+def running_query(session: SparkSession, batch: DataFrame) -> StreamingQuery:
+    """Spark's query; ``session`` is the one that it runs in.
 
-    They are read in each batch: Spark may run the first one before ``start`` has returned them.
+    It is looked up in each batch: Spark may run the first one before ``start`` has returned it.
     """
     running = session.streams.get(query_id(batch))
     if running is None:
         raise InternalError("a micro-batch must be of a running query", got=query_id(batch))
+    return running
+
+
+def identity_of(running: StreamingQuery) -> QueryIdentity:
+    """The ids of a query and of its run."""
     return QueryIdentity(running.id, running.runId, running.name)

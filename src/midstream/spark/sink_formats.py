@@ -14,9 +14,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from midstream.errors import OptionError
+from midstream.query.types import show_type
 from midstream.spark.options import QueryOptions
 from midstream.spark.output_tables import QueryTables
 from midstream.spark.sinks import BatchFunction, ForeachBatchSink, MemorySink, ParquetSink, Sink, show_batch
+from midstream.storage.partition_folders import can_be_folder
 from midstream.storage.remote import is_remote
 
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -43,6 +45,52 @@ class SinkFormat:
     """Raises if the options, or the name of the query, are not what this sink needs."""
     build: Callable[[SinkContext], Sink]
     """Called once the checkpoint is open, after :attr:`check`."""
+    has_folders: bool = False
+    """Whether its files may be in folders by the values of columns."""
+
+
+@dataclass(frozen=True)
+class SinkRequest:
+    """Where the results of a query are to go."""
+
+    format: SinkFormat
+    partition_by: tuple[str, ...] = ()
+
+    def partition_columns(self, schema: pa.Schema) -> tuple[str, ...]:
+        """The columns of the results that ``partitionBy`` names; an error if there are none such."""
+        if self.partition_by and not self.format.has_folders:
+            raise OptionError(
+                "partitionBy must be with the parquet sink",
+                got=f"the {self.format.name} sink",
+                hint="in a function of foreachBatch, write df.write.partitionBy(...)",
+            )
+        columns = tuple(_partition_column(name, schema) for name in self.partition_by)
+        if len(set(columns)) < len(columns):
+            raise OptionError("partitionBy must name each column once", got=", ".join(columns))
+        if columns and len(columns) == len(schema):
+            raise OptionError(
+                "partitionBy must leave a column for the files",
+                got=f"all columns of the results: {', '.join(columns)}",
+            )
+        return columns
+
+
+def _partition_column(name: str, schema: pa.Schema) -> str:
+    matches = [name] if name in schema.names else [n for n in schema.names if n.lower() == name.lower()]
+    if len(matches) != 1:
+        raise OptionError(
+            "partitionBy must name columns of the results",
+            got=repr(name),
+            hint=f"the columns are {', '.join(schema.names)}",
+        )
+    kind = schema.field(matches[0]).type
+    if not can_be_folder(kind):
+        raise OptionError(
+            "a column of partitionBy must be text, an integer, a boolean or a date",
+            got=f"{matches[0]} of type {show_type(kind)}",
+            hint="add one to the DataFrame of a stream, e.g. withColumn('day', to_date('at'))",
+        )
+    return matches[0]
 
 
 def foreach_batch(function: BatchFunction) -> SinkFormat:
@@ -63,7 +111,8 @@ def _check_parquet(options: QueryOptions, _query_name: str | None) -> None:
     if options.checkpoint_location is None:
         raise OptionError(
             "the parquet sink must have a checkpointLocation",
-            hint="write .option('checkpointLocation', folder); without it nothing survives a restart",
+            hint="write .option('checkpointLocation', folder), or set spark.sql.streaming.checkpointLocation;"
+            " without it nothing survives a restart",
         )
 
 
@@ -116,7 +165,7 @@ def _must_have_local_checkpoint(sink: str, options: QueryOptions) -> None:
 FORMATS: dict[str, SinkFormat] = {
     sink.name: sink
     for sink in (
-        SinkFormat(name="parquet", check=_check_parquet, build=_build_parquet),
+        SinkFormat(name="parquet", check=_check_parquet, build=_build_parquet, has_folders=True),
         SinkFormat(name="memory", check=_check_memory, build=_build_memory),
         SinkFormat(
             name="console",

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from midstream.engine.encode import make_encoders
 from midstream.query.query import Query
 from midstream.runtime.epoch_runner import EpochRunner
+from midstream.spark.ctrl_c import stop_on_ctrl_c
 from midstream.spark.driver import Driver
 from midstream.spark.options import QueryOptions
 from midstream.spark.output_tables import QueryTables
@@ -19,7 +20,8 @@ from midstream.spark.publisher import SparkPublisher
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.resume import begin_or_resume
 from midstream.spark.row_source import Sources
-from midstream.spark.sink_formats import SinkContext, SinkFormat
+from midstream.spark.session_defaults import with_session_defaults
+from midstream.spark.sink_formats import SinkContext, SinkRequest
 from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
 from midstream.spark.trigger import Trigger
 from midstream.spark.worker_python import use_this_python
@@ -36,12 +38,14 @@ def start_query(
     frames: Mapping[str, DataFrame],
     *,
     options: QueryOptions,
-    sink_format: SinkFormat,
+    sink: SinkRequest,
     trigger: Trigger,
     name: str | None,
 ) -> JoinStreamingQuery:
     """Start a query; everything that can be wrong is found before Spark starts anything."""
-    sink_format.check(options, name)
+    options = with_session_defaults(options, spark, name)
+    sink.format.check(options, name)
+    partition_columns = sink.partition_columns(query.output_schema)
     checkpoint = options.checkpoint_location or temporary_checkpoint()
     store = store_at(checkpoint)
     local_checkpoint = None if is_remote(checkpoint) else checkpoint
@@ -53,18 +57,25 @@ def start_query(
         coordinator, committed = begin_or_resume(
             query, store, options, lease=lease.number, parallelism=parallelism
         )
-        tables = QueryTables(query=committed.manifest.id[:8], lease=lease.number, checkpoint=checkpoint)
+        tables = QueryTables(
+            query=committed.manifest.id[:8],
+            lease=lease.number,
+            checkpoint=checkpoint,
+            compression=options.compression or "snappy",
+        )
         context = SinkContext(
             spark=spark, schema=query.output_schema, tables=tables, options=options, query_name=name
         )
-        sink = sink_format.build(context)
+        built_sink = sink.format.build(context)
         late_table = tables.late_rows_in(options.late_rows) if options.late_rows else None
-        writer = ParquetWriter(sink.table, late_table, query.output_schema, late_columns(query))
+        writer = ParquetWriter(
+            built_sink.table, late_table, query.output_schema, late_columns(query), partition_columns
+        )
         runner = EpochRunner(
             store=store,
             coordinator=coordinator,
             committed=committed,
-            publisher=SparkPublisher(sink, late_table),
+            publisher=SparkPublisher(built_sink, late_table),
             lease=lease,
             run=run,
         )
@@ -77,7 +88,7 @@ def start_query(
             runner=runner,
             session=stream.sparkSession,
             sources=sources,
-            sink=sink,
+            sink=built_sink,
             writer=writer,
             lease=lease,
             interval_ms=trigger.interval_ms(),
@@ -88,8 +99,9 @@ def start_query(
     except BaseException:
         lease.release()
         raise
-    lease.keep_while(lambda: running.isActive)
-    return JoinStreamingQuery(running, driver)
+    handle = JoinStreamingQuery(running, driver)
+    stop_on_ctrl_c(handle)
+    return handle
 
 
 def _make_sources(runner: EpochRunner, frames: Mapping[str, DataFrame], *, whole_rows: bool) -> Sources:

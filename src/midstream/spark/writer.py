@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -11,7 +12,7 @@ from midstream.errors import OptionError
 from midstream.query.query import Query
 from midstream.spark.options import QueryOptions
 from midstream.spark.query import JoinStreamingQuery
-from midstream.spark.sink_formats import FORMATS, SinkFormat, foreach_batch
+from midstream.spark.sink_formats import FORMATS, SinkFormat, SinkRequest, foreach_batch
 from midstream.spark.start_query import start_query
 from midstream.spark.trigger import Trigger
 
@@ -28,6 +29,7 @@ class JoinStreamWriter:
         self._options = QueryOptions()
         self._trigger = Trigger()
         self._name: str | None = None
+        self._partition_by: tuple[str, ...] = ()
 
     def format(self, source: str) -> JoinStreamWriter:
         """Choose the sink: ``parquet``, ``memory`` or ``console``. For your own, see ``foreachBatch``."""
@@ -61,6 +63,24 @@ class JoinStreamWriter:
             self.option(key, value)
         return self
 
+    def partitionBy(self, *cols: str | list[str]) -> JoinStreamWriter:  # noqa: N802  # Spark's name
+        """Let the Parquet sink put files into folders by the values of columns: ``day=2026-03-01/``."""
+        names = [name for col in cols for name in (col if isinstance(col, list | tuple) else [col])]
+        for name in names:
+            if not isinstance(name, str):
+                raise OptionError("partitionBy must have names of columns", got=repr(name))
+        self._partition_by = tuple(names)
+        return self
+
+    def foreach(self, f: object) -> NoReturn:
+        """Not there: results come in batches, see ``foreachBatch``."""
+        raise _other_sink("foreach", "foreachBatch(lambda rows, id: rows.foreach(function))")
+
+    def toTable(self, tableName: str, *_: object, **__: object) -> NoReturn:  # noqa: N802, N803  # Spark's names
+        """Not there: results go to files, or to ``foreachBatch``."""
+        table = f"foreachBatch(lambda rows, id: rows.write.mode('append').saveAsTable({tableName!r}))"
+        raise _other_sink("toTable", table)
+
     def outputMode(self, outputMode: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
         """Only ``append``: a result never changes once it is published."""
         if outputMode != "append":
@@ -80,8 +100,17 @@ class JoinStreamWriter:
         processingTime: str | None = None,  # noqa: N803  # Spark's name
         availableNow: bool | None = None,  # noqa: N803  # Spark's name
         once: bool | None = None,
+        continuous: str | None = None,
+        realTime: str | None = None,  # noqa: N803  # Spark's name
     ) -> JoinStreamWriter:
         """When batches run: every ``processingTime``, or over all input that is available, and then stop."""
+        for name, value in (("continuous", continuous), ("realTime", realTime)):
+            if value is not None:
+                raise OptionError(
+                    "a trigger must be one of processingTime, availableNow and once",
+                    got=f"{name}={value!r}",
+                    hint="without a trigger micro-batches follow each other without a pause",
+                )
         chosen = Trigger(processing_time=processingTime, available_now=availableNow, once=once)
         if len(chosen.arguments()) != 1:
             raise OptionError(
@@ -91,10 +120,30 @@ class JoinStreamWriter:
         self._trigger = chosen
         return self
 
-    def start(self, path: str | None = None) -> JoinStreamingQuery:
-        """Check everything, then start the query in the background."""
-        if path is not None:
-            self.option("path", path)
+    def start(
+        self,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002  # Spark's name
+        outputMode: str | None = None,  # noqa: N803  # Spark's name
+        partitionBy: str | list[str] | None = None,  # noqa: N803  # Spark's name
+        queryName: str | None = None,  # noqa: N803  # Spark's name
+        **options: Any,
+    ) -> JoinStreamingQuery:
+        """Check everything, then start the query in the background.
+
+        The arguments are those of Spark: each is the same as a call of the method of its name, or ``option``.
+        """
+        given: tuple[tuple[Callable[[Any], object], Any], ...] = (
+            (partial(self.option, "path"), path),
+            (self.format, format),
+            (self.outputMode, outputMode),
+            (self.partitionBy, partitionBy),
+            (self.queryName, queryName),
+        )
+        for method, value in given:
+            if value is not None:
+                method(value)
+        self.options(**options)
         sinks = [sink for sink in (self._format, self._foreach_batch) if sink is not None]
         if len(sinks) != 1:
             raise OptionError(
@@ -107,7 +156,13 @@ class JoinStreamWriter:
             self._query,
             self._frames,
             options=self._options,
-            sink_format=sinks[0],
+            sink=SinkRequest(sinks[0], self._partition_by),
             trigger=self._trigger,
             name=self._name,
         )
+
+
+def _other_sink(method: str, instead: str) -> OptionError:
+    return OptionError(
+        f"results must go to {', '.join(FORMATS)} or foreachBatch", got=method, hint=f"write .{instead}"
+    )

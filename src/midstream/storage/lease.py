@@ -17,7 +17,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,20 +53,16 @@ class Lease:
         self.holder = holder
         self._store = store
         self._beats = 0
-        self._alive: Callable[[], bool] = lambda: True
         self._done = threading.Event()
-        self._lock = threading.Lock()
+        self._commit_lock = threading.Lock()
+        self._beat_lock = threading.Lock()
         self._released = False
         self._settled = True
 
     def start_beating(self) -> None:
-        """Beat in the background from now on."""
-        atexit.register(self._done.set)  # the checkpoint may be removed before this thread ends
+        """Beat in the background from now on, until the lease is released or this process ends."""
+        atexit.register(self._stop_beating)
         threading.Thread(target=self._beat_until_done, name="midstream lease", daemon=True).start()
-
-    def keep_while(self, alive: Callable[[], bool]) -> None:
-        """Keep the lease as long as ``alive`` returns True; then release it."""
-        self._alive = alive
 
     def check(self) -> None:
         """Raise if another driver has taken the lease."""
@@ -79,7 +75,7 @@ class Lease:
         Stopping a query does not stop the thread that runs its batch. A commit of that thread after the
         release would be as wrong as one of a driver that was given up.
         """
-        with self._lock:
+        with self._commit_lock:
             if self._released:
                 raise released_error(self.holder)
             # If this fails, a slow request may still arrive at the store later.
@@ -88,18 +84,18 @@ class Lease:
             self._settled = True
 
     def release(self) -> None:
-        """Release the lease, so that the next driver need not wait."""
-        if self._done.is_set():
-            return
-        with self._lock:
+        """Release the lease, so that the next driver need not wait; no beat comes afterwards."""
+        with self._commit_lock:
             self._released = True
-        try:
-            self._store.put(_name(self.number, "released"), _SETTLED if self._settled else _UNSETTLED)
-            self._done.set()
-            atexit.unregister(self._done.set)
-        except (OSError, MidstreamError) as error:
-            # Only logged: the user must see the error that ended the query. The thread tries again.
-            _log.warning("the lease of the checkpoint could not be given back: %s", error)
+        with self._beat_lock:
+            if self._done.is_set():
+                return
+            try:
+                self._store.put(_name(self.number, "released"), _SETTLED if self._settled else _UNSETTLED)
+                self._done.set()
+            except (OSError, MidstreamError) as error:
+                # Only logged: the user must see the error that ended the query. The thread tries again.
+                _log.warning("the lease of the checkpoint could not be given back: %s", error)
 
     def beat(self) -> None:
         """Show that the holder lives."""
@@ -108,15 +104,31 @@ class Lease:
 
     def _beat_until_done(self) -> None:
         while not self._done.wait(BEAT_SECONDS):
-            try:
-                if self._released or not _is_alive(self._alive):
-                    self.release()
-                else:
-                    self.beat()
-            except (OSError, MidstreamError) as error:
-                # A disk that is full for a moment must not end the beating.
-                if not self._done.is_set():
+            if self._released:
+                self.release()
+                continue
+            with self._beat_lock:
+                try:
+                    self._beat_or_end()
+                except FileNotFoundError:
+                    pass  # somebody is removing the checkpoint; the next round sees that the lease is gone
+                except (OSError, MidstreamError) as error:
+                    # A disk that is full for a moment must not end the beating.
                     _log.warning("the lease of the checkpoint could not be renewed: %s", error)
+        atexit.unregister(self._stop_beating)
+
+    def _beat_or_end(self) -> None:
+        if self._done.is_set():
+            return  # it was released while this thread waited for the lock
+        if _name(self.number, "json") in self._store.list(FOLDER):
+            self.beat()
+        else:
+            self._done.set()  # somebody has removed the checkpoint, and it must not be made again
+
+    def _stop_beating(self) -> None:
+        """At the end of the process: whoever removes the checkpoint then must not meet a beat."""
+        with self._beat_lock:
+            self._done.set()
 
 
 def take_lease(store: Store, run: str) -> Lease:
@@ -203,13 +215,6 @@ def _number(name: str) -> int:
 
 def _name(number: int, kind: str) -> str:
     return f"{FOLDER}/{number:012d}.{kind}"
-
-
-def _is_alive(alive: Callable[[], bool]) -> bool:
-    try:
-        return alive()
-    except Exception:  # the JVM is gone, and the query with it
-        return False
 
 
 def _process_exists(pid: int) -> bool:

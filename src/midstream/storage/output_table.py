@@ -24,6 +24,7 @@ from midstream.state.manifest import OutputFile
 from midstream.storage.atomic_file import explain_full_disk, new_file
 from midstream.storage.late_rows import late_rows
 from midstream.storage.local import make_folder, sync_folder
+from midstream.storage.partition_folders import by_folder, is_folder
 
 STAGED = "_staged"
 _FOLDER_ID = "folder-id"
@@ -58,6 +59,8 @@ class OutputTable:
     """The lease under which files are staged. It is in their names; files of later leases are not swept."""
     folder: str = ""
     """The id of the folder, see :meth:`identified`."""
+    compression: str = "snappy"
+    """The codec of its files, as Arrow calls it."""
 
     def __post_init__(self) -> None:
         # It comes from a manifest, and is part of the patterns by which files are found and deleted.
@@ -88,19 +91,23 @@ class OutputTable:
                 sync_folder(name.parent)
         return replace(self, folder=name.read_text())
 
-    def _make_folders(self) -> None:
-        make_folder(Path(self.path, STAGED), 0o700 if self.private else 0o777)
+    @property
+    def _folder_mode(self) -> int:
+        return 0o700 if self.private else 0o777
 
-    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
-        """Write the rows of a task where no reader looks."""
-        published = f"part-{task}-{self.query}.parquet"
+    def _make_folders(self) -> None:
+        make_folder(Path(self.path, STAGED), self._folder_mode)
+
+    def stage(self, task: TaskId, rows: pa.Table, partition: str = "") -> OutputFile:
+        """Write the rows of a task where no reader looks; ``partition`` is the folder they will be in."""
+        published = f"{partition}/part-{task}-{self.query}.parquet".removeprefix("/")
         staged = f"{self.query}-{self.lease:012d}-{task}-{uuid.uuid4().hex}"
         folder = Path(self.path, STAGED)
         with explain_full_disk(Path(self.path)):
             self._make_folders()
             with new_file(folder / staged, 0o600 if self.private else 0o666) as file:
                 # Dictionaries take as long as everything else, and save little as results rarely repeat.
-                pq.write_table(rows, file, use_dictionary=False)
+                pq.write_table(rows, file, use_dictionary=False, compression=self.compression)
             # The manifest will name the file: if it were lost after the commit, it could not be restored.
             sync_folder(folder)
         return OutputFile(self.table, staged, published, rows.num_rows, self.folder)
@@ -117,12 +124,18 @@ class OutputTable:
         """Give staged files their names; those that have them already are left alone."""
         self.must_have(outputs)
         for output in outputs:
-            with suppress(FileNotFoundError):  # published already, perhaps just now by another driver
-                Path(self.staged_path(output)).replace(self._target(output))
+            self._rename(Path(self.staged_path(output)), self._target(output))
         # In this order: a file that is no longer staged was published, even after a power cut in between.
-        sync_folder(Path(self.path))
+        for folder in {Path(self.path), *(self._target(output).parent for output in outputs)}:
+            sync_folder(folder)
         if outputs:
             sync_folder(Path(self.path, STAGED))
+
+    def _rename(self, staged: Path, target: Path) -> None:
+        while staged.exists():  # otherwise it was published before, perhaps just now by another driver
+            make_folder(target.parent, self._folder_mode)
+            with suppress(FileNotFoundError):  # as above, or a reader has just removed the folder
+                staged.replace(target)
 
     def must_have(self, outputs: Iterable[OutputFile]) -> None:
         """Refuse to go on if files of a committed epoch were neither staged nor published here."""
@@ -137,7 +150,11 @@ class OutputTable:
                 )
 
     def _target(self, output: OutputFile) -> Path:
-        return Path(self.path, _plain(output.published))
+        *folders, name = output.published.split("/")
+        if not all(map(is_folder, folders)):
+            must = "the name of an output file must be a word, in folders of the values of its columns"
+            raise CheckpointError(must, got=repr(output.published))
+        return Path(self.path, *folders, _plain(name))
 
     def published(self) -> list[str]:
         """Where Spark finds the files that this query has published."""
@@ -180,6 +197,8 @@ class ParquetWriter:
     schema: pa.Schema
     late_columns: Mapping[str, Mapping[str, str]]
     """For each stream: the names of a late row's columns, from those in the engine to those of the user."""
+    partition_by: tuple[str, ...] = ()
+    """The columns of the results by whose values their files are in folders."""
 
     @property
     def keeps_late_rows(self) -> bool:
@@ -187,13 +206,18 @@ class ParquetWriter:
         return self.late_table is not None
 
     def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
-        """One file per partition that has results; the very first epoch leaves a file in any case.
+        """One file per partition that has results, or one per folder; the first epoch leaves one in any case.
 
         Without it a reader of a query that has no results yet would see a folder without a schema.
         """
         if rows is None and (task.epoch, task.partition) == (0, 0):
             rows = self.schema.empty_table()
-        return [] if rows is None else [self.results_table.stage(task, rows)]
+        if rows is None:
+            return []
+        if not self.partition_by:
+            return [self.results_table.stage(task, rows)]
+        parts = by_folder(rows, self.partition_by)
+        return [self.results_table.stage(task, part, folder) for folder, part in parts]
 
     def late(self, task: TaskId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
         """One file for the late rows of all streams that enter a fragment."""
