@@ -1,6 +1,8 @@
-"""The ids of the query that a micro-batch belongs to, from Spark."""
+"""The query that a micro-batch belongs to: its ids, and Spark's object for it."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -11,6 +13,11 @@ from midstream.protocol.progress import QueryIdentity
 def query_id(batch: DataFrame) -> str:
     """The id of Spark's streaming query; Spark's half of the checkpoint has it, too."""
     return str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+
+
+def stream_execution(session: SparkSession, running_query: str) -> Any:
+    """Spark's own object for a running query, by its id; ``session`` is the one that it runs in."""
+    return session._jsparkSession.streams().get(running_query).streamingQuery()
 
 
 def identity_of(session: SparkSession, batch: DataFrame) -> QueryIdentity:
