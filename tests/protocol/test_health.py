@@ -210,7 +210,7 @@ def test_a_restart_tells_of_what_lasts_with_its_first_epoch():
 def test_a_query_that_is_well_has_no_problems():
     watched = Watched()
     for epoch in range(20 * SAMPLE_WINDOWS):
-        assert watched.run({name: 10 * epoch for name in "ab"}) == []
+        assert watched.run(dict.fromkeys("ab", 10 * epoch)) == []
 
 
 def grown(query: Query, epochs: int, *, per_epoch: int, silent: str = "") -> list[Told]:
@@ -313,8 +313,8 @@ def test_a_problem_is_told_of_again_ever_more_rarely_while_it_lasts():
         health, events = health.after(with_backlog(9, "steady"), NOW + timedelta(minutes=minute))
         assert {e.status for e in events} <= {"continues"}
         repeated += [minute] * len(events)
-    assert FIRST_REPEAT == timedelta(minutes=1)
-    assert LONGEST_REPEAT == timedelta(hours=1)
+    assert timedelta(minutes=1) == FIRST_REPEAT
+    assert timedelta(hours=1) == LONGEST_REPEAT
     assert repeated == [1, 3, 7, 15, 31, 63, 123, 183, 243, 303]
 
 

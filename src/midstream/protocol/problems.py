@@ -102,8 +102,8 @@ class LateRows(StreamProblem, frozen=True, kw_only=True, tag="late-rows"):
     """A large share of a stream's rows is late, and is not joined."""
 
     template: ClassVar[str] = (
-        "stream {stream} has many late rows: {share:.1%} of the last {rows:,} were late or had no time, and were "
-        "not joined; if they should be, raise its lateness"
+        "stream {stream} has many late rows: {share:.1%} of the last {rows:,} were late or had no time, and "
+        "were not joined; if they should be, raise its lateness"
     )
     over: ClassVar[str] = "few rows of stream {stream} are late now"
 

@@ -6,12 +6,14 @@ that Spark makes it from. These are internals, which may change: what cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,6 +29,17 @@ _SOURCE_OF_LEAF = {
 }
 
 
+@dataclass(frozen=True)
+class _Source:
+    """One of Spark's sources, with what stays the same while a query runs: asking the JVM takes time."""
+
+    handle: Any
+    description: str
+    reports_metrics: bool
+    unread_files: Any | None
+    """The field of a source of files with what it has found and not read yet, if it keeps that."""
+
+
 class SourceFacts:
     """The sources that Spark reads for each stream of one query, while it runs."""
 
@@ -34,11 +47,11 @@ class SourceFacts:
         """``session`` runs the query, ``frames`` are its streams in the order in which Spark has them."""
         self._session = session
         self._frames = frames
-        self._sources: dict[str, list[Any]] | None = None
+        self._sources: dict[str, list[_Source]] | None = None
 
     def trigger(self, batch: DataFrame) -> TriggerFacts:
         """When the running micro-batch was triggered, and what it reads of each source."""
-        began = datetime.now(UTC)
+        now = datetime.now(UTC)
         try:
             execution = stream_execution(self._session, query_id(batch))
             context = execution.getLatestExecutionContext()
@@ -46,115 +59,139 @@ class SourceFacts:
             return TriggerFacts(
                 started=_moment(context.currentTriggerStartTimestamp()),
                 previous=None if previous < 0 else _moment(previous),
-                sources={
-                    name: tuple(self._offsets(source, context) for source in sources)
-                    for name, sources in self._sources_of(execution).items()
-                },
+                sources=self._offsets(execution, context),
             )
         except (Py4JError, PySparkException):
-            return TriggerFacts(started=began)
+            return TriggerFacts(started=now)
 
     def count_rows(self, batch: DataFrame, rows: Mapping[str, int]) -> None:
-        """Let Spark count rows of a micro-batch that tasks have read without it.
+        """Let Spark count the rows of a micro-batch that tasks have read without it.
 
-        Its progress, its listeners and its pages have the rows that the scans of its plan count.
+        Its progress, its listeners and its pages have what the scans of its plan have counted.
         """
         try:
             execution = stream_execution(self._session, query_id(batch))
-            uncounted = {name: s[0] for name, s in self._sources_of(execution).items() if rows.get(name)}
-            leaves = execution.lastExecution().executedPlan().collectLeaves()
+            sources = self._sources_of(execution)
+            uncounted = {name: own[0].handle for name, own in sources.items() if rows.get(name)}
             counted = []
-            for leaf in (leaves.apply(i) for i in range(leaves.size())):
-                if leaf.getClass().getSimpleName() != "FileSourceScanExec":
-                    continue
-                source = leaf.getStream().get()
-                # Streams that are the same DataFrame share a source, and have a leaf each.
-                name = next(name for name, own in uncounted.items() if own == source)
-                del uncounted[name]
-                metric = leaf.metrics().apply("numOutputRows")
-                metric.add(rows[name])
-                counted.append(metric)
-            self._show(batch, counted)
-        except (Py4JError, PySparkException, StopIteration):
+            for scan in _scans(execution.lastExecution().executedPlan()):
+                # Streams that are the same DataFrame share a source, and have a scan each.
+                source = scan.getStream().get()
+                name = next((name for name, handle in uncounted.items() if handle == source), None)
+                if name is not None:
+                    del uncounted[name]
+                    metric = scan.metrics().apply("numOutputRows")
+                    metric.add(rows[name])
+                    counted.append(metric)
+            _show(batch.sparkSession.sparkContext, counted)
+        except (Py4JError, PySparkException):
             return
 
-    def _sources_of(self, execution: Any) -> dict[str, list[Any]]:
+    def _sources_of(self, execution: Any) -> dict[str, list[_Source]]:
         """Spark's sources of each stream; they stay the same as long as the query runs."""
         if self._sources is None:
             self._sources = self._find_sources(execution)
         return self._sources
 
-    def _find_sources(self, execution: Any) -> dict[str, list[Any]]:
+    def _find_sources(self, execution: Any) -> dict[str, list[_Source]]:
         # The plan is the union of the frames: its leaves are theirs, one frame after the other.
-        plan = execution.logicalPlan().collectLeaves()
-        leaves = [plan.apply(i) for i in range(plan.size())]
-        counts = {
-            name: frame._jdf.queryExecution().analyzed().collectLeaves().size()
-            for name, frame in self._frames.items()
-        }
-        if sum(counts.values()) != len(leaves):
+        leaves = _leaves(execution.logicalPlan())
+        own = {name: _leaves(frame._jdf.queryExecution().analyzed()) for name, frame in self._frames.items()}
+        if sum(map(len, own.values())) != len(leaves):
             return {}
         rest = iter(leaves)
-        found: dict[str, list[Any]] = {}
-        for name, count in counts.items():
-            own = [next(rest) for _ in range(count)]
-            # A stream may be joined with a static DataFrame, whose leaf has no source.
-            found[name] = [source for leaf in own if (source := _source_of(leaf)) is not None]
-        return found
+        context = self._session.sparkContext
+        return {name: _sources_in(context, [next(rest) for _ in own[name]]) for name in own}
 
-    def _offsets(self, source: Any, context: Any) -> SourceOffsets:
-        end = context.endOffsets().get(source)
-        return SourceOffsets(
-            description=source.toString(),
-            start_offset=_json(context.startOffsets().get(source)),
-            end_offset=_json(end),
-            latest_offset=_json(context.latestOffsets().get(source)),
-            metrics=source_metrics(self._session, source, end.get() if end.isDefined() else None),
-            unread_files=_unread_files(source),
-        )
+    def _offsets(self, execution: Any, context: Any) -> dict[str, tuple[SourceOffsets, ...]]:
+        start, end, latest = context.startOffsets(), context.endOffsets(), context.latestOffsets()
 
-    def _show(self, batch: DataFrame, metrics: list[Any]) -> None:
-        """Show the counts in Spark's page of the micro-batch's plan as well."""
-        context = batch.sparkSession.sparkContext
-        execution_id = context.getLocalProperty("spark.sql.execution.id")
-        jvm = context._jvm
-        if execution_id is not None and jvm is not None:
-            jvm.org.apache.spark.sql.execution.metric.SQLMetrics.postDriverMetricUpdates(
-                context._jsc.sc(), execution_id, jvm.PythonUtils.toSeq(metrics)
+        def offsets(source: _Source) -> SourceOffsets:
+            reached = end.get(source.handle)
+            return SourceOffsets(
+                description=source.description,
+                start_offset=_json(start.get(source.handle)),
+                end_offset=_json(reached),
+                latest_offset=_json(latest.get(source.handle)),
+                metrics=self._metrics(source, reached),
+                unread_files=None if source.unread_files is None else _unread_files(source),
             )
 
+        return {
+            name: tuple(offsets(source) for source in sources)
+            for name, sources in self._sources_of(execution).items()
+        }
 
-def source_metrics(session: SparkSession, source: Any, end: Any | None) -> dict[str, str]:
-    """The figures that a source itself has, such as how far it is behind after the offset ``end``."""
-    context = session.sparkContext
-    if context._jvm is None or not is_instance_of(context._gateway, source, _REPORTS_METRICS):
-        return {}
-    metrics = source.metrics(context._jvm.java.util.Optional.ofNullable(end))
+    def _metrics(self, source: _Source, reached: Any) -> dict[str, str]:
+        if not source.reports_metrics:
+            return {}
+        end = reached.get() if reached.isDefined() else None
+        return source_metrics(self._session.sparkContext, source.handle, end)
+
+
+def source_metrics(context: SparkContext, source: Any, end: Any | None) -> dict[str, str]:
+    """The figures of a source that has some, such as how far it is behind after the offset ``end``."""
+    metrics = source.metrics(_jvm(context).java.util.Optional.ofNullable(end))
     return {str(name): str(value) for name, value in metrics.items()}
 
 
-def _source_of(leaf: Any) -> Any | None:
-    getter = _SOURCE_OF_LEAF.get(leaf.getClass().getSimpleName())
-    return None if getter is None else getattr(leaf, getter)()
+def reports_metrics(context: SparkContext, source: Any) -> bool:
+    """Whether a source has figures of its own."""
+    return bool(is_instance_of(context._gateway, source, _REPORTS_METRICS))
 
 
-def _unread_files(source: Any) -> int | None:
-    """Files that a source of files has found and not read yet; None if it keeps no count."""
+def _sources_in(context: SparkContext, leaves: Sequence[Any]) -> list[_Source]:
+    """The sources of a stream; it may be joined with a static DataFrame, whose leaf has none."""
+    getters = ((leaf, _SOURCE_OF_LEAF.get(leaf.getClass().getSimpleName())) for leaf in leaves)
+    handles = [getattr(leaf, getter)() for leaf, getter in getters if getter is not None]
+    return [
+        _Source(handle, handle.toString(), reports_metrics(context, handle), _unread_files_field(handle))
+        for handle in handles
+    ]
+
+
+def _unread_files_field(source: Any) -> Any | None:
     if source.getClass().getSimpleName() != "FileStreamSource":
         return None
-    # With these two it finds all files anew for each micro-batch.
-    if _private(source, "allFilesForTriggerAvailableNow") is not None:
+    lists_all = _private(source, "allFilesForTriggerAvailableNow").get(source) is not None
+    # Such a source looks for files anew with each micro-batch, and keeps none.
+    if lists_all or _private(source, "sourceOptions").get(source).latestFirst():
         return None
-    if _private(source, "sourceOptions").latestFirst():
-        return None
-    unread = _private(source, "unreadFiles")
+    return _private(source, "unreadFiles")
+
+
+def _unread_files(source: _Source) -> int:
+    unread = source.unread_files.get(source.handle) if source.unread_files is not None else None
     return 0 if unread is None else int(unread.size())
 
 
 def _private(source: Any, name: str) -> Any:
     field = source.getClass().getDeclaredField(name)
     field.setAccessible(True)
-    return field.get(source)
+    return field
+
+
+def _leaves(plan: Any) -> list[Any]:
+    leaves = plan.collectLeaves()
+    return [leaves.apply(i) for i in range(leaves.size())]
+
+
+def _scans(plan: Any) -> list[Any]:
+    """The scans of files in a plan; a source without new files has none."""
+    scans = [leaf for leaf in _leaves(plan) if leaf.getClass().getSimpleName() == "FileSourceScanExec"]
+    return [scan for scan in scans if scan.getStream().isDefined()]
+
+
+def _show(context: SparkContext, metrics: list[Any]) -> None:
+    """Show metrics in Spark's page of the plan of the micro-batch as well."""
+    execution_id = context.getLocalProperty("spark.sql.execution.id")
+    if execution_id is not None:
+        post = _jvm(context).org.apache.spark.sql.execution.metric.SQLMetrics.postDriverMetricUpdates
+        post(context._jsc.sc(), execution_id, _jvm(context).PythonUtils.toSeq(metrics))
+
+
+def _jvm(context: SparkContext) -> Any:
+    return context._jvm
 
 
 def _json(offset: Any) -> str | None:
