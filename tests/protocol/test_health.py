@@ -222,7 +222,7 @@ def grown(query: Query, epochs: int, *, per_epoch: int, silent: str = "") -> lis
     return events
 
 
-@pytest.mark.parametrize("per_epoch", [1, 4, 6, 10, 30, 100])
+@pytest.mark.parametrize("per_epoch", [6, 10, 100])
 def test_state_that_goes_up_and_down_does_not_grow_without_end(per_epoch):
     assert grown(QUERY, 20 * WINDOW // per_epoch + 20, per_epoch=per_epoch) == []
 
@@ -262,7 +262,8 @@ def slow(*durations: float, interval_ms: float | None = 1000) -> Facts:
 
 def statuses(*facts: Facts, now: datetime = NOW) -> list[list[Told]]:
     """What is told of in epochs with these facts, all at the same time."""
-    health, found = Health(), []
+    health = Health()
+    found: list[list[Told]] = []
     for each in facts:
         health, events = health.after(each, now)
         found.append([(e.type, e.subject, e.status) for e in events])
@@ -286,7 +287,8 @@ def test_epochs_are_slow_once_several_in_a_row_are_and_until_none_is():
     assert statuses(slow(1001, 1001)) == [[]]
     assert statuses(slow(1001, 1000, 1001)) == [[]]
     assert statuses(slow(9, 1001, 1001, 1001), slow(1001, 9, 9), slow(9, 9, 9)) == [began, [], over]
-    assert statuses(slow(1001, 1001, 1001, interval_ms=None)) == [[]], "nothing is due at any time"
+    for none in (None, 0.0):
+        assert statuses(slow(1001, 1001, 1001, interval_ms=none)) == [[]], "nothing is due at any time"
 
 
 def test_growth_that_lasts_may_be_by_a_smaller_share_and_is_over_when_there_is_none():

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +28,7 @@ class Progress(StreamingQueryListener):
     """Notes Spark's progress of all queries."""
 
     def __init__(self) -> None:
-        self.seen: list[dict] = []
+        self.seen: list[dict[str, Any]] = []
 
     def onQueryStarted(self, event):  # noqa: N802  # Spark's name
         pass
@@ -38,7 +39,7 @@ class Progress(StreamingQueryListener):
     def onQueryTerminated(self, event):  # noqa: N802  # Spark's name
         pass
 
-    def of(self, query) -> list[dict]:
+    def of(self, query) -> list[dict[str, Any]]:
         """All progress of a query; it comes some time after the query has it."""
         for _ in range(300):
             found = [p for p in self.seen if p["runId"] == query.runId and p["sources"]]
@@ -65,6 +66,22 @@ def run_until_done(join, root, **trigger):
     finally:
         query.stop()
     return query
+
+
+def shown_counts(spark, query) -> list[list[int]]:
+    """The rows that the scans of each micro-batch have given, by Spark's pages of the plans."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    store = spark._jsparkSession.sharedState().statusStore()
+    executions = store.executionsList()
+    found = []
+    for execution in (executions.apply(i) for i in range(executions.size())):
+        if query.runId not in execution.description():
+            continue
+        values, metrics = store.executionMetrics(execution.executionId()), execution.metrics()
+        named = [metrics.apply(i) for i in range(metrics.size())]
+        ids = [metric.accumulatorId() for metric in named if metric.name() == "number of output rows"]
+        found.append([int(values.apply(i)) for i in ids if values.contains(i)])
+    return found
 
 
 def join_of(spark, frames) -> Join:
@@ -97,6 +114,7 @@ def test_offsets_rates_and_counts_are_sparks_and_unread_files_are_the_backlog(
             for field in ("description", "startOffset", "endOffset", "latestOffset"):
                 assert offsets[field] == source[field], field
             assert f"/{name}]" in offsets["description"]
+    assert shown_counts(spark, query) == [[ROWS, ROWS]] * epochs
     backlogs = [p["sources"]["a"]["backlog"] for p in ours]
     assert backlogs == [{"count": left, "unit": "files", "trend": None} for left in (3, 2, 1, 0)]
     first, last = (ours[i]["sources"]["a"]["latestEventTime"] for i in (0, -1))

@@ -209,7 +209,8 @@ def _growing(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
 def _slow(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
     interval = facts.limits.interval_ms
     last = [progress.duration_ms["trigger"] for progress in facts.recent[-SLOW_EPOCHS:]]
-    if interval is None or len(last) < SLOW_EPOCHS:
+    # An interval of zero is a trigger that does not wait.
+    if not interval or len(last) < SLOW_EPOCHS:
         return
     # It begins once all of the last epochs were too slow, and is over once none of them was.
     judge = any if held else all
