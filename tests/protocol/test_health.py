@@ -184,6 +184,17 @@ def test_late_rows_are_told_of_above_a_share_of_enough_rows():
     assert events == [("late-rows", "a", "over")]
 
 
+def test_which_share_of_late_rows_is_too_large_is_an_option():
+    watched = Watched()
+    watched.run({"a": 1000, "b": 1000})
+    watched.run({"a": rows(*((1000 * (i % 2), 1) for i in range(LATE_MIN_ROWS)))})
+    facts = Facts(query=QUERY, limits=HealthLimits(), manifest=watched.join.manifest, recent=watched.progress)
+    for share, found in ((0.01, ["late-rows"]), (0.49, ["late-rows"]), (0.5, []), (1.0, [])):
+        limits = HealthLimits(late_share=share)
+        _, events = Health().after(replace(facts, limits=limits), NOW)
+        assert [event.type for event in events] == found
+
+
 def test_late_rows_are_those_of_the_last_epochs():
     watched = Watched()
     watched.run({"a": 1000, "b": 1000})

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -220,33 +221,34 @@ def test_a_stream_that_falls_behind_its_source_is_told_of(spark, tmp_path):
     assert {p["type"] for p in ours[-1]["problems"]} == {"stream-lagging", "slow-epochs"}
 
 
-class KafkaLikeSource:
-    """A source that has figures of its own, as Kafka's has."""
+class OwnFigures:
+    """What the JVM asks for the figures of a source that has some, as Kafka's has."""
 
     def __init__(self, jvm) -> None:
         self.jvm = jvm
-        self.asked: list[bool] = []
+        self.asked: list[tuple[str, bool]] = []
 
-    def metrics(self, end):
-        self.asked.append(end.isPresent())
+    def invoke(self, proxy, method, args):
+        self.asked.append((method.getName(), args[0].isPresent()))
         found = self.jvm.java.util.HashMap()
         found.put("maxOffsetsBehindLatest", "40")
         return found
 
     class Java:
-        implements = ("org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics",)
+        implements = ("java.lang.reflect.InvocationHandler",)
 
 
-def test_figures_of_a_source_are_passed_on(spark, feed, tmp_path):
-    feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=1, seed=6))
-    Runner(tmp_path).run(one_key(spark, feed, "ab"))  # with it Spark's callbacks into Python have started
+def test_figures_of_a_source_are_passed_on(spark):
     context = spark.sparkContext
-    holder = context._jvm.java.util.ArrayList()
-    python = KafkaLikeSource(context._jvm)
-    holder.add(python)
-    # What comes back out of the JVM is the object itself; its class in the JVM is what counts.
-    is_one = context._jvm.java.lang.Class.forName(python.Java.implements[0]).isInstance(python)
-    assert is_one
-    assert source_metrics(context, python, None) == {"maxOffsetsBehindLatest": "40"}
-    assert python.asked == [False]
-    assert not reports_metrics(context, holder)
+    gateway, jvm = context._gateway, context._jvm
+    ensure_callback_server_started(gateway)
+    kind = jvm.java.lang.Class.forName("org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics")
+    kinds = gateway.new_array(jvm.java.lang.Class, 1)
+    kinds[0] = kind
+    figures = OwnFigures(jvm)
+    source = jvm.java.lang.reflect.Proxy.newProxyInstance(kind.getClassLoader(), kinds, figures)
+    assert reports_metrics(context, source)
+    assert source_metrics(context, source, None) == {"maxOffsetsBehindLatest": "40"}
+    assert source_metrics(context, source, "an offset") == {"maxOffsetsBehindLatest": "40"}
+    assert figures.asked == [("metrics", False), ("metrics", True)]
+    assert not reports_metrics(context, jvm.java.util.ArrayList())
