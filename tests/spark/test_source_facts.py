@@ -204,8 +204,8 @@ class Flood(DataSource):
 @pytest.mark.slow
 def test_a_stream_that_falls_behind_its_source_is_told_of(spark, tmp_path):
     spark.dataSource.register(Flood)
-    frames = {name: spark.readStream.format("flood").load() for name in "ab"}
-    query = run_until_done(join_of(spark, frames), tmp_path, processingTime="1 millisecond")
+    flood = spark.readStream.format("flood").load()
+    query = run_until_done(join_of(spark, {"a": flood, "b": flood}), tmp_path, processingTime="1 millisecond")
     ours = query.recentProgress
     assert len(ours) == TREND_EPOCHS + 1
     backlogs = [p["sources"]["a"]["backlog"] for p in ours]

@@ -42,10 +42,14 @@ LONGEST_REPEAT = timedelta(hours=1)
 LATE_SHARE = 0.01
 LATE_EPOCHS = 10
 LATE_MIN_ROWS = 100
+"""Of fewer rows, a single late one would be more than the default share."""
 MISSING_EPOCHS = 10
 STILL_EPOCHS = 10
+"""A stream may well have the same newest time in some epochs: one row from ahead of the others is enough."""
 SLOW_EPOCHS = 3
+"""A single slow epoch is common: the first, or one that merges large slices or changes the plan."""
 GROWTH_STEPS = 3
+"""The first step is always growth: when a query begins, its state is empty."""
 GROWTH_FACTOR = 1.1
 SAMPLE_WINDOWS = 4
 """State that does not grow goes up and down within about four windows, as slices merge and expire: what is
