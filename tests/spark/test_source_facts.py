@@ -221,6 +221,17 @@ def test_a_stream_that_falls_behind_its_source_is_told_of(spark, tmp_path):
     assert {p["type"] for p in ours[-1]["problems"]} == {"stream-lagging", "slow-epochs"}
 
 
+def test_a_query_goes_on_if_spark_is_not_as_it_was(spark, feed, tmp_path, monkeypatch):
+    feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=1, seed=6))
+    nothing = spark._jvm.java.lang.Object()  # it has none of the methods
+    monkeypatch.setattr("midstream.spark.source_facts.stream_execution", lambda session, query: nothing)
+    query = Runner(tmp_path).run(one_key(spark, feed, "ab"))
+    source = query.lastProgress["sources"]["a"]
+    assert (source["rows"], source["offsets"], source["backlog"]) == (ROWS, [], None)
+    assert query.lastProgress["inputRowsPerSecond"] == 0
+    assert query.exception() is None
+
+
 class OwnFigures:
     """What the JVM asks for the figures of a source that has some, as Kafka's has."""
 

@@ -17,7 +17,10 @@ def query_id(batch: DataFrame) -> str:
 
 def stream_execution(session: SparkSession, running_query: str) -> Any:
     """Spark's own object for a running query, by its id; ``session`` is the one that it runs in."""
-    return session._jsparkSession.streams().get(running_query).streamingQuery()
+    running = session._jsparkSession.streams().get(running_query)
+    if running is None:
+        raise InternalError("a micro-batch must be of a running query", got=running_query)
+    return running.streamingQuery()
 
 
 def identity_of(session: SparkSession, batch: DataFrame) -> QueryIdentity:

@@ -17,6 +17,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from midstream.errors import InternalError
 from midstream.protocol.trigger_facts import SourceOffsets, TriggerFacts
 from midstream.spark.running_query import query_id, stream_execution
 
@@ -27,6 +28,9 @@ _SOURCE_OF_LEAF = {
     "StreamingDataSourceV2Relation": "stream",
     "StreamingDataSourceV2ScanRelation": "stream",
 }
+
+# What internals of Spark raise that are not as they were. Figures are not worth ending a query for.
+_UNKNOWN = (Py4JError, PySparkException, InternalError)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class SourceFacts:
                 previous=None if previous < 0 else _moment(previous),
                 sources=self._offsets(execution, context),
             )
-        except (Py4JError, PySparkException):
+        except _UNKNOWN:
             return TriggerFacts(started=now)
 
     def count_rows(self, batch: DataFrame, rows: Mapping[str, int]) -> None:
@@ -84,7 +88,7 @@ class SourceFacts:
                     metric.add(rows[name])
                     counted.append(metric)
             _show(batch.sparkSession.sparkContext, counted)
-        except (Py4JError, PySparkException):
+        except _UNKNOWN:
             return
 
     def _sources_of(self, execution: Any) -> dict[str, list[_Source]]:
