@@ -78,7 +78,10 @@ class SourceFacts:
             sources = self._sources_of(execution)
             uncounted = {name: own[0].handle for name, own in sources.items() if rows.get(name)}
             counted = []
-            for scan in _scans(execution.lastExecution().executedPlan()):
+            for scan in _leaves(execution.lastExecution().executedPlan()):
+                # A source without new files has no scan.
+                if not scan.nodeName().startswith("Scan "):
+                    continue
                 # Streams that are the same DataFrame share a source, and have a scan each.
                 source = scan.getStream().get()
                 name = next((name for name, handle in uncounted.items() if handle == source), None)
@@ -178,12 +181,6 @@ def _private(source: Any, name: str) -> Any:
 def _leaves(plan: Any) -> list[Any]:
     leaves = plan.collectLeaves()
     return [leaves.apply(i) for i in range(leaves.size())]
-
-
-def _scans(plan: Any) -> list[Any]:
-    """The scans of files in a plan; a source without new files has none."""
-    scans = [leaf for leaf in _leaves(plan) if leaf.getClass().getSimpleName() == "FileSourceScanExec"]
-    return [scan for scan in scans if scan.getStream().isDefined()]
 
 
 def _show(context: SparkContext, metrics: list[Any]) -> None:
