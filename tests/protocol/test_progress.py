@@ -1,6 +1,7 @@
 """Progress: one committed epoch as a value, and its JSON form."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +19,7 @@ from midstream.protocol.problems import StreamIdle
 from midstream.protocol.progress import EpochProgress, QueryIdentity, state_sizes
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings
-from midstream.protocol.trigger_facts import SourceOffsets, TriggerFacts
+from midstream.protocol.trigger_facts import TREND_EPOCHS, SourceOffsets, TriggerFacts
 from midstream.state.manifest import Manifest, StreamProgress
 from midstream.state.migration import Migration, RebuildProgress
 from midstream.state.slices import Slice, SliceOwner
@@ -77,7 +78,9 @@ REPORT = Report(
 )
 
 
-def progress_of(manifest: Manifest = MANIFEST, report: Report = REPORT) -> EpochProgress:
+def progress_of(
+    manifest: Manifest = MANIFEST, report: Report = REPORT, earlier: Sequence[EpochProgress] = ()
+) -> EpochProgress:
     progress = EpochProgress.of(
         QueryIdentity("q", "r", None),
         manifest,
@@ -85,6 +88,7 @@ def progress_of(manifest: Manifest = MANIFEST, report: Report = REPORT) -> Epoch
         trigger=TRIGGER,
         duration_ms={"total": 12.5, "step": 11.7},
         timestamp=NOW,
+        earlier=earlier,
     )
     return replace(progress, problems=(IDLE,), events=(IDLE,))
 
@@ -165,6 +169,14 @@ def test_the_json_form_is_complete_and_fixed():
         "problems": [IDLE.to_dict()],
         "events": [IDLE.to_dict()],
     }
+
+
+def test_the_trend_of_a_backlog_follows_from_the_progress_of_earlier_epochs():
+    progress: list[EpochProgress] = []
+    for _ in range(TREND_EPOCHS + 1):
+        progress.append(progress_of(earlier=progress))
+    trends = [p.sources["a"].backlog.trend for p in progress if p.sources["a"].backlog is not None]
+    assert trends == [None] * (TREND_EPOCHS - 1) + ["steady"] * 2
 
 
 def test_the_value_says_the_same_and_does_not_change():

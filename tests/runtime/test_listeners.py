@@ -55,6 +55,17 @@ def test_a_listener_gets_every_event_then_the_progress_of_each_epoch():
     }
 
 
+def test_rates_are_per_second_of_the_time_between_epochs_and_of_an_epoch():
+    join = InlineJoin(QUERY, settings=SETTINGS)
+    for epoch in range(2):
+        join.run_epoch(arrivals(epoch))
+    first, second = join.recentProgress
+    assert first["inputRowsPerSecond"] == 0, "nothing came before"
+    for rate in ("inputRowsPerSecond", "processedRowsPerSecond"):
+        assert second[rate] > 0
+        assert second[rate] == pytest.approx(sum(s[rate] for s in second["sources"].values()), abs=0.5)
+
+
 def test_recent_progress_is_what_listeners_were_given_in_its_json_form():
     store = MemoryStore()
     join = InlineJoin(QUERY, settings=SETTINGS, store=store)
