@@ -103,6 +103,7 @@ def test_the_json_form_is_complete_and_fixed():
         "comparisons": 4,
         "insertedRows": 5,
         "sentRows": 6,
+        "scannedRows": 0,
     }
     none = {"late": 0, "nullTime": 0, "nullKey": 0, "future": 0}
     assert form == {
