@@ -19,6 +19,7 @@ from midstream.plan.tree import Plan
 
 if TYPE_CHECKING:
     from midstream.protocol.events import Event
+    from midstream.protocol.problems import Problem
     from midstream.protocol.progress import EpochProgress
     from midstream.spark.join import Join
     from midstream.spark.query import JoinStreamingQuery
@@ -40,6 +41,7 @@ __all__ = [
     "OptionError",
     "Plan",
     "PlanError",
+    "Problem",
     "QueryError",
     "StreamError",
 ]
@@ -55,6 +57,10 @@ def __getattr__(name: str) -> Any:
         from midstream.protocol.events import Event
 
         return Event
+    if name == "Problem":
+        from midstream.protocol.problems import Problem
+
+        return Problem
     if name == "Join":
         from midstream.spark.join import Join
 

@@ -22,6 +22,7 @@ import pytest
 
 from midstream import errors
 from midstream.protocol.events import Event
+from midstream.protocol.health import HEALTH_CHECKS
 from midstream.query.expression import Call, Expression, Operator
 from midstream.query.predicate import read_predicate
 from midstream.query.stream import ColumnRef, Stream
@@ -115,6 +116,11 @@ def test_the_table_of_events_is_complete():
         kind.__struct_config__.tag: ([kind.severity], set(kind.__struct_encode_fields__) - common)
         for kind in _kinds(Event)
     }
+
+
+def test_the_table_of_health_has_every_check_with_its_threshold():
+    documented = [(code_in(kind)[0], threshold) for kind, threshold, _ in rows_of(section(GUIDE, "health"))]
+    assert documented == [(str(c.problem.__struct_config__.tag), c.threshold) for c in HEALTH_CHECKS]
 
 
 def _kinds(event: type[Event]) -> list[type[Event]]:

@@ -16,11 +16,19 @@ from midstream.protocol.events import (
     MigrationStarted,
     PlanDecision,
     StateCompleted,
-    StreamActive,
-    StreamEvent,
-    StreamIdle,
-    StreamStalled,
     events_of,
+)
+from midstream.protocol.problems import (
+    EventTimeStalled,
+    LateRows,
+    Problem,
+    SlowEpochs,
+    StateGrowing,
+    StateUnbounded,
+    StreamIdle,
+    StreamLagging,
+    StreamMissing,
+    StreamStalled,
 )
 from midstream.protocol.settings import Settings
 from midstream.state.adaptation import Adaptation, Decision
@@ -30,9 +38,15 @@ from tests.helpers import rows, small_query
 QUERY = small_query(["a.k = b.k"], everywhere=30)
 PLANS: dict[str, Any] = {"migration": 2, "old_plan": "(a b) c", "new_plan": "a (b c)"}
 EXAMPLES = (
-    StreamIdle(batch_id=7, stream="a"),
-    StreamActive(batch_id=7, stream="a"),
-    StreamStalled(batch_id=7, stream="a"),
+    StreamMissing(batch_id=7, since=7, stream="a", rows=1234),
+    StreamIdle(batch_id=7, since=7, stream="a"),
+    StreamStalled(batch_id=7, since=7, stream="a"),
+    EventTimeStalled(batch_id=7, since=7, stream="a", behind_ms=61000),
+    LateRows(batch_id=7, since=7, stream="a", rows=1000, late=125, share=0.125),
+    StreamLagging(batch_id=7, since=7, stream="a", backlog=4000, unit="offsets", trend="growing"),
+    StateUnbounded(batch_id=7, since=7, unbounded=("a and b", "a and c"), rows=2000, bytes=80000),
+    StateGrowing(batch_id=7, since=7, rows_before=100, rows=1000, windows=12),
+    SlowEpochs(batch_id=7, since=7, duration_ms=1500, trigger_ms=1000),
     FutureRows(batch_id=7, stream="a", rows=3),
     PlanDecision(
         batch_id=7,
@@ -59,9 +73,15 @@ def kinds(of: type[Event] = Event) -> set[type[Event]]:
 def test_there_is_an_example_of_every_kind_and_all_have_names_of_their_own():
     assert {type(event) for event in EXAMPLES} == kinds()
     assert [event.type for event in EXAMPLES] == [
+        "stream-missing",
         "stream-idle",
-        "stream-active",
         "stream-stalled",
+        "event-time-stalled",
+        "late-rows",
+        "stream-lagging",
+        "state-unbounded",
+        "state-growing",
+        "slow-epochs",
         "future-rows",
         "decision",
         "migration-started",
@@ -83,16 +103,19 @@ def test_the_json_form_has_the_type_the_epoch_the_fields_and_a_text(event):
         event.batch_id = 8
 
 
-def test_what_concerns_streams_is_a_warning_and_plans_are_for_information():
+def test_problems_are_warnings_and_plans_are_for_information():
     severities = {type(event): event.severity for event in EXAMPLES}
     warnings = {kind for kind, severity in severities.items() if severity == "warning"}
-    assert warnings == {StreamIdle, StreamActive, StreamStalled, FutureRows} == kinds(StreamEvent)
+    assert warnings == {*kinds(Problem), FutureRows}
     assert kinds(MigrationEvent) == {MigrationStarted, StateCompleted, MigrationEnded}
 
 
 def test_the_texts():
     texts = {event.type: event.message for event in EXAMPLES}
     assert texts["stream-idle"] == "stream a is idle: state expires without waiting for it"
+    assert texts["late-rows"].startswith("stream a has many late rows: 12.5% of the last 1,000 were")
+    assert texts["stream-lagging"].startswith("stream a lags behind its source: 4,000 offsets are not read")
+    assert texts["state-unbounded"].startswith("no window bounds a and b; a and c: rows are kept for ever")
     assert texts["future-rows"].startswith("stream a had 3 rows further ahead than maxEventTimeAhead, which")
     assert texts["decision"] == "decided to stay: it saves 1% ('a b' costs 1,234, 'b a' 1,200 units/s)"
     assert texts["migration-started"] == "migration 2 started: from '(a b) c' to 'a (b c)' by hybrid"
@@ -100,61 +123,33 @@ def test_the_texts():
     assert texts["migration-ended"] == "migration 2 ended after 4 epochs: the plan is 'a (b c)'"
 
 
+@pytest.mark.parametrize("event", [e for e in EXAMPLES if isinstance(e, Problem)], ids=lambda e: e.type)
+def test_a_problem_has_a_text_for_when_it_lasts_and_for_when_it_is_over(event):
+    began, lasts = event.message, replace(event, status="continues", since=3)
+    assert event.to_dict()["status"] == "began"
+    assert lasts.message == f"still, since batch 3: {began}"
+    over = replace(event, status="over")
+    assert over.message != began
+    assert over.to_dict()["message"] == over.message
+    assert "{" not in over.message
+    assert event.subject == ("a" if "stream" in event.to_dict() else "")
+
+
 def test_names_with_braces_are_not_taken_for_fields():
-    assert StreamActive(batch_id=0, stream="{rows}").message == "stream {rows} has rows again"
-
-
-def reported_events(settings: Settings, *epochs: dict[str, int]) -> list[list[tuple[str, str]]]:
-    join = InlineJoin(QUERY, settings=settings)
-    found = []
-    for arrivals in epochs:
-        before = join.manifest
-        join.run_epoch({name: rows((time, 1)) for name, time in arrivals.items()}, now=100)
-        events = events_of(QUERY, before, join.manifest)
-        assert {event.batch_id for event in events} <= {join.manifest.epoch}
-        found.append([(event.type, event.stream) for event in events if isinstance(event, StreamEvent)])
-    return found
-
-
-def test_a_silent_stream_stalls_after_a_window_and_is_told_of_once():
-    epochs = ({"a": 0, "b": 0}, {"a": 30}, {"a": 31}, {"a": 60}, {"a": 61, "b": 61}, {"a": 62})
-    assert reported_events(Settings(1, 1), *epochs) == [
-        [],
-        [],
-        [("stream-stalled", "b")],
-        [],
-        [("stream-active", "b")],
-        [],
-    ]
-
-
-def test_with_a_timeout_it_is_idle_and_one_that_was_never_there_stalls_too():
-    settings = Settings(1, 1, Micros(40))
-    assert reported_events(settings, {"a": 0}, {"a": 31}, {"a": 41}, {"a": 90}, {"b": 91}) == [
-        [],
-        [("stream-stalled", "b")],
-        [("stream-idle", "b")],
-        [],
-        [("stream-active", "b")],
-    ]
-
-
-def test_without_a_window_nobody_is_waited_for():
-    endless = small_query(["a.k = b.k"])
-    join = InlineJoin(endless)
-    before = join.manifest
-    join.run_epoch({"a": rows((0, 1)), "b": rows((0, 1))})
-    join.run_epoch({"a": rows((10**9, 1))})
-    assert events_of(endless, before, join.manifest) == ()
+    event = StreamIdle(batch_id=0, since=0, status="over", stream="{rows}")
+    assert event.message == "stream {rows} has rows again"
 
 
 def test_rows_of_the_future_are_told_of_in_each_epoch_that_has_some():
     settings = Settings(1, 1, max_event_time_ahead=Micros(10))
-    assert reported_events(settings, {"a": 111, "b": 0}, {"a": 0}, {"a": 111}) == [
-        [("future-rows", "a")],
-        [],
-        [("future-rows", "a")],
-    ]
+    join = InlineJoin(QUERY, settings=settings)
+    found = []
+    for arrivals in ({"a": 111, "b": 0}, {"a": 0}, {"a": 111}):
+        before = join.manifest
+        join.run_epoch({name: rows((time, 1)) for name, time in arrivals.items()}, now=100)
+        found.append(events_of(QUERY, before, join.manifest))
+    first, last = (FutureRows(batch_id=epoch, stream="a", rows=1) for epoch in (0, 2))
+    assert found == [(first,), (), (last,)]
 
 
 def test_a_decision_is_told_of_with_the_epoch_that_it_was_made_in_only():

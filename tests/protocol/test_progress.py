@@ -1,8 +1,9 @@
 """Progress: one committed epoch as a value, and its JSON form."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import FrozenInstanceError, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from midstream.plan.explain import StateSize
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
-from midstream.protocol.events import StreamIdle
+from midstream.protocol.problems import StreamIdle
 from midstream.protocol.progress import EpochProgress, QueryIdentity, state_sizes
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings
+from midstream.protocol.trigger_facts import TREND_EPOCHS, SourceOffsets, TriggerFacts
 from midstream.state.manifest import Manifest, StreamProgress
 from midstream.state.migration import Migration, RebuildProgress
 from midstream.state.slices import Slice, SliceOwner
@@ -26,7 +28,22 @@ from tests.helpers import small_query
 QUERY = small_query(["a.k = b.k"], everywhere=10)
 FIRST = Coordinator(QUERY, Settings(1, 4)).first_manifest("q", parse_plan("a b", QUERY.names))
 NOW = datetime(2026, 3, 2, 12, 0, 0, 250_999, tzinfo=UTC)
-IDLE = StreamIdle(batch_id=3, stream="b")
+IDLE = StreamIdle(batch_id=3, since=3, stream="b")
+TRIGGER = TriggerFacts(
+    started=NOW - timedelta(seconds=2),
+    previous=NOW - timedelta(seconds=7),
+    sources={
+        "a": (
+            SourceOffsets(
+                description="a topic",
+                start_offset='{"t":{"0":10}}',
+                end_offset='{"t":{"0":30}}',
+                latest_offset='{"t":{"0":70}}',
+                metrics={"maxOffsetsBehindLatest": "40"},
+            ),
+        )
+    },
+)
 
 
 def make_slice(kind: Any, state: str, *, rows: int, size: int, partition: int = 0) -> Slice:
@@ -61,15 +78,19 @@ REPORT = Report(
 )
 
 
-def progress_of(manifest: Manifest = MANIFEST, report: Report = REPORT) -> EpochProgress:
-    return EpochProgress.of(
+def progress_of(
+    manifest: Manifest = MANIFEST, report: Report = REPORT, earlier: Sequence[EpochProgress] = ()
+) -> EpochProgress:
+    progress = EpochProgress.of(
         QueryIdentity("q", "r", None),
         manifest,
         report,
-        events=[IDLE],
+        trigger=TRIGGER,
         duration_ms={"total": 12.5, "step": 11.7},
         timestamp=NOW,
+        earlier=earlier,
     )
+    return replace(progress, problems=(IDLE,), events=(IDLE,))
 
 
 def test_the_json_form_is_complete_and_fixed():
@@ -82,6 +103,7 @@ def test_the_json_form_is_complete_and_fixed():
         "comparisons": 4,
         "insertedRows": 5,
         "sentRows": 6,
+        "scannedRows": 0,
     }
     none = {"late": 0, "nullTime": 0, "nullKey": 0, "future": 0}
     assert form == {
@@ -92,17 +114,50 @@ def test_the_json_form_is_complete_and_fixed():
         "batchId": 3,
         "plan": "a b",
         "numInputRows": 21,
+        "inputRowsPerSecond": 4.2,
+        "processedRowsPerSecond": 10.5,
         "numOutputRows": 6,
         "numLateRows": 3,
         "numFutureRows": 4,
         "numNullKeyRows": 3,
-        "durationMs": {"total": 12, "step": 12},
+        "durationMs": {"trigger": 2000, "total": 12, "step": 12},
         "taskMs": {"join": 1.3, "open": 0.0},
         "watermark": {"a": "2026-03-02T11:59:50.123Z", "b": None},
         "skewMs": 2123,
+        "slowestStream": "b",
+        "fastestStream": "a",
         "sources": {
-            "a": {"rows": 20, "late": 1, "nullTime": 2, "nullKey": 3, "future": 4, "idle": False},
-            "b": {"rows": 1, **none, "idle": True},
+            "a": {
+                "rows": 20,
+                "late": 1,
+                "nullTime": 2,
+                "nullKey": 3,
+                "future": 4,
+                "idle": False,
+                "latestEventTime": "2026-03-02T12:00:00.123Z",
+                "inputRowsPerSecond": 4.0,
+                "processedRowsPerSecond": 10.0,
+                "backlog": {"count": 40, "unit": "offsets", "trend": None},
+                "offsets": [
+                    {
+                        "description": "a topic",
+                        "startOffset": {"t": {"0": 10}},
+                        "endOffset": {"t": {"0": 30}},
+                        "latestOffset": {"t": {"0": 70}},
+                        "metrics": {"maxOffsetsBehindLatest": "40"},
+                    }
+                ],
+            },
+            "b": {
+                "rows": 1,
+                **none,
+                "idle": True,
+                "latestEventTime": "2026-03-02T11:59:58.000Z",
+                "inputRowsPerSecond": 0.2,
+                "processedRowsPerSecond": 0.5,
+                "backlog": None,
+                "offsets": [],
+            },
         },
         "state": {
             "{a}": {"rows": 12, "bytes": 1220, "slices": 3},
@@ -112,8 +167,17 @@ def test_the_json_form_is_complete_and_fixed():
         "stateBytesSpilled": 0,
         "work": {**work, "byPlan": {"both": work}},
         "migration": None,
+        "problems": [IDLE.to_dict()],
         "events": [IDLE.to_dict()],
     }
+
+
+def test_the_trend_of_a_backlog_follows_from_the_progress_of_earlier_epochs():
+    progress: list[EpochProgress] = []
+    for _ in range(TREND_EPOCHS + 1):
+        progress.append(progress_of(earlier=progress))
+    trends = [p.sources["a"].backlog.trend for p in progress if p.sources["a"].backlog is not None]
+    assert trends == [None] * (TREND_EPOCHS - 1) + ["steady"] * 2
 
 
 def test_the_value_says_the_same_and_does_not_change():
@@ -133,7 +197,8 @@ def test_the_value_says_the_same_and_does_not_change():
 def test_a_stream_without_rows_counts_nothing_and_an_unknown_skew_is_null():
     streams = {**MANIFEST.streams, "b": StreamProgress()}
     form = progress_of(structs.replace(MANIFEST, streams=streams), Report()).to_dict()
-    assert (form["numInputRows"], form["sources"]["b"]["rows"], form["skewMs"]) == (0, 0, None)
+    assert (form["numInputRows"], form["sources"]["b"]["rows"]) == (0, 0)
+    assert (form["skewMs"], form["slowestStream"], form["fastestStream"]) == (None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 
 from midstream.errors import OptionError
 from midstream.inline import InlineJoin
-from midstream.protocol.events import Event, MigrationEnded, MigrationStarted, StreamActive, StreamStalled
+from midstream.protocol.events import Event, MigrationEnded, MigrationStarted
+from midstream.protocol.problems import StreamStalled
 from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings
 from midstream.runtime.epoch_reporter import PROGRESS_KEPT
@@ -37,18 +38,32 @@ def test_a_listener_gets_every_event_then_the_progress_of_each_epoch():
         EpochProgress,
         StreamStalled,
         EpochProgress,
-        StreamActive,
+        StreamStalled,
         MigrationStarted,
         MigrationEnded,
         EpochProgress,
     ]
     assert [event.batch_id for event in heard] == [0, 1, 1, 2, 2, 2, 2]
+    assert [event.status for event in heard if isinstance(event, StreamStalled)] == ["began", "over"]
     progress = [event for event in heard if isinstance(event, EpochProgress)]
     assert [event for p in progress for event in p.events] == [e for e in heard if isinstance(e, Event)]
     assert [p.num_input_rows for p in progress] == [3, 2, 3]
     assert [p.num_output_rows for p in progress] == [1, 0, 4]
     assert {p.query for p in progress} == {progress[0].query}
-    assert set(progress[0].duration_ms) == {"total", "step", "sink", "commit", "publish", "clean"}
+    assert set(progress[0].duration_ms) == {
+        *("trigger", "total", "step", "sink", "commit", "publish", "clean")
+    }
+
+
+def test_rates_are_per_second_of_the_time_between_epochs_and_of_an_epoch():
+    join = InlineJoin(QUERY, settings=SETTINGS)
+    for epoch in range(2):
+        join.run_epoch(arrivals(epoch))
+    first, second = join.recentProgress
+    assert first["inputRowsPerSecond"] == 0, "nothing came before"
+    for rate in ("inputRowsPerSecond", "processedRowsPerSecond"):
+        assert second[rate] > 0
+        assert second[rate] == pytest.approx(sum(s[rate] for s in second["sources"].values()), abs=0.5)
 
 
 def test_recent_progress_is_what_listeners_were_given_in_its_json_form():
@@ -208,7 +223,7 @@ def test_the_log_has_the_events_with_their_severity_and_no_progress(caplog):
         join.run_epoch(arrivals(41, "ab"))
     logged = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert logged == [
-        ("WARNING", f"batch 1: {StreamStalled(batch_id=1, stream='c').message}"),
+        ("WARNING", f"batch 1: {StreamStalled(batch_id=1, since=1, stream='c').message}"),
         ("INFO", "batch 2: migration 1 started: from '(a b) c' to 'a (b c)' by moving_state"),
         ("INFO", "batch 2: migration 1 ended after 0 epochs: the plan is 'a (b c)'"),
     ]

@@ -37,6 +37,8 @@ def test_names_are_read_in_any_case_and_the_last_value_counts():
         ("strategy", "Moving_State", "strategy", "moving_state"),
         ("goal", "quick", "goal", "quick"),
         ("eventTimeClock", "stream", "event_time_clock", "stream"),
+        ("lateShareWarning", 0.25, "late_share_warning", 0.25),
+        ("lateShareWarning", "1", "late_share_warning", 1.0),
         ("idleTimeout", "2 minutes", "idle_timeout", 120_000_000),
         ("maxEventTimeAhead", "1 hour", "max_event_time_ahead", 3_600_000_000),
         ("maxEventTimeAhead", "off", "max_event_time_ahead", None),

@@ -87,6 +87,9 @@ def test_joins_that_cannot_be_run(pair, streams):
         ("path", None, "path must have a value; got None"),
         ("checkpointLocation", "/tmp/a[b]", "characters that Spark takes for patterns"),  # noqa: S108
         ("partitions", "²", "partitions must be a whole number"),
+        ("lateShareWarning", "5%", "lateShareWarning must be a number from 0 to 1, such as 0.05; got '5%'"),
+        ("lateShareWarning", "1.01", "lateShareWarning must be a number from 0 to 1"),
+        ("lateShareWarning", "nan", "lateShareWarning must be a number from 0 to 1"),
         ("truncate", "maybe", "truncate must be one of true, false"),
         ("colour", "red", "the options are path, checkpointLocation"),
     ],

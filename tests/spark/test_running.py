@@ -30,7 +30,8 @@ def test_two_queries_run_side_by_side(spark, feed, tmp_path):
 def test_late_rows_are_counted_and_kept(spark, feed, runner, tmp_path):
     feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=4, seed=7))
     join = one_key(spark, feed, "ab").select("a.id")
-    query = runner.run(join, lateRows=tmp_path / "late")
+    query = runner.run(join, lateRows=tmp_path / "late", lateShareWarning=0.9)
+    assert query.lastProgress["problems"] == [], "more than the default share, but that many are expected"
     late = spark.read.parquet(str(tmp_path / "late"))
     assert late.columns == ["stream", "reason", "time", "batchId", "row"]
     rows = late.collect()

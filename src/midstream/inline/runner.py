@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -19,10 +20,12 @@ from midstream.plan.default_plan import default_plan
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
+from midstream.protocol.health import HealthLimits
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.progress import QueryIdentity
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings
+from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
 from midstream.runtime.epoch_reporter import EpochReporter, ReportingQuery
 from midstream.runtime.epoch_runner import EpochRunner
@@ -71,7 +74,7 @@ class InlineJoin(ReportingQuery):
         The same goes for late rows, which are otherwise only kept in ``late``. Without a ``lease`` the one of
         the store is taken, and its previous holder can commit nothing any more.
         """
-        super().__init__(EpochReporter(query))
+        super().__init__(EpochReporter(query, HealthLimits()))
         self.query = query
         self.store = store if store is not None else MemoryStore()
         chosen = parse_plan(plan, query.names) if isinstance(plan, str) else plan
@@ -87,6 +90,7 @@ class InlineJoin(ReportingQuery):
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
         self._identity = QueryIdentity(stored.manifest.id, run, None)
+        self._last_started: datetime | None = None
         self._sinks: _Sinks = {"results": sink, "late": late_sink}
         self._runner = EpochRunner(
             store=self.store,
@@ -134,6 +138,8 @@ class InlineJoin(ReportingQuery):
         """
         shell = _InlineShell(self.coordinator, self.store, arrivals, self._sinks)
         before = self.manifest
+        trigger = TriggerFacts(started=datetime.now(UTC), previous=self._last_started)
+        self._last_started = trigger.started
         now = time.time_ns() // 1000 if now is None else now
         self.report = self._runner.run_epoch(shell, now, background_epochs)
         for name, table in shell.late_rows:
@@ -143,6 +149,7 @@ class InlineJoin(ReportingQuery):
             before=before,
             after=self.manifest,
             report=self.report,
+            trigger=trigger,
             duration_ms=self._runner.millis,
         )
         return pa.concat_tables([self.query.output_schema.empty_table(), *shell.tables])

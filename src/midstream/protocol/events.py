@@ -2,6 +2,7 @@
 
 Each kind of event is one type: its name in the JSON form, its fields, its severity, and its text for people.
 To add a kind, write its type and yield it from ``events_of``; the log, listeners and progress take any event.
+What lasts, and is told of again while it does, is a problem: see :mod:`midstream.protocol.problems`.
 """
 
 from __future__ import annotations
@@ -44,44 +45,16 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ev
         return {**fields, "severity": self.severity, "message": self.message}
 
 
-class StreamEvent(Event, frozen=True, kw_only=True):
-    """Something that happened to a stream."""
-
-    # Good news too: a log that showed that a stream went idle must show that it came back.
-    severity: ClassVar[Severity] = "warning"
-
-    stream: str
-
-
-class StreamIdle(StreamEvent, frozen=True, kw_only=True, tag="stream-idle"):
-    """A stream has been silent for longer than ``idleTimeout``."""
-
-    template: ClassVar[str] = "stream {stream} is idle: state expires without waiting for it"
-
-
-class StreamActive(StreamEvent, frozen=True, kw_only=True, tag="stream-active"):
-    """A stream that was idle or stalled has rows again."""
-
-    template: ClassVar[str] = "stream {stream} has rows again"
-
-
-class StreamStalled(StreamEvent, frozen=True, kw_only=True, tag="stream-stalled"):
-    """A silent stream keeps the state of all others from expiring."""
-
-    template: ClassVar[str] = (
-        "stream {stream} has stalled: it has had no rows while the event time of the others advanced by more "
-        "than the window; state grows until it has rows again, or set idleTimeout to go on without it"
-    )
-
-
-class FutureRows(StreamEvent, frozen=True, kw_only=True, tag="future-rows"):
+class FutureRows(Event, frozen=True, kw_only=True, tag="future-rows"):
     """A stream had rows that are further ahead of the clock than ``maxEventTimeAhead``."""
 
+    severity: ClassVar[Severity] = "warning"
     template: ClassVar[str] = (
         "stream {stream} had {rows} rows further ahead than maxEventTimeAhead, which were not joined; "
         "if their times are right, raise it, or set eventTimeClock to 'stream'"
     )
 
+    stream: str
     rows: int
 
 
@@ -139,31 +112,10 @@ class MigrationEnded(MigrationEvent, frozen=True, kw_only=True, tag="migration-e
 def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, ...]:
     """The events of the epoch that led from one manifest to the next."""
     return (
-        *_stream_events(query, before, after),
         *_future_events(query, before, after),
         *_decision_events(before, after),
         *_migration_events(before, after),
     )
-
-
-def _stream_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Event]:
-    for name in query.names:
-        status = _status(query, after, name)
-        if status is not _status(query, before, name):
-            yield status(batch_id=after.epoch, stream=name)
-
-
-def _status(query: Query, manifest: Manifest, name: str) -> type[StreamIdle | StreamActive | StreamStalled]:
-    """The status of a stream: the type of the event that says that it has been reached."""
-    stream = manifest.streams[name]
-    if stream.idle:
-        return StreamIdle
-    times = [other.latest for other in manifest.streams.values() if other.latest is not None]
-    windows = [bound for *_, bound in query.windows.bounds]
-    # Without a window no state expires, so a silent stream keeps nothing from expiring.
-    if not times or not windows or stream.last_active is None:
-        return StreamActive
-    return StreamStalled if max(times) - stream.last_active > max(windows) else StreamActive
 
 
 def _future_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Event]:

@@ -17,7 +17,9 @@ from midstream.plan.explain import StateSize
 from midstream.plan.handover import Side
 from midstream.plan.state_id import StateId
 from midstream.protocol.events import Event
+from midstream.protocol.problems import Problem
 from midstream.protocol.report import Report
+from midstream.protocol.trigger_facts import TREND_EPOCHS, Backlog, SourceOffsets, TriggerFacts, backlog_of
 from midstream.state.manifest import Manifest, StreamProgress
 
 
@@ -32,7 +34,7 @@ class QueryIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceProgress:
-    """What became of the rows that a stream had in an epoch."""
+    """What became of the rows that a stream had in an epoch, and how far the stream has come."""
 
     rows: int
     """All of them, those below included."""
@@ -42,6 +44,14 @@ class SourceProgress:
     future: int
     idle: bool
     """Whether the stream is idle after the epoch."""
+    latest_event_time: int | None
+    """The newest event time so far, in microseconds since 1970; None before the first row."""
+    input_rows_per_second: float
+    processed_rows_per_second: float
+    backlog: Backlog | None
+    """What its sources had that the epoch did not read; None if they do not say."""
+    offsets: tuple[SourceOffsets, ...]
+    """What the epoch has read of each source; a stream that is a union has several."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -52,6 +62,11 @@ class SourceProgress:
             "nullKey": self.null_key,
             "future": self.future,
             "idle": self.idle,
+            "latestEventTime": _event_time(self.latest_event_time),
+            "inputRowsPerSecond": round(self.input_rows_per_second, 1),
+            "processedRowsPerSecond": round(self.processed_rows_per_second, 1),
+            "backlog": None if self.backlog is None else self.backlog.to_dict(),
+            "offsets": [source.to_dict() for source in self.offsets],
         }
 
 
@@ -97,13 +112,18 @@ class EpochProgress:
     watermark: Mapping[str, int | None]
     """By stream: microseconds since 1970; None before its first row."""
     skew_ms: int | None
-    """How far the newest event time of the slowest stream is behind that of the fastest."""
+    """How far the newest event time of the slowest stream is behind that of the fastest; None, as are the
+    names of the two, until all have had a row."""
+    slowest_stream: str | None
+    fastest_stream: str | None
     sources: Mapping[str, SourceProgress]
     state: Mapping[StateId, StateSize]
     work: WorkCounts
     work_by_plan: Mapping[Side, WorkCounts]
     migration: MigrationProgress | None
-    events: tuple[Event, ...]
+    problems: tuple[Problem, ...] = ()
+    """What is wrong after the epoch, whether or not it is told of in an event of this epoch."""
+    events: tuple[Event, ...] = ()
 
     @classmethod
     def of(
@@ -112,36 +132,62 @@ class EpochProgress:
         manifest: Manifest,
         report: Report,
         *,
-        events: Sequence[Event],
+        trigger: TriggerFacts,
         duration_ms: Mapping[str, float],
         timestamp: datetime,
+        earlier: Sequence[EpochProgress] = (),
     ) -> EpochProgress:
-        """The progress of the epoch that ``manifest`` has committed, given what its tasks report."""
+        """The progress of the epoch that ``manifest`` has committed, given what its tasks report.
+
+        ``earlier`` is the progress of epochs before, oldest first, from which trends follow. Problems and
+        events are added once they are known.
+        """
+        recent = earlier[-TREND_EPOCHS:]
+        skew_ms, slowest, fastest = _skew(manifest.streams)
+        took = trigger.seconds_until(timestamp)
         return cls(
             query=query,
             timestamp=timestamp,
             batch_id=manifest.epoch,
             plan=manifest.plan,
             num_output_rows=report.results,
-            duration_ms=duration_ms,
+            duration_ms={"trigger": 1000 * took, **duration_ms},
             task_ms=report.millis,
             watermark={name: stream.watermark for name, stream in manifest.streams.items()},
-            skew_ms=_skew_ms(manifest.streams.values()),
+            skew_ms=skew_ms,
+            slowest_stream=slowest,
+            fastest_stream=fastest,
             sources={
-                name: _source_progress(report.counts.get(name, InputCount()), stream)
+                name: _source_progress(
+                    report.counts.get(name, InputCount()),
+                    stream,
+                    offsets=trigger.sources.get(name, ()),
+                    input_seconds=trigger.seconds_since_previous,
+                    took=took,
+                    earlier=[progress.sources[name].backlog for progress in recent],
+                )
                 for name, stream in manifest.streams.items()
             },
             state=state_sizes(manifest),
             work=report.work,
             work_by_plan=report.work_by_plan,
             migration=_migration_progress(manifest),
-            events=tuple(events),
         )
 
     @property
     def num_input_rows(self) -> int:
         """Rows that the sources had."""
         return sum(source.rows for source in self.sources.values())
+
+    @property
+    def input_rows_per_second(self) -> float:
+        """Rows per second since the trigger before that of the epoch; 0 in the first epoch of a run."""
+        return sum(source.input_rows_per_second for source in self.sources.values())
+
+    @property
+    def processed_rows_per_second(self) -> float:
+        """Rows per second of the time that the epoch took."""
+        return sum(source.processed_rows_per_second for source in self.sources.values())
 
     @property
     def num_late_rows(self) -> int:
@@ -173,6 +219,8 @@ class EpochProgress:
             "batchId": self.batch_id,
             "plan": self.plan,
             "numInputRows": self.num_input_rows,
+            "inputRowsPerSecond": round(self.input_rows_per_second, 1),
+            "processedRowsPerSecond": round(self.processed_rows_per_second, 1),
             "numOutputRows": self.num_output_rows,
             "numLateRows": self.num_late_rows,
             "numFutureRows": self.num_future_rows,
@@ -181,6 +229,8 @@ class EpochProgress:
             "taskMs": {name: round(value, 1) for name, value in self.task_ms.items()},
             "watermark": {name: _event_time(time) for name, time in self.watermark.items()},
             "skewMs": self.skew_ms,
+            "slowestStream": self.slowest_stream,
+            "fastestStream": self.fastest_stream,
             "sources": {name: source.to_dict() for name, source in self.sources.items()},
             "state": {
                 f"{{{name}}}": {"rows": size.rows, "bytes": size.bytes, "slices": size.slices}
@@ -193,6 +243,7 @@ class EpochProgress:
                 "byPlan": {side: _work(work) for side, work in self.work_by_plan.items()},
             },
             "migration": None if self.migration is None else self.migration.to_dict(),
+            "problems": [problem.to_dict() for problem in self.problems],
             "events": [event.to_dict() for event in self.events],
         }
 
@@ -208,7 +259,15 @@ def state_sizes(manifest: Manifest) -> dict[StateId, StateSize]:
     return sizes
 
 
-def _source_progress(count: InputCount, stream: StreamProgress) -> SourceProgress:
+def _source_progress(
+    count: InputCount,
+    stream: StreamProgress,
+    *,
+    offsets: tuple[SourceOffsets, ...],
+    input_seconds: float | None,
+    took: float,
+    earlier: Iterable[Backlog | None],
+) -> SourceProgress:
     return SourceProgress(
         rows=count.rows,
         late=count.late,
@@ -216,13 +275,21 @@ def _source_progress(count: InputCount, stream: StreamProgress) -> SourceProgres
         null_key=count.null_key,
         future=count.future,
         idle=stream.idle,
+        latest_event_time=stream.latest,
+        input_rows_per_second=0.0 if input_seconds is None else count.rows / input_seconds,
+        processed_rows_per_second=count.rows / took,
+        backlog=backlog_of(offsets, earlier),
+        offsets=offsets,
     )
 
 
-def _skew_ms(streams: Iterable[StreamProgress]) -> int | None:
-    times = [stream.latest for stream in streams]
-    present = [time for time in times if time is not None]
-    return (max(present) - min(present)) // 1000 if len(present) == len(times) else None
+def _skew(streams: Mapping[str, StreamProgress]) -> tuple[int, str, str] | tuple[None, None, None]:
+    """How far apart the newest event times are, and which streams have the oldest and the newest of them."""
+    times = {name: stream.latest for name, stream in streams.items() if stream.latest is not None}
+    if len(times) < len(streams):
+        return None, None, None
+    slowest, fastest = min(times, key=times.__getitem__), max(times, key=times.__getitem__)
+    return (times[fastest] - times[slowest]) // 1000, slowest, fastest
 
 
 def _migration_progress(manifest: Manifest) -> MigrationProgress | None:

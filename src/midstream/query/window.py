@@ -25,6 +25,14 @@ class Windows:
         pair = (a, b) if a <= b else (b, a)
         return next((bound for x, y, bound in self.bounds if (x, y) == pair), None)
 
+    def unbounded(self, streams: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        """Pairs of streams that need a bound so that all pairs have one, the fewest that will do."""
+        groups: list[str] = []
+        for stream in streams:
+            if all(self.bound(first, stream) is None for first in groups):
+                groups.append(stream)
+        return tuple((groups[0], other) for other in groups[1:])
+
     def narrowest_first(self, streams: Iterable[str]) -> tuple[str, ...]:
         """The streams, the one with the narrowest bound to any other stream of the query first.
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from midstream.protocol.events import events_of
+from midstream.protocol.health import Facts, Health, HealthLimits
 from midstream.protocol.progress import EpochProgress, QueryIdentity
 from midstream.protocol.report import Report
+from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
 from midstream.runtime.listeners import Listener, Listeners, log_event
 from midstream.state.manifest import Manifest
@@ -18,12 +21,18 @@ PROGRESS_KEPT = 100
 
 
 class EpochReporter:
-    """Keeps the progress of the last epochs, and tells listeners. The log is the first of them."""
+    """Keeps the progress of the last epochs and the query's health, and tells listeners.
 
-    def __init__(self, query: Query) -> None:
+    The log is the first of them.
+    """
+
+    def __init__(self, query: Query, limits: HealthLimits) -> None:
         self.listeners = Listeners()
         self.listeners.add(log_event)
         self._query = query
+        self._limits = limits
+        self._health: Health | None = None
+        self._progress: deque[EpochProgress] = deque(maxlen=PROGRESS_KEPT)
         # In the JSON form, so that it is not made again each time a caller polls the query.
         self._recent: deque[dict[str, Any]] = deque(maxlen=PROGRESS_KEPT)
 
@@ -39,17 +48,36 @@ class EpochReporter:
         before: Manifest,
         after: Manifest,
         report: Report,
+        trigger: TriggerFacts,
         duration_ms: Mapping[str, float],
     ) -> None:
         """Report the epoch that has just led from one manifest to the next."""
-        events = events_of(self._query, before, after)
+        now = datetime.now(UTC)
         progress = EpochProgress.of(
-            identity, after, report, events=events, duration_ms=duration_ms, timestamp=datetime.now(UTC)
+            identity,
+            after,
+            report,
+            trigger=trigger,
+            duration_ms=duration_ms,
+            timestamp=now,
+            earlier=list(self._progress),
         )
+        self._progress.append(progress)
+        health = self._health or self._first_health(before, now)
+        facts = Facts(query=self._query, limits=self._limits, manifest=after, recent=list(self._progress))
+        self._health, due = health.after(facts, now)
+        events = (*due, *events_of(self._query, before, after))
+        progress = replace(progress, problems=self._health.problems, events=events)
         self._recent.append(progress.to_dict())
         for event in events:
             self.listeners.notify(event)
         self.listeners.notify(progress)
+
+    def _first_health(self, before: Manifest, now: datetime) -> Health:
+        """The health before the first epoch of this run."""
+        if before.epoch < 0:
+            return Health()
+        return Health.resumed(Facts(query=self._query, limits=self._limits, manifest=before), now)
 
 
 class ReportingQuery:

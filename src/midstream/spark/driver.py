@@ -19,6 +19,7 @@ from midstream.errors import CheckpointError, MidstreamError, error_from
 from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
 from midstream.protocol.coordinator import Coordinator
+from midstream.protocol.health import HealthLimits
 from midstream.protocol.progress import QueryIdentity
 from midstream.protocol.report import Report, add_reports
 from midstream.runtime.epoch_reporter import EpochReporter
@@ -30,6 +31,7 @@ from midstream.spark.row_source import Sources
 from midstream.spark.running_query import identity_of, running_query
 from midstream.spark.shuffle import shuffle
 from midstream.spark.sinks import Sink
+from midstream.spark.source_facts import SourceFacts
 from midstream.spark.stage_task import move_task, stage_task
 from midstream.spark.stopping import BatchStopped, is_caused_by_stopping
 from midstream.state.manifest import Manifest
@@ -50,18 +52,19 @@ class Driver:
         sink: Sink,
         writer: ParquetWriter,
         lease: Lease,
-        interval_ms: float | None,
+        limits: HealthLimits,
     ) -> None:
-        """``session`` runs the query; ``interval_ms`` is the time between triggers, if there is one."""
+        """``session`` runs the query; ``limits`` say when it has a problem."""
         self.runner = runner
         self.lease = lease
-        self.reporter = EpochReporter(runner.coordinator.query)
+        self.reporter = EpochReporter(runner.coordinator.query, limits)
         self.error: MidstreamError | None = None
         self._session = session
         self._sources = sources
+        self._source_facts = SourceFacts(session, sources.frames)
         self._sink = sink
         self._writer = writer
-        self._budget = BackgroundBudget(interval_ms)
+        self._budget = BackgroundBudget(limits.interval_ms)
         self._thread: int | None = None
 
     @property
@@ -124,11 +127,14 @@ class Driver:
         )
         report = self.runner.run_epoch(shell, time.time_ns() // 1000, self._budget.next())
         self._budget.learn(self.runner.migration, self.runner.millis["total"])
+        if not self._sources.counted_by_spark:
+            self._source_facts.count_rows(batch, {name: count.rows for name, count in report.counts.items()})
         self.reporter.report(
             identity,
             before=before,
             after=self.manifest,
             report=report,
+            trigger=self._source_facts.trigger(batch),
             duration_ms=self.runner.millis,
         )
 

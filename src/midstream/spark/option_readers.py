@@ -40,6 +40,17 @@ def whole_number(low: int, high: int) -> Reader[int]:
     return read
 
 
+def share(name: str, text: str) -> float:
+    """A share: a number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:  # so NaN is refused, too
+        raise OptionError(f"{name} must be a number from 0 to 1, such as 0.05", got=repr(text))
+    return value
+
+
 def a_duration(name: str, text: str) -> Micros:
     """A duration such as ``30 minutes``."""
     try:

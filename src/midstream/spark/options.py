@@ -14,6 +14,7 @@ from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import OptionError
 from midstream.migration.request import BACKGROUND
 from midstream.migration.strategies import AUTO, STRATEGY_CHOICES
+from midstream.protocol.health import LATE_SHARE
 from midstream.protocol.settings import CLOCKS, MAX_GROUPS, ONE_DAY, Clock
 from midstream.spark.option_readers import (
     CODECS,
@@ -26,6 +27,7 @@ from midstream.spark.option_readers import (
     one_of,
     only_off,
     or_off,
+    share,
     whole_number,
 )
 from midstream.spark.option_record import RECORD, Option, option
@@ -96,6 +98,14 @@ class QueryOptions:
         read=folder,
         may_change="yes",
         meaning="Folder of a Parquet table that keeps late rows, with their stream and the reason.",
+    )
+    late_share_warning: float = option(
+        "lateShareWarning",
+        default=LATE_SHARE,
+        shown="0.01",
+        read=share,
+        may_change="yes",
+        meaning="The share of late rows above which a stream has the problem `late-rows`.",
     )
     idle_timeout: Micros | None = option(
         "idleTimeout",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +32,7 @@ from midstream.query.stream import Stream
 from midstream.spark.messages import Addressed, encoded, errors_as_messages, running_batch
 from midstream.spark.row_groups import RowGroup, distribute, row_groups
 from midstream.spark.row_source import Encoders, RowSources, Sources
-from midstream.spark.running_query import query_id
+from midstream.spark.running_query import query_id, stream_execution
 
 # Options of a source that say which files to read, but not how.
 _FILE_SELECTION_OPTIONS = frozenset(
@@ -60,6 +60,8 @@ _MAX_TASK_BYTES = 128 << 20
 class ParquetSources:
     """The sources of a query, all of them plain Parquet, in the order in which Spark has them."""
 
+    counted_by_spark: ClassVar[bool] = False
+
     query: Query
     frames: Mapping[str, DataFrame]
 
@@ -84,8 +86,8 @@ class ParquetSources:
     def _leaves(self, running_query: str) -> dict[str, Any]:
         """The relation of files of each stream that has new files, from Spark's plan of the micro-batch."""
         first = next(iter(self.frames.values()))
-        running = first.sparkSession._jsparkSession.streams().get(running_query)
-        leaves = running.streamingQuery().lastExecution().analyzed().collectLeaves()
+        execution = stream_execution(first.sparkSession, running_query)
+        leaves = execution.lastExecution().analyzed().collectLeaves()
         kinds = [leaves.apply(i).getClass().getSimpleName() for i in range(leaves.size())]
         if len(kinds) != len(self.frames) or not set(kinds) <= {"LocalRelation", "LogicalRelation"}:
             raise InternalError("Spark's plan must have a relation of files per stream", got=kinds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 from pyspark import RDD, TaskContext
@@ -53,6 +53,13 @@ _MAX_DAYS = 2**63 // 86_400_000_000 - 1
 class Sources(Protocol):
     """The streams of a query, as a streaming DataFrame and as messages of a micro-batch."""
 
+    counted_by_spark: ClassVar[bool]
+    """Whether Spark reads the rows of a micro-batch itself, and so counts them."""
+
+    @property
+    def frames(self) -> Mapping[str, DataFrame]:
+        """The DataFrames of the streams, in the order in which Spark has them."""
+
     def stream(self) -> DataFrame:
         """The DataFrame that Spark runs as a streaming query."""
 
@@ -63,6 +70,8 @@ class Sources(Protocol):
 @dataclass(frozen=True)
 class RowSources:
     """DataFrames of any kind, streaming or not."""
+
+    counted_by_spark: ClassVar[bool] = True
 
     query: Query
     frames: Mapping[str, DataFrame]

@@ -1,6 +1,8 @@
-"""The query that a micro-batch belongs to, and its ids, from Spark."""
+"""The query that a micro-batch belongs to: its ids, and Spark's objects for it."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -12,6 +14,14 @@ from midstream.protocol.progress import QueryIdentity
 def query_id(batch: DataFrame) -> str:
     """The id of Spark's streaming query; Spark's half of the checkpoint has it, too."""
     return str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+
+
+def stream_execution(session: SparkSession, query_id: str) -> Any:
+    """Spark's own object for a running query, by its id; ``session`` is the one that it runs in."""
+    running = session._jsparkSession.streams().get(query_id)
+    if running is None:
+        raise InternalError("a micro-batch must be of a running query", got=query_id)
+    return running.streamingQuery()
 
 
 def running_query(session: SparkSession, batch: DataFrame) -> StreamingQuery:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.engine.encode import make_encoders
+from midstream.protocol.health import HealthLimits
 from midstream.query.query import Query
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.ctrl_c import stop_on_ctrl_c
@@ -91,7 +92,7 @@ def start_query(
             sink=built_sink,
             writer=writer,
             lease=lease,
-            interval_ms=trigger.interval_ms(),
+            limits=HealthLimits(late_share=options.late_share_warning, interval_ms=trigger.interval_ms()),
         )
         # If another driver has taken over, two Sparks must not write to the same half of the checkpoint.
         lease.check()
