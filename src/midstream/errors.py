@@ -65,6 +65,13 @@ class InternalError(MidstreamError):
     """Midstream broke one of its own promises; please report it with the message."""
 
 
+def show_value(value: object) -> str:
+    """A value that a user gave, as an error shows it: its text, or of a complex object only the type."""
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)
+    return f"a value of type {type(value).__name__}"
+
+
 def error_fields(error: MidstreamError) -> dict[str, str | None]:
     """An error as plain text, which can be sent without pickling."""
     got = None if error.got is None else str(error.got)

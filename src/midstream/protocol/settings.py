@@ -71,6 +71,7 @@ def must_agree(stored: dict[str, Any], query: Query, settings: Settings) -> None
     read_description(stored)
     used = {name: query.columns_of(name) | _selected(stored, name) for name in query.names}
     current = _only_used(describe(query, settings), used)
+    stored = _with_current_type_names(stored, query)
     for path, before, now in _differences(_only_used(stored, used), current, ()):
         was = f"{'.'.join(path)} was {_show(before)}"
         raise CheckpointError(
@@ -78,6 +79,24 @@ def must_agree(stored: dict[str, Any], query: Query, settings: Settings) -> None
             got=_show(now),
             hint=_hint(path, before),
         )
+
+
+def _with_current_type_names(stored: dict[str, Any], query: Query) -> dict[str, Any]:
+    """A description with Spark's names of nested types: earlier versions wrote Arrow's."""
+    kinds = {(s.name, f.name): f.type for s in query.streams for f in s.schema}
+    streams = {
+        name: {
+            **source,
+            "columns": {
+                column: show_type(kinds[name, column])
+                if str(kinds.get((name, column))) == written
+                else written
+                for column, written in source["columns"].items()
+            },
+        }
+        for name, source in stored["streams"].items()
+    }
+    return {**stored, "streams": streams}
 
 
 class PersistedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,7 +112,9 @@ def read_description(stored: dict[str, Any]) -> PersistedOptions:
         return msgspec.convert(stored, _Description).options
     except msgspec.ValidationError as error:
         raise CheckpointError(
-            "a checkpoint must say what it was made with", got=error, hint="restore its manifests from a copy"
+            "a checkpoint must say what it was made with",
+            got=str(error),
+            hint="restore its manifests from a copy",
         ) from None
 
 

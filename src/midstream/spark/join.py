@@ -9,7 +9,7 @@ from pyarrow import types
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
-from midstream.errors import QueryError
+from midstream.errors import QueryError, show_value
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
 from midstream.plan.explain import explain
@@ -55,7 +55,7 @@ class Join:
         if not isinstance(df, ClassicDataFrame):
             raise QueryError(
                 f"stream {name!r} must be a DataFrame of a classic Spark session",
-                got=type(df).__name__,
+                got=show_value(df),
                 hint="Spark Connect sessions cannot run foreachBatch in this process; use a classic one",
             )
         if not df.isStreaming:
@@ -65,6 +65,12 @@ class Join:
                 hint="read it with spark.readStream",
             )
         schema = arrow_schema(name, df)
+        if not isinstance(time, str):
+            raise QueryError(
+                f"the time of stream {name!r} must be the name of a column",
+                got=show_value(time),
+                hint=f"{name} has {', '.join(schema.names)}",
+            )
         ref = resolve_path(name, schema, (time,) if time in schema.names else split_name(time))
         stream = Stream(name, schema, ref, duration(lateness, f"the lateness of {name}"))
         if not types.is_timestamp(stream.type_of(ref)):
@@ -84,7 +90,7 @@ class Join:
         for predicate in predicates:
             if not isinstance(predicate, str):
                 raise QueryError(
-                    "a predicate must be text", got=repr(predicate), hint="write on('a.x = b.y')"
+                    "a predicate must be text", got=show_value(predicate), hint="write on('a.x = b.y')"
                 )
         return replace(self, _predicates=(*self._predicates, *predicates))
 
@@ -98,8 +104,9 @@ class Join:
         if not streams:
             return replace(self, _everywhere=micros)
         if len(streams) != 2 or len(set(streams)) != 2:
-            raise QueryError("a window must be for all streams or for two of them", got=streams)
-        unknown = [name for name in streams if name not in self._frames]
+            got = " and ".join(map(show_value, streams))
+            raise QueryError("a window must be for all streams or for two of them", got=got)
+        unknown = [show_value(name) for name in streams if name not in self._frames]
         if unknown:
             raise QueryError(
                 "a window must be for streams of the join",

@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.adapt.explain import explain_adaptive
-from midstream.errors import FencedError, MidstreamError, OptionError, StreamError
+from midstream.errors import FencedError, MidstreamError, OptionError, StreamError, show_value
 from midstream.migration.explain import explain_query
 from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
@@ -70,7 +70,7 @@ class JoinStreamingQuery(ReportingQuery):
         if mode is None:
             return explain_query(coordinator.query, manifest, state_sizes(manifest))
         if mode != "adaptive":
-            raise OptionError("the mode of explain must be 'adaptive', or be left out", got=repr(mode))
+            raise OptionError("the mode of explain must be 'adaptive', or be left out", got=show_value(mode))
         adapts = coordinator.settings.adapt
         return explain_adaptive(coordinator.decision_context(manifest), manifest.adaptation, adapts=adapts)
 

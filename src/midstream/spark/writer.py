@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from midstream.errors import OptionError
+from midstream.errors import OptionError, show_value
 from midstream.query.query import Query
 from midstream.spark.options import QueryOptions
 from midstream.spark.query import JoinStreamingQuery
@@ -34,7 +34,7 @@ class JoinStreamWriter:
         if source not in FORMATS:
             raise OptionError(
                 f"the format must be one of {', '.join(FORMATS)}",
-                got=repr(source),
+                got=show_value(source),
                 hint="write any other format with foreachBatch(lambda df, id: df.write...)",
             )
         self._format = FORMATS[source]
@@ -46,7 +46,8 @@ class JoinStreamWriter:
         It may be called again for the same batch after a crash, with the same rows and the same id.
         """
         if not callable(func):
-            raise OptionError("foreachBatch must have a function", got=repr(func))
+            hint = "write .foreachBatch(save), where save(batch, batch_id) takes the results of a batch"
+            raise OptionError("foreachBatch must have a function", got=show_value(func), hint=hint)
         self._foreach_batch = foreach_batch(func)
         return self
 
@@ -64,13 +65,14 @@ class JoinStreamWriter:
     def outputMode(self, outputMode: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
         """Only ``append``: a result never changes once it is published."""
         if outputMode != "append":
-            raise OptionError("the output mode must be 'append'", got=repr(outputMode))
+            hint = "a result never changes once it is out: leave the mode out"
+            raise OptionError("the output mode must be 'append'", got=show_value(outputMode), hint=hint)
         return self
 
     def queryName(self, queryName: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
         """Name the query; the memory sink's view has this name."""
         if not isinstance(queryName, str) or not queryName.strip():
-            raise OptionError("the name of a query must be text", got=repr(queryName))
+            raise OptionError("the name of a query must be text", got=show_value(queryName))
         self._name = queryName
         return self
 
@@ -86,7 +88,8 @@ class JoinStreamWriter:
         if len(chosen.arguments()) != 1:
             raise OptionError(
                 "a trigger must be one of processingTime, availableNow and once",
-                got=chosen.arguments() or "none",
+                got=" and ".join(chosen.arguments()) or "none",
+                hint="write e.g. .trigger(processingTime='10 seconds')",
             )
         self._trigger = chosen
         return self

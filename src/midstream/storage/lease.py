@@ -33,7 +33,7 @@ from midstream.protocol.lease import (
     must_hold,
     released_error,
 )
-from midstream.state.sealed import UNREADABLE
+from midstream.state.sealed import UNREADABLE, reason_unreadable
 from midstream.storage.manifest_log import close_log, manifest_files
 from midstream.storage.store import Store
 
@@ -184,7 +184,9 @@ def _read_holder(store: Store, number: int) -> Holder:
         return msgspec.json.decode(store.read(name).to_pybytes(), type=Holder)
     except UNREADABLE as error:
         hint = "if no query runs on the checkpoint, delete the file"
-        raise CheckpointError(f"lease {name} must be readable", got=error, hint=hint) from None
+        raise CheckpointError(
+            f"lease {name} must be readable", got=reason_unreadable(error), hint=hint
+        ) from None
 
 
 def _last_beat(store: Store, number: int) -> bytes:
