@@ -45,6 +45,10 @@ class FormatError(CheckpointError):
     """The checkpoint has a format that this version does not read."""
 
 
+class NoCheckpointError(CheckpointError):
+    """There is no checkpoint where one must be."""
+
+
 class LockedError(CheckpointError):
     """Another driver works on the checkpoint."""
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from midstream.cli.fsck import Checkpoint, open_store
+from midstream.cli.fsck import Checkpoint, open_store, take_checkpoint
 from midstream.errors import OptionError
 from midstream.values import show_time
 
@@ -30,7 +30,6 @@ def watermark(
     while the query runs.
     """
     from midstream.runtime.watermark_reset import reset_watermark
-    from midstream.storage.lease import take_lease
     from midstream.storage.manifest_log import newest_manifest
 
     store = open_store(checkpoint)
@@ -43,7 +42,7 @@ def watermark(
         manifest = newest_manifest(store)
     else:
         moment = _micros(to)
-        lease = take_lease(store, "watermark")
+        lease = take_checkpoint(checkpoint, store, "watermark")
         try:
             manifest = reset_watermark(store, lease, stream, moment)
         finally:

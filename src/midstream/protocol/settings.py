@@ -83,19 +83,12 @@ def must_agree(stored: dict[str, Any], query: Query, settings: Settings) -> None
 
 def _with_current_type_names(stored: dict[str, Any], query: Query) -> dict[str, Any]:
     """A description with Spark's names of nested types: earlier versions wrote Arrow's."""
-    kinds = {(s.name, f.name): f.type for s in query.streams for f in s.schema}
-    streams = {
-        name: {
-            **source,
-            "columns": {
-                column: show_type(kinds[name, column])
-                if str(kinds.get((name, column))) == written
-                else written
-                for column, written in source["columns"].items()
-            },
-        }
-        for name, source in stored["streams"].items()
-    }
+    streams = dict(stored["streams"])
+    for stream in query.streams:
+        if stream.name in streams:
+            columns = streams[stream.name]["columns"]
+            same = {f.name: show_type(f.type) for f in stream.schema if columns.get(f.name) == str(f.type)}
+            streams[stream.name] = {**streams[stream.name], "columns": {**columns, **same}}
     return {**stored, "streams": streams}
 
 

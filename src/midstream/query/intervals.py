@@ -1,6 +1,7 @@
-"""Reading interval literals as Spark does: a number and a unit, several of them in a text, or a span of units.
+"""Reading interval literals as Spark does.
 
-INTERVAL 5 MINUTES      INTERVAL '1 day -2 hours'      INTERVAL '3:30' MINUTE TO SECOND
+A number and a unit, ``INTERVAL 5 MINUTES``; several in one text, ``INTERVAL '1 day -2 hours'``; or a span of
+units, ``INTERVAL '3:30' MINUTE TO SECOND``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 from sqlglot import exp
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from midstream.errors import QueryError
 from midstream.query.arithmetic import INTERVAL

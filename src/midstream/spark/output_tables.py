@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from midstream.errors import OptionError
+from midstream.storage.checkpoint_folder import explain_unusable
 from midstream.storage.output_table import OutputTable
 
 
@@ -18,7 +20,9 @@ class QueryTables:
 
     def results_in(self, folder: str) -> OutputTable:
         """Results in a folder of the user's, with the usual permissions."""
-        return OutputTable(table="results", path=folder, query=self.query, lease=self.lease).identified()
+        table = OutputTable(table="results", path=folder, query=self.query, lease=self.lease)
+        with explain_unusable("path", folder, OptionError):
+            return table.identified()
 
     def results_in_checkpoint(self) -> OutputTable:
         """Results in the checkpoint, which only its owner can read."""
@@ -28,4 +32,6 @@ class QueryTables:
 
     def late_rows_in(self, folder: str) -> OutputTable:
         """Late rows in a folder of the user's."""
-        return OutputTable(table="late", path=folder, query=self.query, lease=self.lease).identified()
+        table = OutputTable(table="late", path=folder, query=self.query, lease=self.lease)
+        with explain_unusable("lateRows", folder, OptionError):
+            return table.identified()

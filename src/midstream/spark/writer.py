@@ -46,8 +46,11 @@ class JoinStreamWriter:
         It may be called again for the same batch after a crash, with the same rows and the same id.
         """
         if not callable(func):
-            hint = "write .foreachBatch(save), where save(batch, batch_id) takes the results of a batch"
-            raise OptionError("foreachBatch must have a function", got=show_value(func), hint=hint)
+            raise OptionError(
+                "foreachBatch must have a function",
+                got=show_value(func),
+                hint="write .foreachBatch(save), where save(batch, batch_id) takes the results of a batch",
+            )
         self._foreach_batch = foreach_batch(func)
         return self
 

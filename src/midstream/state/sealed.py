@@ -49,7 +49,7 @@ def unreadable(name: str, error: Exception) -> CheckpointError:
 
 
 def reason_unreadable(error: Exception) -> str:
-    """Why a file cannot be decoded, in words; only the JSON decoder has words that say more than its class."""
+    """Why a file cannot be decoded, in words; the decoder's own if they are about the JSON."""
     match error:
         case RecursionError():
             return "JSON that is nested too deeply"

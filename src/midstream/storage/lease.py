@@ -150,6 +150,11 @@ def claim_lease(store: Store, run: str, *, wait: bool = False) -> Lease:
     return lease
 
 
+def has_leases(store: Store) -> bool:
+    """Whether a lease of the store was ever taken, or about to be."""
+    return any(_number(name) for name in store.list(FOLDER))
+
+
 def _close_earlier_leases(store: Store, own_number: int) -> None:
     """Close the logs of earlier holders that may still commit, and delete files of old leases."""
     names = [name for name in store.list(FOLDER) if 0 < _number(name) < own_number]
