@@ -15,6 +15,7 @@ from midstream.errors import (
     PlanError,
     QueryError,
     StreamError,
+    WorkerError,
 )
 from midstream.plan.tree import Plan
 
@@ -44,6 +45,7 @@ __all__ = [
     "PlanError",
     "QueryError",
     "StreamError",
+    "WorkerError",
 ]
 
 

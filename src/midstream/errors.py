@@ -65,6 +65,10 @@ class MigrationError(MidstreamError):
     """A migration cannot be carried out; after a restart the query continues with the plan it had."""
 
 
+class WorkerError(MidstreamError):
+    """Spark's workers cannot run the tasks of a join."""
+
+
 class InternalError(MidstreamError):
     """Midstream broke one of its own promises; please report it with the message."""
 

@@ -23,6 +23,7 @@ from midstream.spark.row_source import Sources
 from midstream.spark.sink_formats import SinkContext, SinkFormat
 from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
 from midstream.spark.trigger import Trigger
+from midstream.spark.worker_packages import check_workers
 from midstream.spark.worker_python import use_this_python
 from midstream.storage.checkpoint_folder import explain_unusable, refuse_foreign_checkpoint
 from midstream.storage.folder_overlap import refuse_overlapping_folders
@@ -45,6 +46,7 @@ def start_query(
     """Start a query; everything that can be wrong is found before Spark starts anything."""
     sink_format.check(options, name)
     checkpoint = options.checkpoint_location or temporary_checkpoint()
+    check_workers(spark.sparkContext, remote=is_remote(checkpoint))
     store = store_at(checkpoint)
     local_checkpoint = None if is_remote(checkpoint) else checkpoint
     refuse_overlapping_folders(options.path, options.late_rows, local_checkpoint)
