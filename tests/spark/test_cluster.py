@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -20,6 +21,7 @@ import midstream
 from midstream.query.build import build_query
 from midstream.testing import Shape, generate, stream
 from midstream.values import Micros
+from tests.docs.pages import ROOT, section
 from tests.spark.feed import Feed
 from tests.spark.runner import check
 
@@ -70,10 +72,9 @@ class Cluster:
         self._master = master
         self._environment = environment
 
-    def submit(self, program: Path, *arguments: str, python: str, more: tuple[str, ...] = ()):
+    def submit(self, folder: Path, *options: str):
+        """Submit the program in a folder, as somebody would who works there."""
         config = {
-            "spark.pyspark.python": python,
-            "spark.pyspark.driver.python": sys.executable,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
@@ -84,9 +85,10 @@ class Cluster:
             "spark.sql.session.timeZone": "UTC",
         }
         given = [part for name, value in config.items() for part in ("--conf", f"{name}={value}")]
-        command = [SPARK_HOME / "bin" / "spark-submit", "--master", self._master, *given, *more]
+        command = [SPARK_HOME / "bin" / "spark-submit", "--master", self._master, *given, *options]
         return subprocess.run(
-            [*command, program, *arguments],
+            [*command, "join.py", folder],
+            cwd=folder,
             env=self._environment,
             capture_output=True,
             text=True,
@@ -101,6 +103,7 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")},
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(folder),
@@ -140,10 +143,10 @@ def _wait_for(log: Path, pattern: str) -> str:
 
 @pytest.fixture
 def program(tmp_path) -> Path:
+    """A folder with the program and its input."""
     Feed(None, tmp_path / "in").add(*_epochs())
-    path = tmp_path / "join.py"
-    path.write_text(PROGRAM)
-    return path
+    (tmp_path / "join.py").write_text(PROGRAM)
+    return tmp_path
 
 
 def _epochs():
@@ -159,7 +162,8 @@ def test_workers_without_the_packages_are_found_before_the_query_starts(cluster,
         for path in source.rglob("*.py"):
             archive.write(path, path.relative_to(source.parent))
     python = str(bare / "bin" / "python")
-    done = cluster.submit(program, str(tmp_path), python=python, more=("--py-files", str(wheel)))
+    python_of = ("spark.pyspark.driver.python=python", f"spark.pyspark.python={python}")
+    done = cluster.submit(program, "--conf", python_of[0], "--conf", python_of[1], "--py-files", str(wheel))
     assert done.returncode == 1
     (error,) = re.findall(r"^midstream\.errors\.WorkerError: (.*)$", done.stderr + done.stdout, re.MULTILINE)
     assert error.startswith("Spark's workers must have the packages that the tasks of a join import; got no ")
@@ -176,17 +180,23 @@ def test_a_program_that_is_submitted_with_its_environment_runs_to_its_end(cluste
     # As if everything were installed in it, without copying it all.
     (packages,) = environment.glob("lib/python*/site-packages")
     (packages / "tests.pth").write_text(f"import site; site.addsitedir({_site_packages()!r})\n")
-    archive = tmp_path / "env.tar.gz"
-    with tarfile.open(archive, "w:gz") as tar:
+    with tarfile.open(tmp_path / "env.tar.gz", "w:gz") as tar:
         tar.add(environment, ".")
-    shipped = ("--archives", f"{archive}#env")
-    done = cluster.submit(program, str(tmp_path), python="./env/bin/python", more=shipped)
+    done = cluster.submit(program, *_options_in_the_guide())
     assert done.returncode == 0, done.stderr
     assert "done at epoch 0" in done.stdout
     query = build_query([stream(name) for name in "ab"], ["a.k = b.k"], everywhere=Micros(15_000_000))
     got = pa.concat_tables(pq.read_table(path) for path in sorted((tmp_path / "out").glob("*.parquet")))
     both = {name: pa.concat_tables([epoch[name] for epoch in _epochs()]) for name in "ab"}
     assert check(query, [both], got).num_rows > 10
+
+
+def _options_in_the_guide() -> list[str]:
+    """What the guide's call of spark-submit has between the master and the program."""
+    (command,) = re.findall(r"```bash\n(.*?)```", section(ROOT / "docs" / "guide.md", "submitted"), re.DOTALL)
+    words = shlex.split(command.replace("\\\n", " "))
+    assert (words[:2], words[-1]) == (["spark-submit", "--master"], "join.py")
+    return words[3:-1]
 
 
 def _site_packages() -> str:

@@ -76,7 +76,7 @@ def _may_be_set_back(store: Store, stored: Committed, stream: str, watermark: in
     mark = marks[stream]
     if mark.watermark is None or watermark >= mark.watermark:
         raise OptionError(
-            "a watermark can only be set back: it moves forward by itself",
+            "a watermark must be set back, not forward: it moves forward by itself",
             got=f"{show_time(watermark)} instead of {show_time(mark.watermark)}",
         )
     if kept_intent(store, stored.manifest.epoch + 1) is not None:
@@ -112,7 +112,7 @@ def _must_be_after(
     earliest = max(times, default=None)
     if earliest is not None and watermark < earliest - lateness:
         raise OptionError(
-            f"a watermark can be set back to where the rows of {stream} that are kept have moved it",
+            f"a watermark must not be set back further than the rows of {stream} that are kept have moved it",
             got=f"{show_time(watermark)}, before {show_time(earliest - lateness)}",
             hint="set it back to that; if the row that moved it there is wrong too, once more afterwards",
         )

@@ -32,8 +32,9 @@ def explain_unusable(what: str, location: str, kind: type[MidstreamError]) -> It
                 "see whether it can be reached, and what it allows",
             )
         else:
-            is_file = Path(location).is_file()
-            got = f"{location}, which is a file" if is_file else f"{location}: {error.strerror or error}"
+            path = Path(location)
+            file = next((part for part in (path, *path.parents) if part.is_file()), None)
+            got = f"{location}, where {file} is a file" if file else f"{location}: {error.strerror or error}"
             hint = (
                 "give another folder, or let the user that runs this read and write it, and make hard links"
             )
