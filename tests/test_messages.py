@@ -6,7 +6,9 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -59,11 +61,41 @@ to_date(a.n) = b.day|rand() > a.x|X'1F' = a.b OR b.f|a.n IS DISTINCT FROM b.n|a.
 a.f IS TRUE OR b.i|a.n COLLATE UNICODE = b.n|a.i = ANY (b.arr)|a.i = b.i AS x|/* x|
 """
 PREDICATES = _PREDICATES.strip().replace("\n", "|").split("|")
-SELECTS = ["", "a", "a.q", "z.i", "a.i +", "a.i + 1", "*", "z.*", "a.s.*", "count(a.i)", "a.i, b.i", 3, None,
-           "a.*AS x", "SELECT 1", "lower(a.n) AS n", "a.i; a.l"]  # fmt: skip
-DURATIONS = ["", "5", "soon", "5 apples", "-5 seconds", "1 month", 5, None, ["5 s"], timedelta(seconds=-1),
-             timedelta(days=99_999_999), "99999999999999999999 days", "5 seconds and more"]  # fmt: skip
-PLANS = [
+SELECTS: list[Any] = [
+    "",
+    "a",
+    "a.q",
+    "z.i",
+    "a.i +",
+    "a.i + 1",
+    "*",
+    "z.*",
+    "a.s.*",
+    "count(a.i)",
+    "a.i, b.i",
+    3,
+    None,
+    "a.*AS x",
+    "SELECT 1",
+    "lower(a.n) AS n",
+    "a.i; a.l",
+]
+DURATIONS: list[Any] = [
+    "",
+    "5",
+    "soon",
+    "5 apples",
+    "-5 seconds",
+    "1 month",
+    5,
+    None,
+    ["5 s"],
+    timedelta(seconds=-1),
+    timedelta(days=99_999_999),
+    "99999999999999999999 days",
+    "5 seconds and more",
+]
+PLANS: list[Any] = [
     "",
     "a",
     "a b",
@@ -78,29 +110,28 @@ PLANS = [
     5,
     None,
 ]
-STREAMS = ["", "a b", "1a", "A", None, 3, "ä", "a.b"]
+STREAMS: list[Any] = ["", "a b", "1a", "A", None, 3, "ä", "a.b"]
 
 
 def _mistakes() -> dict[str, Callable[[], object]]:
     """Everything that can be got wrong without any file or Spark, by a name."""
     mistakes: dict[str, Callable[[], object]] = {}
-    for text in PREDICATES:
-        mistakes[f"on {text}"] = lambda text=text: make_query("ab", ["a.i = b.i", text])
+    for predicate in PREDICATES:
+        mistakes[f"on {predicate}"] = partial(make_query, "ab", ["a.i = b.i", predicate])
     for item in SELECTS:
-        mistakes[f"select {item}"] = lambda item=item: make_query("ab", ["a.i = b.i"], select=[item])
+        mistakes[f"select {item}"] = partial(make_query, "ab", ["a.i = b.i"], select=[item])
     for text in DURATIONS:
-        mistakes[f"duration {text}"] = lambda text=text: duration(text, "a window")
+        mistakes[f"duration {text}"] = partial(duration, text, "a window")
     for plan in PLANS:
-        mistakes[f"plan {plan}"] = lambda plan=plan: parse_plan(plan, "abc")
+        mistakes[f"plan {plan}"] = partial(parse_plan, plan, "abc")
     for name in STREAMS:
-        mistakes[f"stream {name}"] = lambda name=name: check_name(name, ["a"])
+        mistakes[f"stream {name}"] = partial(check_name, name, ["a"])
     for option in OPTIONS:
         words = [] if option.name in ("path", "checkpointLocation", "lateRows") else ["no such thing", -1]
         for value in (None, "", [1], "hdfs://host/x", "a\0b", *words):
             if option.name != "plan" or value is None:
-                mistakes[f"option {option.name} {value}"] = lambda option=option, value=value: (
-                    QueryOptions().with_option(option.name, value)
-                )
+                set_option = partial(QueryOptions().with_option, option.name, value)
+                mistakes[f"option {option.name} {value}"] = set_option
     return {**mistakes, **_OTHERS, **_IN_WRITERS, **_IN_MIGRATIONS}
 
 
@@ -123,7 +154,7 @@ _OTHERS: dict[str, Callable[[], object]] = {
     "an equality of expressions": lambda: make_query("ab", ["a.i = b.i + 1"]),
     "equalities of other types": lambda: make_query("abc", ["a.i = b.d", "b.d = c.d", "a.i = c.n"]),
     "nested too deep": lambda: make_query("ab", ["(" * 900 + "a.i > b.i" + ")" * 900]),
-    "a predicate that is no text": lambda: make_query("ab", [object()]),
+    "a predicate that is no text": lambda: make_query("ab", [object()]),  # type: ignore[list-item]
     "two outputs of a name": lambda: make_query("ab", ["a.i = b.i"], select=["a.i AS x", "b.i AS X"]),
     "no such time": lambda: resolve_path("a", _struct(), ("when",)),
     "no such field": lambda: resolve_path("a", _struct(), ("s", "Deep", "x")),
@@ -196,7 +227,7 @@ def test_a_mistake_is_told_in_the_words_of_whoever_made_it(mistake):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def made(tmp_path_factory):
     """A checkpoint of a few epochs."""
     folder = tmp_path_factory.mktemp("made")
     query = InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(folder)))
@@ -209,7 +240,7 @@ def made(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def checkpoint(made, tmp_path) -> Path:
+def checkpoint(made, tmp_path):
     return shutil.copytree(made, tmp_path / "checkpoint")
 
 

@@ -109,7 +109,7 @@ def test_a_migration_says_how_long_it_took(epochs, words):
 
 
 def test_a_plan_that_is_the_best_itself_is_named_once():
-    stay = {
+    stay: dict[str, Any] = {
         "batch_id": 3,
         "verdict": "stay",
         "plan": "a b c",

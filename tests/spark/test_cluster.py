@@ -85,9 +85,9 @@ class Cluster:
             "spark.sql.session.timeZone": "UTC",
         }
         given = [part for name, value in config.items() for part in ("--conf", f"{name}={value}")]
-        command = [SPARK_HOME / "bin" / "spark-submit", "--master", self._master, *given, *options]
+        command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self._master, *given, *options]
         return subprocess.run(
-            [*command, "join.py", folder],
+            [*command, "join.py", str(folder)],
             cwd=folder,
             env=self._environment,
             capture_output=True,
@@ -100,7 +100,7 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[Cluster]:
     """One master and one worker, on this machine only, for all tests of this module."""
-    folder = tmp_path_factory.mktemp("cluster")
+    folder: Path = tmp_path_factory.mktemp("cluster")
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")},
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -115,7 +115,7 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
 
     def start(name: str, *arguments: str) -> Path:
         log = folder / f"{name}.log"
-        command = [SPARK_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments]
+        command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
         with log.open("wb") as output:
             daemons.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
         return log
@@ -142,7 +142,7 @@ def _wait_for(log: Path, pattern: str) -> str:
 
 
 @pytest.fixture
-def program(tmp_path) -> Path:
+def program(tmp_path: Path) -> Path:
     """A folder with the program and its input."""
     Feed(None, tmp_path / "in").add(*_epochs())
     (tmp_path / "join.py").write_text(PROGRAM)
@@ -168,7 +168,7 @@ def test_workers_without_the_packages_are_found_before_the_query_starts(cluster,
     (error,) = re.findall(r"^midstream\.errors\.WorkerError: (.*)$", done.stderr + done.stdout, re.MULTILINE)
     assert error.startswith("Spark's workers must have the packages that the tasks of a join import; got no ")
     assert "no midstream, no msgspec, no numpy, no pandas, no polars, no pyarrow on " in error
-    assert f"{python}). Hint: install midstream {midstream.__version__} for that Python, or ship" in error
+    assert f"{python}). Hint: install midstream for that Python, as the driver has it, or ship" in error
     assert "--py-files brings neither wheels nor packages with native code" in error
     assert not (tmp_path / "checkpoint").exists()
     assert not (tmp_path / "out").exists()

@@ -47,6 +47,7 @@ def _ours(text: str) -> int | None:
 
 def _micros(value) -> int:
     if isinstance(value, Constant):
+        assert isinstance(value.value, timedelta)
         return value.value // timedelta(microseconds=1)
     assert value.operator == "+"
     return sum(map(_micros, value.args))

@@ -6,7 +6,8 @@ start, and its first batch would end with a page of Spark's text. In local mode 
 
 from __future__ import annotations
 
-import importlib
+import importlib.metadata
+import importlib.util
 import logging
 import platform
 import re
@@ -14,14 +15,12 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import metadata
 from typing import NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
 from pyspark.errors import PySparkException
 
-from midstream import __version__
 from midstream.errors import WorkerError
 
 _TASK_PACKAGES = ("midstream", "msgspec", "numpy", "pandas", "polars", "pyarrow")
@@ -30,8 +29,9 @@ _S3_PACKAGES = ("s3fs",)
 _PATIENCE_SECONDS = 60.0
 _HOSTS_SHOWN = 3
 _HINT = (
-    f"install midstream {__version__} for that Python, or ship an environment: --archives env.tar.gz#env and "
-    "spark.pyspark.python=./env/bin/python; --py-files brings neither wheels nor packages with native code"
+    "install midstream for that Python, as the driver has it, or ship an environment: --archives "
+    "env.tar.gz#env and spark.pyspark.python=./env/bin/python; --py-files brings neither wheels nor packages "
+    "with native code"
 )
 _log = logging.getLogger("midstream")
 
@@ -42,7 +42,7 @@ class Worker(NamedTuple):
     host: str
     python: str
     versions: Mapping[str, str | None]
-    """The versions of packages; None for one that cannot be imported."""
+    """The versions of packages; empty if it is unknown, None for a package that cannot be imported."""
 
 
 def check_workers(context: SparkContext, *, remote: bool) -> None:
@@ -81,16 +81,17 @@ def _problems(versions: Mapping[str, str | None], required: Mapping[str, str]) -
 def required_versions() -> dict[str, str]:
     """The versions that workers must have: the driver's of Midstream, and what it depends on."""
     try:
-        lines = metadata.requires("midstream") or []
-    except metadata.PackageNotFoundError:
-        lines = []  # it was not installed, but put on the path
+        lines = importlib.metadata.requires("midstream") or []
+        version = importlib.metadata.version("midstream")
+    except importlib.metadata.PackageNotFoundError:
+        return {}  # it was not installed, but put on the path
     plain = (re.fullmatch(r"([\w-]+)\s*([<>=!~][^;]*)", line) for line in lines)
-    return {**{match[1]: match[2].strip() for match in plain if match}, "midstream": f"=={__version__}"}
+    return {**{match[1]: match[2].strip() for match in plain if match}, "midstream": f"=={version}"}
 
 
 def _is_within(version: str, bounds: str) -> bool:
-    """Whether a version is within bounds such as ``<3,>=2.1``; of others than these nothing is known."""
-    for operator, bound in re.findall(r"(==|>=|<)\s*([\d.]+)", bounds):
+    """Whether a version is within bounds such as ``<3,>=2.1``; an unknown one may be."""
+    for operator, bound in re.findall(r"(==|>=|<)\s*([\d.]+)", bounds) if version else ():
         # As many parts as the bound has: 2.1.5 is within >=2.1.
         wanted = [int(part) for part in bound.split(".") if part]
         has = [int(part) for part in re.findall(r"\d+", version)][: len(wanted)]
@@ -137,9 +138,15 @@ def _probe(packages: tuple[str, ...]) -> Callable[[Iterable[int]], Iterator[_Ans
         versions: dict[str, str | None] = {}
         for name in packages:
             try:
-                versions[name] = str(getattr(importlib.import_module(name), "__version__", ""))
-            except Exception:
-                versions[name] = None
+                versions[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                # It may be on the path without having been installed.
+                versions[name] = "" if importlib.util.find_spec(name) else None
+        try:
+            import midstream.spark.stage_task  # noqa: F401, PLC0415  # what tasks import, on the worker
+        except ImportError as error:
+            # Packages may be there and not load: native code of another machine, or in a zip.
+            versions[str(error.name or "midstream").partition(".")[0]] = None
         yield socket.gethostname(), f"Python {platform.python_version()}, {sys.executable}", versions
 
     return probe
