@@ -10,10 +10,12 @@ from midstream.errors import (
     LockedError,
     MidstreamError,
     MigrationError,
+    NoCheckpointError,
     OptionError,
     PlanError,
     QueryError,
     StreamError,
+    WorkerError,
 )
 from midstream.plan.tree import Plan
 
@@ -38,12 +40,14 @@ __all__ = [
     "LockedError",
     "MidstreamError",
     "MigrationError",
+    "NoCheckpointError",
     "OptionError",
     "Plan",
     "PlanError",
     "Problem",
     "QueryError",
     "StreamError",
+    "WorkerError",
 ]
 
 

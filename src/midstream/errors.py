@@ -45,6 +45,10 @@ class FormatError(CheckpointError):
     """The checkpoint has a format that this version does not read."""
 
 
+class NoCheckpointError(CheckpointError):
+    """There is no checkpoint where one must be."""
+
+
 class LockedError(CheckpointError):
     """Another driver works on the checkpoint."""
 
@@ -61,8 +65,19 @@ class MigrationError(MidstreamError):
     """A migration cannot be carried out; after a restart the query continues with the plan it had."""
 
 
+class WorkerError(MidstreamError):
+    """Spark's workers cannot run the tasks of a join."""
+
+
 class InternalError(MidstreamError):
     """Midstream broke one of its own promises; please report it with the message."""
+
+
+def show_value(value: object) -> str:
+    """A value that a user gave, as an error shows it: its text, or of a complex object only the type."""
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)
+    return f"a value of type {type(value).__name__}"
 
 
 def error_fields(error: MidstreamError) -> dict[str, str | None]:

@@ -7,14 +7,15 @@ microseconds too, so that windows and lateness are compared without rounding.
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NewType
 
-from midstream.errors import QueryError
+from midstream.errors import QueryError, show_value
 
 Micros = NewType("Micros", int)
 """Microseconds: a point in event time, or a duration."""
 MICROS_PER_SECOND = 1_000_000
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _UNITS = {
     "microsecond": 1,
@@ -47,11 +48,11 @@ def duration(text: str | timedelta, what: str) -> Micros:
     if isinstance(text, timedelta):
         micros = text // timedelta(microseconds=1)
         if micros < 0:
-            raise QueryError(f"{what} must not be negative", got=repr(text))
+            raise QueryError(f"{what} must not be negative", got=f"-{show_duration(-micros)}")
         return _bounded(micros, text, what)
     hint = "write a number and a unit, e.g. '10 seconds', '30 minutes', '1 hour 30 minutes'"
     if not isinstance(text, str) or not text.strip():
-        raise QueryError(f"{what} must be a duration", got=repr(text), hint=hint)
+        raise QueryError(f"{what} must be a duration", got=show_value(text), hint=hint)
     body = text.strip()
     body = body[len("interval") :] if body.lower().startswith("interval ") else body
     total, position = 0, 0
@@ -68,8 +69,19 @@ def duration(text: str | timedelta, what: str) -> Micros:
 
 def _bounded(micros: int, given: str | timedelta, what: str) -> Micros:
     if micros > _MAX_DURATION:
-        raise QueryError(f"{what} must be at most {show_duration(_MAX_DURATION)}", got=repr(given))
+        got = repr(given) if isinstance(given, str) else show_duration(micros)
+        raise QueryError(f"{what} must be at most {show_duration(_MAX_DURATION)}", got=got)
     return Micros(micros)
+
+
+def show_time(micros: int | None) -> str:
+    """A point in event time as ISO 8601; one outside of Python's calendar, as microseconds since 1970."""
+    if micros is None:
+        return "none"
+    try:
+        return (_UNIX_EPOCH + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return f"{micros} us"
 
 
 def _unit(word: str) -> int | None:

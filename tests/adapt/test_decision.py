@@ -104,7 +104,7 @@ def test_streams_that_change_too_fast_to_follow_cost_little_more_than_the_best_f
 
 def test_a_decision_has_an_event_and_an_explanation():
     run = adaptive_run(BEST_OTHER).process(phases(1))
-    assert "Nothing is known yet" in explanation(run)
+    assert "Nothing is known yet: statistics begin with the second epoch that has rows." in explanation(run)
     run.process(phases(10, start=1))
     event = next(e for e in run.events if isinstance(e, PlanDecision) and e.verdict == "migrate")
     assert event.plan == BEST_OTHER
@@ -120,6 +120,12 @@ def test_a_decision_has_an_event_and_an_explanation():
         assert plan in text
         assert f"{cost:,.0f} units/s" in text
     assert decision.reason[1:] in text
+
+
+def test_streams_of_which_nothing_is_known_are_named():
+    epochs = [{**epoch, "b": epoch["b"].slice(0, 0), "c": epoch["c"].slice(0, 0)} for epoch in phases(3)]
+    run = adaptive_run(BEST_OTHER).process(epochs)
+    assert "Nothing is known of b, c: no rows have come, or none lately." in explanation(run)
 
 
 def test_without_adapting_there_are_statistics_but_no_decisions():

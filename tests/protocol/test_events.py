@@ -135,6 +135,31 @@ def test_a_problem_has_a_text_for_when_it_lasts_and_for_when_it_is_over(event):
     assert event.subject == ("a" if "stream" in event.to_dict() else "")
 
 
+@pytest.mark.parametrize(
+    ("epochs", "words"), [(0, "with the epoch that began it"), (1, "after 1 epoch"), (2, "after 2 epochs")]
+)
+def test_a_migration_says_how_long_it_took(epochs, words):
+    event = MigrationEnded(batch_id=3, migration=1, old_plan="a b", new_plan="b a", epochs=epochs)
+    assert event.message == f"migration 1 ended {words}: the plan is 'b a'"
+
+
+def test_a_plan_that_is_the_best_itself_is_named_once():
+    stay: dict[str, Any] = {
+        "batch_id": 3,
+        "verdict": "stay",
+        "plan": "a b c",
+        "cost": 1202.0,
+        "best_cost": 1202.0,
+        "changed": (),
+    }
+    best = PlanDecision(**stay, best="a b c", reason="the running plan is the best known")
+    assert best.message == (
+        "decided to stay: the running plan is the best known ('a b c' costs 1,202 units/s)"
+    )
+    other = PlanDecision(**stay, best="a (b c)", reason="why")
+    assert other.message == "decided to stay: why ('a b c' costs 1,202, 'a (b c)' 1,202 units/s)"
+
+
 def test_names_with_braces_are_not_taken_for_fields():
     event = StreamIdle(batch_id=0, since=0, status="over", stream="{rows}")
     assert event.message == "stream {rows} has rows again"

@@ -24,7 +24,7 @@ def test_names_resolve_as_in_spark(parts, resolved):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (("i",), r"named with its stream; got 'i'. Hint: write <stream>.i"),
+        (("i",), r"named with its stream; got 'i'. Hint: write stream.i"),
         (("nope", "i"), "belong to one of the streams; got 'nope.i'. Hint: the streams are orders, Pays"),
         (("orders", "nope"), "a column must exist; got 'nope' in orders. Hint: orders has t, i"),
         (("orders", "s", "nope"), "a field must exist; got 'nope' in orders.s. Hint: orders.s has k, Deep"),

@@ -67,10 +67,18 @@ def test_equal_hashes_mean_equal_values_only_up_to_64_bits():
         (UTC, "timestamp", "time"),
         (LOCAL, "timestamp_ntz", "time"),
         (pa.large_string(), "string", "string"),
-        (pa.list_(pa.int8()), "list<item: int8>", None),
-        (pa.duration("us"), "duration[us]", "interval"),
+        (pa.list_(pa.int8()), "array<tinyint>", None),
+        (pa.list_(pa.field("element", pa.int8(), nullable=False)), "array<tinyint not null>", None),
+        (pa.map_(pa.string(), pa.list_(UTC)), "map<string,array<timestamp>>", None),
+        (
+            pa.struct([("k", pa.int64()), ("s", pa.struct([("d", pa.date32())]))]),
+            "struct<k:bigint,s:struct<d:date>>",
+            None,
+        ),
+        (pa.struct([pa.field("k", pa.int64(), nullable=False)]), "struct<k:bigint not null>", None),
+        (pa.duration("us"), "interval day to second", "interval"),
         (pa.binary(), "binary", "binary"),
-        (pa.null(), "null", "null"),
+        (pa.null(), "void", "null"),
     ],
 )
 def test_types_have_the_names_of_spark_and_a_family(kind, name, family):

@@ -225,5 +225,5 @@ def test_the_log_has_the_events_with_their_severity_and_no_progress(caplog):
     assert logged == [
         ("WARNING", f"batch 1: {StreamStalled(batch_id=1, since=1, stream='c').message}"),
         ("INFO", "batch 2: migration 1 started: from '(a b) c' to 'a (b c)' by moving_state"),
-        ("INFO", "batch 2: migration 1 ended after 0 epochs: the plan is 'a (b c)'"),
+        ("INFO", "batch 2: migration 1 ended with the epoch that began it: the plan is 'a (b c)'"),
     ]

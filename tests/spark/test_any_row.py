@@ -118,7 +118,7 @@ def test_a_panic_in_a_task_that_encodes_ends_the_query_with_an_error_that_says_w
         with pytest.raises(InternalError) as failure:
             runner.run(join)
     assert failure.value.must == "encoding rows must work with any rows"
-    assert "PanicException in " in str(failure.value)
+    assert "a failure of Polars (panic) in " in str(failure.value)
     assert "(batch 0, stream " in str(failure.value)
     assert "canary" not in str(failure.value)
     runner.run(join)

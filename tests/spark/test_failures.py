@@ -15,7 +15,7 @@ from midstream.spark.failures import readable_error
         ("E: Python worker exited unexpectedly (crashed). Consider", "the Python worker of a task must"),
         (
             "OSError: [Errno 5] the object store at s3://b must do what it is asked; got E. Hint: look",
-            "asked; got 'the object store at s3://b must do what it is asked; got E'. Hint: look whether",
+            "the object store of the checkpoint must do what it is asked; got 'E'. Hint: look whether",
         ),
         ("java.io.IOException: No space left on device", "must have space"),
     ],

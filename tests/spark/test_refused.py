@@ -2,8 +2,9 @@
 
 import pytest
 
-from midstream import Join, MidstreamError, OptionError, PlanError, QueryError
+from midstream import CheckpointError, Join, MidstreamError, OptionError, PlanError, QueryError
 from midstream.testing import Shape, generate
+from tests.messages import assert_plain
 
 pytestmark = pytest.mark.spark
 
@@ -46,8 +47,10 @@ def test_streams_that_cannot_be_joined(spark, streams):
         join.stream("b", streams["b"].selectExpr("*", "struct(k2 COLLATE UNICODE_CI AS c) AS x"), time="t")
     with pytest.raises(QueryError, match=r"byte by byte"):
         join.stream("b", streams["b"].selectExpr("*", "k2 COLLATE UNICODE_CI AS c"), time="t")
-    with pytest.raises(QueryError, match=r"classic Spark session; got list"):
+    with pytest.raises(QueryError, match=r"classic Spark session; got a value of type list"):
         join.stream("b", [1, 2], time="t")  # type: ignore[arg-type]
+    with pytest.raises(QueryError, match=r"must be the name of a column; got 3"):
+        join.stream("b", streams["b"], time=3)  # type: ignore[arg-type]
 
 
 def test_joins_that_cannot_be_run(pair, streams):
@@ -59,7 +62,7 @@ def test_joins_that_cannot_be_run(pair, streams):
         pair.on(streams["a"]["k"] == streams["b"]["k"])
     with pytest.raises(QueryError, match=r"a window must be for all streams or for two"):
         pair.within("1 minute", "a")
-    with pytest.raises(QueryError, match=r"streams of the join; got z"):
+    with pytest.raises(QueryError, match=r"streams of the join; got 'z'"):
         pair.within("1 minute", "a", "z")
     with pytest.raises(QueryError, match=r"a window must be a duration; got '5 apples'"):
         pair.within("5 apples")
@@ -123,6 +126,29 @@ def test_writers_that_cannot_start(pair, tmp_path):
     with pytest.raises(PlanError, match=r"b is missing"):
         pair.writeStream.format("console").option("plan", "a").start()
     assert issubclass(PlanError, MidstreamError)
+
+
+def test_folders_of_others_and_folders_that_cannot_be_written_are_left_as_they_are(pair, tmp_path):
+    (tmp_path / "file").touch()
+    spark_own = tmp_path / "spark-own"
+    (spark_own / "offsets").mkdir(parents=True)
+    (spark_own / "metadata").touch()
+
+    def refusal(kind, **folders):
+        given = {"path": tmp_path / "out", "checkpointLocation": tmp_path / "checkpoint", **folders}
+        with pytest.raises(kind) as raised:
+            pair.writeStream.format("parquet").options(**given).start()
+        assert_plain(raised.value)
+        return str(raised.value)
+
+    foreign = refusal(CheckpointError, checkpointLocation=spark_own)
+    assert f"got {spark_own}, the checkpoint of a query of Spark's own (metadata, offsets)" in foreign
+    assert sorted(path.name for path in spark_own.rglob("*")) == ["metadata", "offsets"]
+    below = refusal(CheckpointError, checkpointLocation=tmp_path / "file" / "x")
+    assert below.startswith("checkpointLocation must be a folder that can be read and written; got ")
+    assert refusal(OptionError, path=tmp_path / "file").startswith("path must be a folder that can be")
+    assert "lateRows must be a folder" in refusal(OptionError, lateRows=tmp_path / "file" / "late")
+    assert "or write there with Spark: .foreachBatch(" in refusal(OptionError, path="hdfs://host/out")
 
 
 def test_folders_that_are_in_each_others_way_by_a_link(pair, tmp_path):

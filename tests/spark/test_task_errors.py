@@ -89,7 +89,7 @@ def test_a_column_that_a_task_reads(tmp_path, panics):
     error = failure(read(tmp_path))
     assert isinstance(error, InternalError)
     assert error.must == "encoding rows must work with any rows"
-    assert "PanicException in encode.py, line" in str(error)
+    assert "a failure of Polars (panic) in encode.py, line" in str(error)
     assert "(batch 3, stream a, column a.t)" in str(error)
 
 
@@ -109,7 +109,7 @@ def test_rows_that_are_not_what_spark_said():
     batch = pa.record_batch({"c0": pa.array([CANARY])})
     (sent,) = row_source._encode_task(encoder, schema)(iter([batch]))
     error = failure(row_source._addressed(Row(**row)) for row in sent.to_pylist())
-    assert "ArrowInvalid in row_source.py" in str(error)
+    assert "a failure of Arrow (invalid) in row_source.py" in str(error)
     assert "(batch 3, stream a, columns a.t, a.k, " in str(error)
 
 
@@ -160,4 +160,4 @@ def test_a_damaged_file_is_the_streams_fault(tmp_path, monkeypatch):
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", fail)
     error = failure(read(tmp_path))
     assert isinstance(error, StreamError)
-    assert "a.parquet; got ArrowInvalid (batch 3, stream a)" in str(error)
+    assert "a.parquet; got bytes that cannot be decoded (batch 3, stream a)" in str(error)

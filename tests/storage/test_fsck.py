@@ -78,4 +78,4 @@ def test_gc_lists_and_deletes_only_what_nobody_names(checkpoint):
 
 
 def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path):
-    assert CliRunner().invoke(app, ["fsck", str(tmp_path)]).exit_code == 3
+    assert CliRunner().invoke(app, ["fsck", str(tmp_path)]).exit_code == 7

@@ -93,16 +93,18 @@ class DecisionContext:
         pairs = list(combinations(self.query.names, 2))
         return [(a, b) for a, b in pairs if any({a, b} <= c.streams for c in self.query.classes)] or pairs
 
-    def has_statistics(self) -> bool:
-        """Whether there are statistics of every stream."""
+    @property
+    def streams_without_statistics(self) -> list[str]:
+        """The streams that have not brought enough rows yet, or whose rows are too long ago."""
         streams = self.statistics.streams
-        return all(name in streams and streams[name].rows > _MIN_STREAM_ROWS for name in self.query.names)
+        known = {name for name, of_stream in streams.items() if of_stream.rows > _MIN_STREAM_ROWS}
+        return [name for name in self.query.names if name not in known]
 
 
 def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPolicy) -> Adaptation:
     """What is decided after an epoch in which no migration was under way."""
     now, window = context.now, context.window
-    if now < max(adaptation.cooldown_until, window / 2) or not context.has_statistics():
+    if now < max(adaptation.cooldown_until, window / 2) or context.streams_without_statistics:
         return adaptation
     is_requested = adaptation.requested_plan == str(context.layout.plan)
     if is_requested and not adaptation.baseline:

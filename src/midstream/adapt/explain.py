@@ -16,9 +16,10 @@ from midstream.state.statistics import KeyStatistics, Statistics
 def explain_adaptive(context: DecisionContext, adaptation: Adaptation, *, adapts: bool) -> str:
     """The statistics, the last decision, and what holds until the next one."""
     lines = ["== Adapting ==" if adapts else "== Adapting (off) =="]
-    if not context.has_statistics():
-        lines.append("Nothing is known yet of some streams.")
-        return "\n".join(lines)
+    if not context.statistics.streams:
+        return f"{lines[0]}\nNothing is known yet: statistics begin with the second epoch that has rows."
+    if unknown := context.streams_without_statistics:
+        return f"{lines[0]}\nNothing is known of {', '.join(unknown)}: no rows have come, or none lately."
     plan, estimator = context.layout.plan, context.estimator
     cost = plan_cost(plan, estimator, context.partitions)
     lines.append(f"The running plan, {plan}, costs {_units(cost)}.")

@@ -10,7 +10,7 @@ from typing import Literal
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import UNNOTICEABLE_SLOWDOWN, MigrationCost, migration_costs
 from midstream.adapt.statistics import half_window
-from midstream.errors import OptionError
+from midstream.errors import OptionError, show_value
 from midstream.migration.request import BACKGROUND, BackgroundChoice, Request, make_request
 from midstream.migration.strategies import AUTO, STRATEGIES
 from midstream.plan.layout import Layout
@@ -40,8 +40,9 @@ class MigrationPolicy:
         isolated: bool | None = None,
     ) -> Request:
         """A checked request for another plan; None means what this policy says."""
-        if background is not None and background not in BACKGROUND:
-            raise OptionError(f"background must be one of {', '.join(BACKGROUND)}", got=repr(background))
+        if background is not None and background not in tuple(BACKGROUND):
+            must = f"background must be one of {', '.join(BACKGROUND)}"
+            raise OptionError(must, got=show_value(background))
         computes = self.background if background is None else BACKGROUND[background]
         return make_request(query, plan, strategy or self.strategy, background=computes, isolated=isolated)
 

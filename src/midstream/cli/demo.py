@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from midstream.cli.failures import FAILED
+from midstream.cli.failures import FAILED, errors_as_json
 from midstream.errors import OptionError
 
 
@@ -37,7 +37,8 @@ def demo(
     from midstream.demo.run import Demo, run
     from midstream.demo.show import View
 
-    outcome = run(Demo(epochs, rows, seed, master, output), View(Console(stderr=True)))
+    with errors_as_json(as_json):
+        outcome = run(Demo(epochs, rows, seed, master, output), View(Console(stderr=True)))
     if picture is not None:
         save_picture(outcome, picture)
     if as_json:

@@ -8,11 +8,15 @@
 | 3    | an option was refused                       |
 | 4    | the checkpoint is not valid                 |
 | 6    | another driver works on the checkpoint      |
+| 7    | there is no checkpoint                      |
 | 130  | interrupted                                 |
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -20,12 +24,20 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from midstream.errors import CheckpointError, LockedError, MidstreamError, OptionError
+from midstream.errors import (
+    CheckpointError,
+    LockedError,
+    MidstreamError,
+    NoCheckpointError,
+    OptionError,
+    error_fields,
+)
 
 FAILED = 1
 REFUSED = 3
 BAD_CHECKPOINT = 4
 LOCKED = 6
+NO_CHECKPOINT = 7
 
 
 class Commands(TyperGroup):
@@ -44,6 +56,17 @@ class Commands(TyperGroup):
             raise typer.Exit(exit_code(error)) from None
 
 
+@contextmanager
+def errors_as_json(wanted: bool) -> Iterator[None]:
+    """For commands that write JSON: an error is JSON on the standard output, too."""
+    try:
+        yield
+    except MidstreamError as error:
+        if wanted:
+            typer.echo(json.dumps({"version": 1, "error": error_fields(error)}, indent=2))
+        raise
+
+
 def exit_code(error: MidstreamError) -> int:
     """The code that a program exits with after an error."""
     match error:
@@ -51,6 +74,8 @@ def exit_code(error: MidstreamError) -> int:
             return REFUSED
         case LockedError():
             return LOCKED
+        case NoCheckpointError():
+            return NO_CHECKPOINT
         case CheckpointError():
             return BAD_CHECKPOINT
     return FAILED

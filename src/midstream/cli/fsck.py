@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from midstream.cli.failures import BAD_CHECKPOINT
-from midstream.errors import OptionError
+from midstream.cli.failures import BAD_CHECKPOINT, errors_as_json
+from midstream.errors import CheckpointError
 
 if TYPE_CHECKING:
+    from midstream.storage.lease import Lease
     from midstream.storage.store import Store
 
 Checkpoint = Annotated[str, typer.Argument(help="The checkpointLocation of the query.")]
@@ -22,11 +23,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Write the findings as JSON
 def fsck(checkpoint: Checkpoint, as_json: AsJson = False) -> None:
     """Verify every manifest, slice, digest, reference and place of a checkpoint.
 
-    Nothing is changed. The exit code is 4 if something is wrong.
+    Nothing is changed. The exit code is 4 if something is wrong, and 7 if there is no checkpoint.
     """
     from midstream.storage.fsck import check
 
-    findings = check(open_store(checkpoint))
+    with errors_as_json(as_json):
+        findings = check(open_store(checkpoint))
     if as_json:
         typer.echo(json.dumps({"version": 1, **asdict(findings)}, indent=2))
     else:
@@ -52,10 +54,9 @@ def gc(
     A running query does this by itself. Here it is refused while one runs, and no query starts meanwhile.
     """
     from midstream.storage.fsck import collect_garbage
-    from midstream.storage.lease import take_lease
 
     store = open_store(checkpoint)
-    lease = take_lease(store, "gc")
+    lease = take_checkpoint(checkpoint, store, "gc")
     try:
         orphans = collect_garbage(store, lease, delete=delete)
         for name in orphans:
@@ -68,15 +69,20 @@ def gc(
 
 def open_store(checkpoint: str) -> Store:
     """The store of a checkpoint, as it is: nothing from a cache."""
-    from midstream.storage.manifest_log import manifest_files
+    from midstream.storage.checkpoint_folder import explain_unusable, must_have_checkpoint
     from midstream.storage.remote import is_remote, store_at
 
     location = checkpoint if is_remote(checkpoint) else str(Path(checkpoint).absolute())
     store = store_at(location, cached=False)
-    if not manifest_files(store):
-        raise OptionError(
-            "a checkpoint must be a folder with manifests",
-            got=checkpoint,
-            hint="give the checkpointLocation of a query",
-        )
+    with explain_unusable("a checkpoint", location, CheckpointError):
+        must_have_checkpoint(location, store)
     return store
+
+
+def take_checkpoint(checkpoint: str, store: Store, command: str) -> Lease:
+    """The lease of a checkpoint, for a command that changes it."""
+    from midstream.storage.checkpoint_folder import explain_unusable
+    from midstream.storage.lease import take_lease
+
+    with explain_unusable("a checkpoint", checkpoint, CheckpointError):
+        return take_lease(store, command)

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from midstream.cli.fsck import Checkpoint, open_store
+from midstream.cli.fsck import Checkpoint, open_store, take_checkpoint
 from midstream.errors import OptionError
+from midstream.values import show_time
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -29,40 +30,33 @@ def watermark(
     while the query runs.
     """
     from midstream.runtime.watermark_reset import reset_watermark
-    from midstream.storage.lease import take_lease
     from midstream.storage.manifest_log import newest_manifest
 
     store = open_store(checkpoint)
     if (stream is None) != (to is None):
-        raise OptionError("--stream and --to must be given together", got="one of them")
+        raise OptionError(
+            "--stream and --to must be given together",
+            got="--to alone" if stream is None else "--stream alone",
+        )
     if stream is None or to is None:
         manifest = newest_manifest(store)
     else:
         moment = _micros(to)
-        lease = take_lease(store, "watermark")
+        lease = take_checkpoint(checkpoint, store, "watermark")
         try:
             manifest = reset_watermark(store, lease, stream, moment)
         finally:
             lease.release()
     for name, mark in manifest.streams.items() if manifest else ():
         late = f"{mark.late:,} late, {mark.future:,} future rows"
-        typer.echo(f"{name}: watermark {_show(mark.watermark)}, newest {_show(mark.latest)}, {late}")
+        typer.echo(f"{name}: watermark {show_time(mark.watermark)}, newest {show_time(mark.latest)}, {late}")
 
 
 def _micros(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise OptionError("--to must be a time as ISO 8601", got=repr(text)) from None
+        hint = "write e.g. 2026-03-02T12:00:00Z"
+        raise OptionError("--to must be a time as ISO 8601", got=repr(text), hint=hint) from None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (aware - _UNIX_EPOCH) // timedelta(microseconds=1)
-
-
-def _show(micros: int | None) -> str:
-    """A time as ISO 8601; one outside of Python's calendar, as microseconds since 1970."""
-    if micros is None:
-        return "none"
-    try:
-        return (_UNIX_EPOCH + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
-    except OverflowError:
-        return f"{micros} us"

@@ -8,6 +8,7 @@ names all of them, and the line of our code, but quotes nothing.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,8 @@ import pyarrow as pa
 
 from midstream.errors import InternalError
 
-_LIBRARY_ERRORS = (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, OverflowError)
+_POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+_LIBRARY_ERRORS = (pa.ArrowException, *_POLARS_ERRORS, OverflowError)
 _HINT = "leave such rows out in the DataFrame of the stream to go on, and please report this message"
 _PACKAGE = __file__.removesuffix("engine/error_context.py")
 
@@ -94,4 +96,13 @@ def _kind_and_line(error: BaseException) -> str:
     """The kind of an error, and the innermost line of our own code in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     last = [frame for frame in frames if frame.filename.startswith(_PACKAGE)][-1]
-    return f"{type(error).__name__} in {last.filename.rpartition('/')[2]}, line {last.lineno}"
+    return f"{_kind(error)} in {last.filename.rpartition('/')[2]}, line {last.lineno}"
+
+
+def _kind(error: BaseException) -> str:
+    """What has failed, in words: ``ArrowNotImplementedError`` is a failure of Arrow (not implemented)."""
+    words = re.findall("[A-Z][a-z]+", re.sub("^Arrow|Error$|Exception$", "", type(error).__name__))
+    kind = f" ({' '.join(words).lower()})" if words else ""
+    if isinstance(error, pa.ArrowException):
+        return f"a failure of Arrow{kind}"
+    return f"a failure of Polars{kind}" if isinstance(error, _POLARS_ERRORS) else f"a failure{kind}"

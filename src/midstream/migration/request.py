@@ -12,7 +12,7 @@ from midstream.errors import CheckpointError, MidstreamError, OptionError
 from midstream.migration.strategies import AUTO, STRATEGIES, check_strategy_choice
 from midstream.plan.tree import Plan, parse_plan
 from midstream.query.query import Query
-from midstream.state.sealed import UNREADABLE
+from midstream.state.sealed import UNREADABLE, reason_unreadable
 
 BackgroundChoice = Literal["auto", "off"]
 """Whether states that the new plan lacks are rebuilt in the background: if the strategy can, or never."""
@@ -55,7 +55,8 @@ def make_request(
         )
     if isolated and not (traits is not None and traits.may_isolate(background=background)):
         must = "plans must be isolated only by hybrid without background work"
-        raise OptionError(must, got=strategy)
+        how = "with background work" if background else "without background work"
+        raise OptionError(must, got=f"{strategy} {how}", hint="leave isolated out, or set background to off")
     return Request(new_plan, strategy, background, isolated)
 
 
@@ -88,5 +89,7 @@ def decode_request(query: Query, name: str, data: bytes) -> Request:
         return msgspec.convert(fields, WrittenRequest).read(query)
     except (*UNREADABLE, MidstreamError) as error:
         raise CheckpointError(
-            "a request for another plan must be readable", got=error, hint=f"delete {name} to go on without"
+            f"the request for another plan in {name} must be readable",
+            got=error.got if isinstance(error, MidstreamError) else reason_unreadable(error),
+            hint=f"delete {name} to go on without it",
         ) from None

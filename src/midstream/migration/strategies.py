@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from midstream.errors import OptionError
+from midstream.errors import OptionError, show_value
 
 AUTO = "auto"
 """What a user may ask for instead of a strategy: the one that suits the goal best when it begins."""
@@ -95,5 +95,5 @@ STRATEGY_CHOICES: tuple[str, ...] = (AUTO, *STRATEGIES)
 def check_strategy_choice(name: str) -> str:
     """The name of a strategy, or ``auto``; an error if it is neither."""
     if name not in STRATEGY_CHOICES:
-        raise OptionError(f"strategy must be one of {', '.join(STRATEGY_CHOICES)}", got=repr(name))
+        raise OptionError(f"strategy must be one of {', '.join(STRATEGY_CHOICES)}", got=show_value(name))
     return name

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from midstream.errors import PlanError
+from midstream.errors import PlanError, show_value
 
 _TOKEN = re.compile(r"\s*(?:(\()|(\))|(\w+))")
 _HINT = "write inputs side by side, e.g. '((a b) c) d' or '(a b) (c d)'"
@@ -75,6 +75,8 @@ def left_deep(streams: Sequence[str]) -> Plan:
 
 def parse_plan(text: str, streams: Sequence[str]) -> Plan:
     """Read the text form and check that it is a plan of exactly these streams."""
+    if not isinstance(text, str):
+        raise PlanError("a plan must be names and parentheses", got=show_value(text), hint=_HINT)
     names: list[str] = []
     stack: list[list[Plan]] = [[]]
     position = 0

@@ -33,6 +33,7 @@ from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation
 from midstream.state.manifest import Manifest, Retired, StreamProgress
 from midstream.state.purge import Purge
+from midstream.state.sealed import RESTORE
 from midstream.state.slices import Slice, SliceOwner
 
 # Manifests are kept for this many epochs: recovery needs a valid one before a damaged one, operators more.
@@ -60,15 +61,18 @@ class Coordinator:
             if manifest.adaptation.last_decision is not None:
                 parse_plan(manifest.adaptation.last_decision.best_plan, query.names)
         except PlanError as error:
-            raise CheckpointError("a manifest must have a plan of its streams", got=error.got) from None
+            must = "a manifest must have a plan of its streams"
+            raise CheckpointError(must, got=error.got, hint=RESTORE) from None
         if set(manifest.streams) != set(query.names):
-            raise CheckpointError("a manifest must have each stream's progress", got=list(manifest.streams))
+            got = f"that of {', '.join(manifest.streams) or 'none'}"
+            raise CheckpointError("a manifest must have the progress of each stream", got=got, hint=RESTORE)
         check_migration(query, manifest)
         for slice_ in manifest.slices:
             owner, streams = slice_.owner, slice_.owner.state.streams
             belongs = set(streams) <= set(query.names) and 0 <= owner.partition < settings.partitions
             if not belongs or len(slice_.latest) != len(streams):
-                raise CheckpointError("a slice must belong to a state of the query", got=owner)
+                got = f"{slice_.name} of state {owner.state} in partition {owner.partition}"
+                raise CheckpointError("a slice must belong to a state of the query", got=got, hint=RESTORE)
             if not 0 <= slice_.first_epoch <= slice_.last_epoch <= manifest.epoch:
                 raise CheckpointError(
                     f"a slice must have rows of epochs up to {manifest.epoch}, the last that is committed",

@@ -64,6 +64,7 @@ class PlanDecision(Event, frozen=True, kw_only=True, tag="decision"):
     template: ClassVar[str] = (
         "decided to {verdict}: {reason} ({plan!r} costs {cost:,.0f}, {best!r} {best_cost:,.0f} units/s)"
     )
+    template_if_best: ClassVar[str] = "decided to {verdict}: {reason} ({plan!r} costs {cost:,.0f} units/s)"
 
     verdict: Literal["migrate", "stay"]
     reason: str
@@ -73,6 +74,12 @@ class PlanDecision(Event, frozen=True, kw_only=True, tag="decision"):
     best_cost: float
     changed: tuple[str, ...]
     """The statistics that had changed since the last decision."""
+
+    @property
+    def message(self) -> str:
+        """The event as a text for people; a plan that is the best itself is named once."""
+        template = self.template_if_best if self.plan == self.best else self.template
+        return template.format_map(msgspec.structs.asdict(self))
 
 
 class MigrationEvent(Event, frozen=True, kw_only=True):
@@ -103,10 +110,17 @@ class StateCompleted(MigrationEvent, frozen=True, kw_only=True, tag="state-compl
 class MigrationEnded(MigrationEvent, frozen=True, kw_only=True, tag="migration-ended"):
     """The new plan makes all results; the old one is gone."""
 
-    template: ClassVar[str] = "migration {migration} ended after {epochs} epochs: the plan is {new_plan!r}"
+    template: ClassVar[str] = "migration {migration} ended {duration}: the plan is {new_plan!r}"
 
     epochs: int
     """How many epochs after its start the migration ended."""
+
+    @property
+    def message(self) -> str:
+        """The event as a text for people."""
+        durations = {0: "with the epoch that began it", 1: "after 1 epoch"}
+        duration = durations.get(self.epochs, f"after {self.epochs} epochs")
+        return self.template.format(duration=duration, **msgspec.structs.asdict(self))
 
 
 def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, ...]:

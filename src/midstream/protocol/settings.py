@@ -71,6 +71,7 @@ def must_agree(stored: dict[str, Any], query: Query, settings: Settings) -> None
     read_description(stored)
     used = {name: query.columns_of(name) | _selected(stored, name) for name in query.names}
     current = _only_used(describe(query, settings), used)
+    stored = _with_current_type_names(stored, query)
     for path, before, now in _differences(_only_used(stored, used), current, ()):
         was = f"{'.'.join(path)} was {_show(before)}"
         raise CheckpointError(
@@ -78,6 +79,17 @@ def must_agree(stored: dict[str, Any], query: Query, settings: Settings) -> None
             got=_show(now),
             hint=_hint(path, before),
         )
+
+
+def _with_current_type_names(stored: dict[str, Any], query: Query) -> dict[str, Any]:
+    """A description with Spark's names of nested types: earlier versions wrote Arrow's."""
+    streams = dict(stored["streams"])
+    for stream in query.streams:
+        if stream.name in streams:
+            columns = streams[stream.name]["columns"]
+            same = {f.name: show_type(f.type) for f in stream.schema if columns.get(f.name) == str(f.type)}
+            streams[stream.name] = {**streams[stream.name], "columns": {**columns, **same}}
+    return {**stored, "streams": streams}
 
 
 class PersistedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,7 +105,9 @@ def read_description(stored: dict[str, Any]) -> PersistedOptions:
         return msgspec.convert(stored, _Description).options
     except msgspec.ValidationError as error:
         raise CheckpointError(
-            "a checkpoint must say what it was made with", got=error, hint="restore its manifests from a copy"
+            "a checkpoint must say what it was made with",
+            got=str(error),
+            hint="restore its manifests from a copy",
         ) from None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from midstream.errors import QueryError
+from midstream.query import hints
 from midstream.query.clauses import Equality, Residual
 from midstream.query.keys import KeyClass, key_classes
 from midstream.query.predicate import compare_exactly, read_predicate
@@ -44,7 +45,7 @@ def build_query(
     classes, coarse = key_classes(equalities, streams)
     residuals += [compare_exactly(e, streams, zone) for e in coarse]
     if not cross:
-        _check_connected([s.name for s in streams], classes)
+        _check_connected([s.name for s in streams], classes, residuals)
     return Query(
         streams=tuple(streams),
         equalities=tuple(equalities),
@@ -56,7 +57,9 @@ def build_query(
     )
 
 
-def _check_connected(names: Sequence[str], classes: Sequence[KeyClass]) -> None:
+def _check_connected(
+    names: Sequence[str], classes: Sequence[KeyClass], residuals: Sequence[Residual]
+) -> None:
     connected = {names[0]}
     while True:
         neighbours = {n for c in classes if c.streams & connected for n in c.streams} - connected
@@ -68,5 +71,5 @@ def _check_connected(names: Sequence[str], classes: Sequence[KeyClass]) -> None:
         raise QueryError(
             "every stream must be connected to the others by an equality",
             got=f"nothing between {', '.join(sorted(connected))} and {', '.join(unconnected)}",
-            hint="add .on('a.x = b.y'), or ask for all combinations with .cross()",
+            hint=hints.for_unconnected(residuals, connected),
         )

@@ -1,8 +1,8 @@
-"""Reading the literals of predicates: numbers, text, dates, times, intervals."""
+"""Reading the literals of predicates: numbers, text, dates and times."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
@@ -10,10 +10,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from midstream.errors import QueryError
-from midstream.query.arithmetic import INTERVAL
 from midstream.query.expression import Constant
 from midstream.query.types import TIMESTAMP
-from midstream.values import duration
 
 _WITH_ZONE = ("timestamptz", "timestamp", "timestampltz")
 
@@ -47,18 +45,17 @@ def typed_literal(tree: exp.Expr, zone: str, text: str) -> Constant | None:
         if target.is_type("date"):
             return Constant(date.fromisoformat(tree.this.this), pa.date32())
         moment = datetime.fromisoformat(tree.this.this)
-    except ValueError as error:
-        raise QueryError(f"a literal must be a valid date or time: {text}", got=error) from None
+    except ValueError:
+        is_date = target.is_type("date")
+        raise QueryError(
+            f"a literal must be a valid date or time: {text}",
+            got=repr(tree.this.this),
+            hint="write DATE '2026-03-01'" if is_date else "write TIMESTAMP '2026-03-01 12:00:00'",
+        ) from None
     if target.is_type("timestampntz"):
         return Constant(moment.replace(tzinfo=None), pa.timestamp("us"))
     moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
     return Constant(moment.astimezone(UTC), TIMESTAMP)
-
-
-def interval_literal(tree: exp.Expr, text: str) -> Constant:
-    """INTERVAL 5 SECONDS and the like; ``text`` is the predicate, for error messages."""
-    micros = duration(f"{tree.this.name} {tree.text('unit')}", f"an interval in {text}")
-    return Constant(timedelta(microseconds=micros), INTERVAL)
 
 
 def _with_suffix(number: exp.Literal, target: exp.Expr) -> Constant | None:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from midstream.errors import QueryError
+from midstream.query import hints
 from midstream.query.clauses import Equality, Residual
-from midstream.query.sql import conjuncts, dotted_name, parse
+from midstream.query.sql import conjuncts, dotted_name, parse, show_sql
 from midstream.query.stream import ColumnRef, Stream, resolve
 from midstream.query.translate import Translator
 from midstream.query.types import common_type, show_type, type_family
@@ -34,7 +35,7 @@ def _read(text: str, streams: Sequence[Stream], zone: str) -> tuple[list[Equalit
         if equality is not None:
             equalities.append(equality)
         else:
-            residuals.append(_residual(part, streams, zone))
+            residuals.append(_residual(part, streams, zone, text))
     return equalities, residuals
 
 
@@ -60,26 +61,32 @@ def _equality(part: exp.Expr, streams: Sequence[Stream]) -> Equality | None:
     by_name = {stream.name: stream for stream in streams}
     kinds = [by_name[ref.stream].type_of(ref) for ref in (left, right)]
     if common_type(kinds) is None:
-        too_wide = type_family(kinds[0]) == type_family(kinds[1]) == "number"
         raise QueryError(
             f"both sides must have types that compare: {left} = {right}",
             got=" and ".join(show_type(kind) for kind in kinds),
-            hint="no decimal is wide enough for both, cast one of them"
-            if too_wide
-            else "cast one of the columns in its DataFrame before the join",
+            hint=hints.for_equality(*kinds),
         )
     return Equality(left, right)
 
 
-def _residual(part: exp.Expr, streams: Sequence[Stream], zone: str) -> Residual:
-    text = part.sql(dialect="spark")
-    residual = Residual(text, Translator(streams, zone, text)(part))
-    if type_family(residual.expression.type) != "boolean":
-        raise QueryError("a predicate must be true or false", got=f"{text} of {residual.expression.type}")
+def _residual(part: exp.Expr, streams: Sequence[Stream], zone: str, text: str) -> Residual:
+    """A conjunct of a predicate; ``text`` is the predicate as the user wrote it."""
+    translator = Translator(streams, zone, text)
+    expression = translator(part)
+    # In a form that stays the same however it was written: a restart compares it.
+    residual = Residual(part.sql(dialect="spark"), expression)
+    if type_family(expression.type) != "boolean":
+        raise QueryError(
+            "a predicate must be true or false",
+            got=f"{show_sql(part)} of type {show_type(translator.own_type(expression))}",
+            hint="write a comparison, e.g. a.x < b.y",
+        )
     if len(residual.streams) < 2:
         raise QueryError(
             "a predicate must be over two or more streams",
-            got=text,
-            hint="filter the DataFrame of the stream before the join",
+            got=show_sql(part),
+            hint="filter the DataFrame of the stream before the join"
+            if residual.streams
+            else "leave it out: it says nothing about the rows",
         )
     return residual

@@ -45,7 +45,11 @@ def _read(item: str, streams: Sequence[Stream]) -> list[tuple[str, ColumnRef]]:
     if name[-1] == "*" and alias is None:
         stream = next((s for s in streams if s.name.lower() == name[0].lower()), None)
         if len(name) != 2 or stream is None:
-            raise QueryError("'*' must follow the name of a stream", got=repr(item))
+            raise QueryError(
+                "'*' must follow the name of a stream",
+                got=repr(item),
+                hint=f"the streams are {', '.join(s.name for s in streams)}",
+            )
         refs = [ColumnRef(stream.name, (column,)) for column in stream.schema.names]
     else:
         refs = [resolve(streams, name)]

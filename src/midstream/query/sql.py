@@ -6,9 +6,10 @@ import re
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError
 
-from midstream.errors import QueryError
+from midstream.errors import QueryError, show_value
+from midstream.query.intervals import check_interval_texts
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
@@ -16,16 +17,28 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 def parse(text: str, what: str) -> exp.Expr:
     """Parse one expression; several statements, or none, are refused."""
     if not isinstance(text, str) or not text.strip():
-        raise QueryError(f"{what} must be the text of one expression", got=repr(text))
+        raise QueryError(f"{what} must be the text of one expression", got=show_value(text))
     try:
+        check_interval_texts(sqlglot.tokenize(text, read="spark"), text)
         statements = sqlglot.parse(text, read="spark")
     except SqlglotError as error:
-        reason = str(error).splitlines()[0]
-        hint = f"{reason} A name that is a word of SQL goes in back-quotes"
-        raise QueryError(f"{what} must be valid SQL", got=repr(text), hint=hint) from None
+        got, hint = _syntax_error(text, error)
+        raise QueryError(f"{what} must be valid SQL", got=got, hint=hint) from None
     if len(statements) != 1 or statements[0] is None:
-        raise QueryError(f"{what} must be one expression", got=repr(text))
+        raise QueryError(
+            f"{what} must be one expression", got=repr(text), hint="leave out semicolons and comments"
+        )
     return statements[0]
+
+
+def _syntax_error(text: str, error: SqlglotError) -> tuple[str, str]:
+    """Where a text stops to be SQL, and what to do; the parser's own words name its classes."""
+    if not isinstance(error, ParseError) or not error.errors:
+        return repr(text), "close all quotes, back-quotes and comments"
+    stop = error.errors[0]
+    where = f"at {stop['highlight']!r}, line {stop['line']}, column {stop['col']}"
+    hint = "a name that is a word of SQL, or that has odd characters, goes in back-quotes"
+    return f"{text!r}, which cannot be read {where}", hint
 
 
 def conjuncts(tree: exp.Expr) -> list[exp.Expr]:
@@ -34,6 +47,11 @@ def conjuncts(tree: exp.Expr) -> list[exp.Expr]:
     if isinstance(tree, exp.And):
         return [*conjuncts(tree.left), *conjuncts(tree.right)]
     return [tree]
+
+
+def show_sql(tree: exp.Expr) -> str:
+    """A tree as an error shows it, with the names of functions as they were written."""
+    return tree.sql(dialect="spark", normalize_functions=False)
 
 
 def dotted_name(tree: exp.Expr) -> tuple[str, ...] | None:

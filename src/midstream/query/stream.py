@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from midstream.errors import QueryError
+from midstream.errors import QueryError, show_value
+from midstream.query.types import show_type
 from midstream.values import Micros
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
@@ -26,8 +27,7 @@ class ColumnRef:
     path: tuple[str, ...]
 
     def __str__(self) -> str:
-        quoted = (p if _NAME.match(p) else "`" + p.replace("`", "``") + "`" for p in self.path)
-        return ".".join((self.stream, *quoted))
+        return _dotted((self.stream, *self.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,17 @@ class Stream:
         return kind
 
 
+def _dotted(parts: Iterable[str]) -> str:
+    """A dotted name; parts that are no words are in back-quotes."""
+    return ".".join(p if _NAME.match(p) else "`" + p.replace("`", "``") + "`" for p in parts)
+
+
 def check_name(name: str, taken: Iterable[str]) -> str:
     """The name, if it can be the name of one more stream."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise QueryError(
             "the name of a stream must be a word of letters, digits and underscores",
-            got=repr(name),
+            got=show_value(name),
             hint="begin with a letter from a to z, or an underscore",
         )
     if name.lower() in (other.lower() for other in taken):
@@ -67,12 +72,12 @@ def check_name(name: str, taken: Iterable[str]) -> str:
 def resolve(streams: Iterable[Stream], parts: tuple[str, ...]) -> ColumnRef:
     """Find the column that the dotted ``parts`` name; the first part is the stream."""
     by_name = {stream.name: stream for stream in streams}
-    text = ".".join(parts)
+    text = _dotted(parts)
     if len(parts) < 2:
         raise QueryError(
             "a column must be named with its stream",
             got=repr(text),
-            hint=f"write <stream>.{text} with a stream of {', '.join(by_name)}",
+            hint=f"write stream.{text}; the streams are {', '.join(by_name)}",
         )
     name = _match(parts[0], list(by_name))
     if name is None:
@@ -87,19 +92,21 @@ def resolve(streams: Iterable[Stream], parts: tuple[str, ...]) -> ColumnRef:
 def resolve_path(stream: str, schema: pa.Schema, parts: tuple[str, ...]) -> ColumnRef:
     """Find the column or nested field ``parts`` in the schema of a stream."""
     path: list[str] = []
+    shown = "struct"
     fields = [schema.field(i) for i in range(len(schema))]
     for depth, part in enumerate(parts):
         match = _match(part, [field.name for field in fields])
         if match is None:
-            where = ".".join((stream, *path))
-            names = ", ".join(field.name for field in fields) or "no fields"
+            where = _dotted((stream, *path))
+            names = ", ".join(field.name for field in fields)
             raise QueryError(
                 f"{'a field' if depth else 'a column'} must exist",
                 got=f"{part!r} in {where}",
-                hint=f"{where} has {names}",
+                hint=f"{where} has {names}" if names else f"{where} is of type {shown}, and has no fields",
             )
         path.append(match)
         kind = next(field for field in fields if field.name == match).type
+        shown = show_type(kind)
         fields = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_struct(kind) else []
     return ColumnRef(stream, tuple(path))
 

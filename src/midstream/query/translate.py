@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 from sqlglot import exp
 
 from midstream.errors import QueryError
-from midstream.query import literals
+from midstream.query import hints, literals
 from midstream.query.arithmetic import INTERVAL, arithmetic_type, comparison_type
 from midstream.query.expression import Call, Column, Constant, Expression, Operator
-from midstream.query.sql import dotted_name
+from midstream.query.intervals import interval_literal
+from midstream.query.sql import dotted_name, show_sql
 from midstream.query.stream import Stream, resolve
 from midstream.query.types import canonical_type, show_type, type_family
 
 _BOOLEAN = pa.bool_()
 _CAST = "cast the column in its DataFrame before the join"
-_COMPUTE = "compute it as a column of the DataFrame with withColumn, and use that column"
 
 _COMPARISONS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
@@ -48,6 +49,7 @@ class Translator:
     streams: Sequence[Stream]
     zone: str
     text: str
+    """The predicate as the user wrote it, for error messages."""
 
     def __call__(self, tree: exp.Expr) -> Expression:
         """Translate a tree, or refuse it by name."""
@@ -83,18 +85,21 @@ class Translator:
 
     def compare(self, operator: Operator, left: Expression, right: Expression) -> Expression:
         """A comparison of two values, if their types compare."""
-        self.common_type(left.type, right.type)
+        self.common_type(left, right)
         return Call(operator, (left, right), _BOOLEAN)
 
-    def common_type(self, left: pa.DataType, right: pa.DataType) -> pa.DataType:
-        """The type in which two types compare."""
-        kind = comparison_type(left, right)
-        if kind is None:
-            raise QueryError(
-                f"both sides must have types that compare: {self.text}",
-                got=f"{show_type(left)} and {show_type(right)}",
-                hint=_CAST,
-            )
+    def common_type(self, *values: Expression) -> pa.DataType:
+        """The type in which values compare."""
+        kind = values[0].type
+        for before, value in pairwise(values):
+            common = comparison_type(kind, value.type)
+            if common is None:
+                raise QueryError(
+                    f"both sides must have types that compare: {self.text}",
+                    got=f"{self.show(before)} and {self.show(value)}",
+                    hint=hints.for_comparison(before.type, value.type),
+                )
+            kind = common
         return kind
 
     def arithmetic(self, operator: Operator, left: Expression, right: Expression) -> Expression:
@@ -103,25 +108,35 @@ class Translator:
         if kind is None:
             raise QueryError(
                 f"'{operator}' must have types that it can calculate exactly: {self.text}",
-                got=f"{show_type(left.type)} {operator} {show_type(right.type)}",
-                hint=f"{_CAST}, or {_COMPUTE}",
+                got=f"{self.show(left)} and {self.show(right)}",
+                hint=hints.for_arithmetic(left.type, right.type),
             )
         return Call(operator, (left, right), kind)
 
     def expect(self, value: Expression, expected: str, where: str) -> Expression:
         """The value, if its type is of the expected family."""
         if type_family(value.type) not in (expected, "null"):
-            raise QueryError(
-                f"{where} must have a {expected}: {self.text}", got=show_type(value.type), hint=_CAST
-            )
+            raise QueryError(f"{where} must have a {expected}: {self.text}", got=self.show(value), hint=_CAST)
         return value
+
+    def show(self, value: Expression) -> str:
+        """A value as an error shows it: its type, and if it is a column, which."""
+        shown = show_type(self.own_type(value))
+        return f"{value.ref} of type {shown}" if isinstance(value, Column) else shown
+
+    def own_type(self, value: Expression) -> pa.DataType:
+        """The type of a value; of a column, the one that it has in its DataFrame."""
+        if not isinstance(value, Column):
+            return value.type
+        stream = next(stream for stream in self.streams if stream.name == value.ref.stream)
+        return stream.type_of(value.ref)
 
     def refusal(self, tree: exp.Expr) -> QueryError:
         """The error for a construct that is not on the allow-list."""
         return QueryError(
             f"a predicate must use only the listed operators and functions: {self.text}",
-            got=f"{tree.sql(dialect='spark')} ({tree.key})",
-            hint=_COMPUTE,
+            got=show_sql(tree),
+            hint=hints.for_refusal(tree, [stream.name for stream in self.streams]),
         )
 
 
@@ -149,16 +164,14 @@ def _constant(read: Callable[[Translator, exp.Expr], Constant | None]) -> Handle
 _typed_literal = _constant(lambda to, tree: literals.typed_literal(tree, to.zone, to.text))
 
 
-def _negate(to: Translator, tree: exp.Expr) -> Expression:
-    arg = to.expect(to(tree.this), "number", "-")
-    return Call("negate", (arg,), arg.type)
+def _of_number_or_interval(operator: Operator, shown: str) -> Handler:
+    def translate(to: Translator, tree: exp.Expr) -> Expression:
+        arg = to(tree.this)
+        if arg.type != INTERVAL:
+            to.expect(arg, "number", shown)
+        return Call(operator, (arg,), arg.type)
 
-
-def _absolute(to: Translator, tree: exp.Expr) -> Expression:
-    arg = to(tree.this)
-    if arg.type != INTERVAL:
-        to.expect(arg, "number", "abs")
-    return Call("abs", (arg,), arg.type)
+    return translate
 
 
 def _between(to: Translator, tree: exp.Expr) -> Expression:
@@ -169,6 +182,8 @@ def _between(to: Translator, tree: exp.Expr) -> Expression:
 def _is(to: Translator, tree: exp.Expr) -> Expression:
     if isinstance(tree.expression, exp.Null):
         return Call("is null", (to(tree.this),), _BOOLEAN)
+    if not isinstance(tree.expression, exp.Boolean):
+        raise to.refusal(tree)
     return to.compare("<=>", to(tree.this), to(tree.expression))
 
 
@@ -187,33 +202,31 @@ def _like(to: Translator, tree: exp.Expr) -> Expression:
     value = to.expect(to(tree.this), "string", "LIKE")
     pattern = to(tree.expression)
     if not (isinstance(pattern, Constant) and isinstance(pattern.value, str)):
-        raise QueryError(f"the pattern of LIKE must be a literal: {to.text}", got=tree.sql())
+        raise QueryError(
+            f"the pattern of LIKE must be a text in quotes: {to.text}",
+            got=show_sql(tree.expression),
+            hint=hints.for_refusal(tree, [stream.name for stream in to.streams]),
+        )
     return Call("like", (value, pattern), _BOOLEAN)
 
 
 def _coalesce(to: Translator, tree: exp.Expr) -> Expression:
     args = [to(tree.this), *(to(arg) for arg in tree.expressions)]
-    kind = args[0].type
-    for arg in args[1:]:
-        kind = to.common_type(kind, arg.type)
-    return Call("coalesce", tuple(args), kind)
+    return Call("coalesce", tuple(args), to.common_type(*args))
 
 
 def _case(to: Translator, tree: exp.Expr) -> Expression:
     """CASE and IF as (condition, value, condition, value, ..., default)."""
     branches = tree.args["ifs"] if isinstance(tree, exp.Case) else [tree]
     args: list[Expression] = []
-    kind = pa.null()
     for branch in branches:
         condition = to(branch.this)
         if isinstance(tree, exp.Case) and tree.this is not None:
             condition = to.compare("=", to(tree.this), condition)
-        value = to(branch.args["true"])
-        kind = to.common_type(kind, value.type)
-        args += [to.expect(condition, "boolean", "WHEN"), value]
+        args += [to.expect(condition, "boolean", "WHEN"), to(branch.args["true"])]
     last = tree.args.get("default") or tree.args.get("false")
     default = to(last) if last is not None else Constant(None, pa.null())
-    return Call("case", (*args, default), to.common_type(kind, default.type))
+    return Call("case", (*args, default), to.common_type(*args[1::2], default))
 
 
 _HANDLERS: dict[type[exp.Expr], Handler] = {
@@ -224,9 +237,9 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.Null: lambda _to, _tree: Constant(None, pa.null()),
     exp.Cast: _typed_literal,
     exp.TryCast: _typed_literal,
-    exp.Interval: lambda to, tree: literals.interval_literal(tree, to.text),
-    exp.Neg: _negate,
-    exp.Abs: _absolute,
+    exp.Interval: lambda to, tree: interval_literal(tree, to.text),
+    exp.Neg: _of_number_or_interval("negate", "-"),
+    exp.Abs: _of_number_or_interval("abs", "abs"),
     exp.Between: _between,
     exp.Is: _is,
     exp.In: _in,

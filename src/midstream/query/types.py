@@ -19,6 +19,22 @@ LOCAL_TIMESTAMP = pa.timestamp("us")
 # Decimal digits that hold every value of an integer of this many bits.
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _MAX_DIGITS = 38
+_NAMES = {
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.bool_(): "boolean",
+    pa.date32(): "date",
+    pa.duration("us"): "interval day to second",
+    pa.null(): "void",
+}
 
 
 def common_type(kinds: Iterable[pa.DataType]) -> pa.DataType | None:
@@ -65,25 +81,23 @@ def type_family(kind: pa.DataType) -> str | None:
 
 
 def show_type(kind: pa.DataType) -> str:
-    """The name by which Spark users know the type."""
-    names = {
-        pa.int8(): "tinyint",
-        pa.int16(): "smallint",
-        pa.int32(): "int",
-        pa.int64(): "bigint",
-        pa.float32(): "float",
-        pa.float64(): "double",
-        pa.string(): "string",
-        pa.large_string(): "string",
-        pa.binary(): "binary",
-        pa.bool_(): "boolean",
-        pa.date32(): "date",
-    }
+    """The name by which Spark users know the type; Arrow's own for a type that only it has."""
     if types.is_timestamp(kind):
         return "timestamp_ntz" if kind.tz is None else "timestamp"
     if types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
-    return names.get(kind, str(kind))
+    if types.is_list(kind) or types.is_large_list(kind):
+        return f"array<{_show_field(kind.value_field)}>"
+    if types.is_map(kind):
+        return f"map<{show_type(kind.key_type)},{_show_field(kind.item_field)}>"
+    if types.is_struct(kind):
+        fields = (kind.field(i) for i in range(kind.num_fields))
+        return f"struct<{','.join(f'{field.name}:{_show_field(field)}' for field in fields)}>"
+    return _NAMES.get(kind, str(kind))
+
+
+def _show_field(field: pa.Field) -> str:
+    return show_type(field.type) if field.nullable else f"{show_type(field.type)} not null"
 
 
 def _common(a: pa.DataType, b: pa.DataType | None) -> pa.DataType | None:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from midstream.errors import OptionError
+from midstream.errors import OptionError, show_value
 from midstream.protocol.events import Event, Severity
 from midstream.protocol.progress import EpochProgress
 
@@ -37,7 +37,7 @@ class Listeners:
         if not callable(listener):
             raise OptionError(
                 "a listener must be a function of one argument",
-                got=type(listener).__name__,
+                got=show_value(listener),
                 hint="a StreamingQueryListener goes to spark.streams.addListener",
             )
         with self._lock:

@@ -36,6 +36,7 @@ from midstream.storage.manifest_log import Committed, commit_manifest
 from midstream.storage.open_checkpoint import open_manifest
 from midstream.storage.slice_files import SliceFiles
 from midstream.storage.store import Store
+from midstream.values import show_time
 
 
 def reset_watermark(store: Store, lease: LeaseHandle, stream: str, watermark: int) -> Manifest:
@@ -70,12 +71,13 @@ def reset_watermark(store: Store, lease: LeaseHandle, stream: str, watermark: in
 def _may_be_set_back(store: Store, stored: Committed, stream: str, watermark: int) -> StreamProgress:
     marks = stored.manifest.streams
     if stream not in marks:
-        raise OptionError("the stream must be one of the query's", got=stream, hint=", ".join(marks))
+        hint = f"the streams are {', '.join(marks)}"
+        raise OptionError("the stream must be one of the query's", got=repr(stream), hint=hint)
     mark = marks[stream]
     if mark.watermark is None or watermark >= mark.watermark:
         raise OptionError(
-            "a watermark can only be set back: it moves forward by itself",
-            got=f"{watermark} us instead of {mark.watermark} us",
+            "a watermark must be set back, not forward: it moves forward by itself",
+            got=f"{show_time(watermark)} instead of {show_time(mark.watermark)}",
         )
     if kept_intent(store, stored.manifest.epoch + 1) is not None:
         # A sink may have had results of it; it must run again as it was begun.
@@ -110,8 +112,8 @@ def _must_be_after(
     earliest = max(times, default=None)
     if earliest is not None and watermark < earliest - lateness:
         raise OptionError(
-            f"a watermark can be set back to where the rows of {stream} that are kept have moved it",
-            got=f"{watermark} us, before {earliest - lateness} us",
+            f"a watermark must not be set back further than the rows of {stream} that are kept have moved it",
+            got=f"{show_time(watermark)}, before {show_time(earliest - lateness)}",
             hint="set it back to that; if the row that moved it there is wrong too, once more afterwards",
         )
 

@@ -11,7 +11,7 @@ _LESS = "give Python workers more memory, or take in less at once, for example w
 _PATTERNS = (
     # Python's own, NumPy's and Arrow's; not the JVM's OutOfMemoryError.
     (
-        re.compile(r"^(?:\w+\.)*_?(?:Array|Arrow)?MemoryError\b.*", re.MULTILINE),
+        re.compile(r"^(?:\w+\.)*_?(?:Array|Arrow)?MemoryError\b(?:: )?(?P<got>.*)", re.MULTILINE),
         "a task must get the memory that it asks for",
         f"{_LESS}; {_GO_ON}",
     ),
@@ -21,7 +21,9 @@ _PATTERNS = (
         f"most often the system kills one for want of memory: if so, {_LESS}; {_GO_ON}",
     ),
     (
-        re.compile(r"the object store at \S+ must do what it is asked; got .*?(?=\. Hint:|$)", re.MULTILINE),
+        re.compile(
+            r"the object store at \S+ must do what it is asked; got (?P<got>.*?)(?=\. Hint:|$)", re.MULTILINE
+        ),
         "the object store of the checkpoint must do what it is asked",
         f"look whether it can be reached and what it allows, {_GO_ON}",
     ),
@@ -38,7 +40,8 @@ def readable_error(error: Exception) -> Exception:
     text = str(error)
     for pattern, must, hint in _PATTERNS:
         if match := pattern.search(text):
-            readable = StreamError(must, got=f"'{match.group()}'", hint=hint)
+            got = match.groupdict().get("got", match.group())
+            readable = StreamError(must, got=f"'{got}'" if got else None, hint=hint)
             readable.__cause__ = error
             return readable
     return error

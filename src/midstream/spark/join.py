@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.types import StructType
 
-from midstream.errors import QueryError
+from midstream.errors import QueryError, show_value
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
 from midstream.plan.explain import explain
@@ -63,7 +63,7 @@ class Join:
         if not isinstance(df, ClassicDataFrame):
             raise QueryError(
                 f"stream {name!r} must be a DataFrame of a classic Spark session",
-                got=type(df).__name__,
+                got=show_value(df),
                 hint="Spark Connect sessions cannot run foreachBatch in this process; use a classic one",
             )
         if not df.isStreaming:
@@ -107,8 +107,9 @@ class Join:
         if not streams:
             return replace(self, _everywhere=micros)
         if len(streams) != 2 or len(set(streams)) != 2:
-            raise QueryError("a window must be for all streams or for two of them", got=streams)
-        unknown = [name for name in streams if name not in self._frames]
+            got = " and ".join(map(show_value, streams))
+            raise QueryError("a window must be for all streams or for two of them", got=got)
+        unknown = [show_value(name) for name in streams if name not in self._frames]
         if unknown:
             raise QueryError(
                 "a window must be for streams of the join",

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from midstream.errors import QueryError
+from midstream.errors import QueryError, show_value
 from midstream.query.sql import split_name
 from midstream.query.stream import Stream, resolve_path
 
@@ -17,7 +17,7 @@ def refuse_columns(what: str, items: Iterable[object], *, hint: str) -> None:
     """Refuse what is not text. A ``Column`` does not say which stream of the join it is of."""
     for item in items:
         if not isinstance(item, str):
-            raise QueryError(f"{what} must be text", got=repr(item), hint=hint)
+            raise QueryError(f"{what} must be text", got=_show(item), hint=hint)
 
 
 def refuse_outer_join(how: str) -> None:
@@ -25,7 +25,7 @@ def refuse_outer_join(how: str) -> None:
     if how != "inner":
         raise QueryError(
             "a join must be 'inner'",
-            got=repr(how),
+            got=show_value(how),
             hint="outer joins are not there yet; for all combinations of rows write .cross()",
         )
 
@@ -56,6 +56,11 @@ def name_parts(column: str | Column, schema: pa.Schema) -> tuple[str, ...]:
             return tuple(node.nameParts().mkString("\0").split("\0"))
     raise QueryError(
         "a column must be given by its name",
-        got=repr(column),
+        got=_show(column),
         hint="add what is computed to the DataFrame, with withColumn, and give the name",
     )
+
+
+def _show(item: object) -> str:
+    """What a user gave; a ``Column`` says itself what it is."""
+    return repr(item) if isinstance(item, Column) else show_value(item)

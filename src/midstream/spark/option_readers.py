@@ -87,7 +87,10 @@ def folder(name: str, text: str) -> str:
     local = url.scheme == "" or (url.scheme == "file" and url.netloc in ("", "localhost"))
     if not local or not text.strip():
         raise OptionError(
-            f"{name} must be a folder of a local or mounted file system", got=_without_credentials(text)
+            f"{name} must be a folder of a local or mounted file system",
+            got=_without_credentials(text),
+            hint="mount it on all machines and give the folder, or write there with Spark: "
+            ".foreachBatch(lambda batch, id: batch.write.mode('overwrite').parquet(f'{address}/{id}'))",
         )
     # '..' is resolved before links are followed, as in Spark; links stay, since they may differ by machine.
     path = os.path.abspath(unquote(url.path) if url.scheme else text)  # noqa: PTH100
@@ -107,7 +110,7 @@ def folder_or_object_store(name: str, text: str) -> str:
         f"{name} must be a folder, or an address of a store whose conditional puts are known to be safe",
         got=_without_credentials(text),
         hint=f"such addresses begin with {' or '.join(f'{scheme}://' for scheme in PROTOCOLS)}, "
-        "and have no credentials in them",
+        "and have no credentials in them; a file system that is mounted on all machines is a folder",
     )
 
 
@@ -116,7 +119,8 @@ def only_off(what: str) -> Reader[None]:
 
     def read(name: str, text: str) -> None:
         if text.lower() != "off":
-            raise OptionError(f"{name} must be 'off': this version does not {what} yet", got=repr(text))
+            must = f"{name} must be 'off': this version does not {what} yet"
+            raise OptionError(must, got=repr(text), hint="leave the option out")
 
     return read
 
@@ -125,7 +129,8 @@ def not_yet(what: str) -> Reader[None]:
     """Nothing at all, because this version does not do what the option would ask for."""
 
     def read(name: str, text: str) -> None:
-        raise OptionError(f"{name} must not be set: this version does not {what} yet", got=repr(text))
+        must = f"{name} must not be set: this version does not {what} yet"
+        raise OptionError(must, got=repr(text), hint="leave the option out")
 
     return read
 

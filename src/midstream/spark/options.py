@@ -11,7 +11,7 @@ from typing import Any
 
 from midstream.adapt.policy import GOALS, Goal
 from midstream.engine.references import MAX_PARTITIONS
-from midstream.errors import OptionError
+from midstream.errors import OptionError, show_value
 from midstream.migration.request import BACKGROUND
 from midstream.migration.strategies import AUTO, STRATEGY_CHOICES
 from midstream.protocol.health import LATE_SHARE
@@ -218,7 +218,7 @@ class QueryOptions:
         if entry is None:
             raise OptionError(
                 "an option must be one that Midstream knows",
-                got=repr(name),
+                got=show_value(name),
                 hint=f"the options are {', '.join(record.name for record in OPTIONS)}",
             )
         attribute, record = entry

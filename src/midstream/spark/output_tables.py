@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from midstream.errors import OptionError
+from midstream.storage.checkpoint_folder import explain_unusable
 from midstream.storage.output_table import OutputTable
 
 
@@ -21,7 +23,8 @@ class QueryTables:
 
     def results_in(self, folder: str) -> OutputTable:
         """Results in a folder of the user's, with the usual permissions."""
-        return self._open("results", folder)
+        with explain_unusable("path", folder, OptionError):
+            return self._open("results", folder)
 
     def results_in_checkpoint(self) -> OutputTable:
         """Results in the checkpoint, which only its owner can read."""
@@ -29,7 +32,8 @@ class QueryTables:
 
     def late_rows_in(self, folder: str) -> OutputTable:
         """Late rows in a folder of the user's."""
-        return self._open("late", folder)
+        with explain_unusable("lateRows", folder, OptionError):
+            return self._open("late", folder)
 
     def _open(self, table: Literal["results", "late"], path: str, *, private: bool = False) -> OutputTable:
         return OutputTable(

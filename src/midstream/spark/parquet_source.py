@@ -179,11 +179,11 @@ def _read(groups: Iterable[RowGroup], schema: pa.Schema) -> Iterator[pa.Table]:
             try:
                 numbers = [group.number for group in share]
                 table = file.read_row_groups(numbers, schema.names, use_threads=False)
-            except pa.ArrowInvalid as error:
+            except pa.ArrowInvalid:
                 # The driver has read its footer, so it is a Parquet file.
                 raise StreamError(
                     f"a file of a stream must be whole: {path}",
-                    got=f"{type(error).__name__} (batch {running_batch()}, stream {share[0].stream})",
+                    got=f"bytes that cannot be decoded (batch {running_batch()}, stream {share[0].stream})",
                     hint="restore it and start the query again: it goes on after its last committed epoch",
                 ) from None
             # Types are the same; files may only differ in which columns are nullable.

@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.adapt.explain import explain_adaptive
-from midstream.errors import FencedError, MidstreamError, OptionError, StreamError
+from midstream.errors import FencedError, MidstreamError, OptionError, StreamError, show_value
 from midstream.migration.explain import explain_query
 from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
@@ -61,7 +61,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         }
         if extended not in modes:
             words = ", ".join(repr(mode) for mode in modes)
-            raise OptionError(f"what explain prints must be one of {words}", got=repr(extended))
+            raise OptionError(f"what explain prints must be one of {words}", got=show_value(extended))
         return modes[extended]()
 
     def _explain_plan(self) -> str:
@@ -103,7 +103,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         With a ``timeout`` it returns whether the query has ended.
         """
         if timeout is not None and not timeout > 0:
-            raise OptionError("a timeout must be a number of seconds above 0", got=repr(timeout))
+            raise OptionError("a timeout must be a number of seconds above 0", got=show_value(timeout))
         self._must_not_wait_for_itself("awaitTermination")
         try:
             result_of(self._end, timeout)

@@ -43,7 +43,11 @@ def arrow_schema(stream: str, df: DataFrame) -> pa.Schema:
     fields: list[pa.Field] = []
     for field in df.schema.fields:
         if field.name.lower() in {seen.name.lower() for seen in fields}:
-            raise QueryError("a stream must have columns with different names", got=f"{stream}.{field.name}")
+            raise QueryError(
+                "a stream must have columns with different names, whatever their case",
+                got=f"{stream}.{field.name} twice",
+                hint="rename or drop one of them in the DataFrame",
+            )
         _check(f"{stream}.{field.name}", field.dataType)
         fields.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
     return pa.schema(fields)
@@ -67,7 +71,7 @@ def _check(column: str, kind: DataType) -> None:
         _check(f"{column}.value", kind.valueType)
     elif not isinstance(kind, _SUPPORTED):
         raise QueryError(
-            "every column must have a type that Arrow and Parquet keep as it is",
+            "every column must have a type that the state of a join can keep",
             got=f"{column} of type {kind.simpleString()}",
             hint="drop or cast it in the DataFrame",
         )

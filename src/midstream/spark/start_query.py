@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.engine.encode import make_encoders
+from midstream.errors import CheckpointError
 from midstream.protocol.health import HealthLimits
 from midstream.query.query import Query
 from midstream.runtime.epoch_runner import EpochRunner
@@ -25,7 +26,9 @@ from midstream.spark.session_defaults import with_session_defaults
 from midstream.spark.sink_formats import SinkContext, SinkRequest
 from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
 from midstream.spark.trigger import Trigger
+from midstream.spark.worker_packages import check_workers
 from midstream.spark.worker_python import use_this_python
+from midstream.storage.checkpoint_folder import explain_unusable, refuse_foreign_checkpoint
 from midstream.storage.folder_overlap import refuse_overlapping_folders
 from midstream.storage.late_rows import late_columns
 from midstream.storage.lease import take_lease
@@ -48,11 +51,14 @@ def start_query(
     sink.format.check(options, name)
     partition_columns = sink.partition_columns(query.output_schema)
     checkpoint = options.checkpoint_location or temporary_checkpoint()
+    check_workers(spark.sparkContext, remote=is_remote(checkpoint))
     store = store_at(checkpoint)
     local_checkpoint = None if is_remote(checkpoint) else checkpoint
     refuse_overlapping_folders(options.path, options.late_rows, local_checkpoint)
     run = uuid.uuid4().hex[:8]
-    lease = take_lease(store, run)
+    with explain_unusable("checkpointLocation", checkpoint, CheckpointError):
+        refuse_foreign_checkpoint(checkpoint, store)
+        lease = take_lease(store, run)
     try:
         parallelism = spark.sparkContext.defaultParallelism
         coordinator, committed = begin_or_resume(

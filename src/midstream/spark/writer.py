@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
 
-from midstream.errors import OptionError
+from midstream.errors import OptionError, show_value
 from midstream.query.query import Query
 from midstream.spark.options import QueryOptions
 from midstream.spark.query import JoinStreamingQuery
@@ -36,7 +36,7 @@ class JoinStreamWriter:
         if source not in FORMATS:
             raise OptionError(
                 f"the format must be one of {', '.join(FORMATS)}",
-                got=repr(source),
+                got=show_value(source),
                 hint="write any other format with foreachBatch(lambda df, id: df.write...)",
             )
         self._format = FORMATS[source]
@@ -48,7 +48,11 @@ class JoinStreamWriter:
         It may be called again for the same batch after a crash, with the same rows and the same id.
         """
         if not callable(func):
-            raise OptionError("foreachBatch must have a function", got=repr(func))
+            raise OptionError(
+                "foreachBatch must have a function",
+                got=show_value(func),
+                hint="write .foreachBatch(save), where save(batch, batch_id) takes the results of a batch",
+            )
         self._foreach_batch = foreach_batch(func)
         return self
 
@@ -68,7 +72,7 @@ class JoinStreamWriter:
         names = [name for col in cols for name in (col if isinstance(col, list | tuple) else [col])]
         for name in names:
             if not isinstance(name, str):
-                raise OptionError("partitionBy must have names of columns", got=repr(name))
+                raise OptionError("partitionBy must have names of columns", got=show_value(name))
         self._partition_by = tuple(names)
         return self
 
@@ -84,13 +88,14 @@ class JoinStreamWriter:
     def outputMode(self, outputMode: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
         """Only ``append``: a result never changes once it is published."""
         if outputMode != "append":
-            raise OptionError("the output mode must be 'append'", got=repr(outputMode))
+            hint = "a result never changes once it is out: leave the mode out"
+            raise OptionError("the output mode must be 'append'", got=show_value(outputMode), hint=hint)
         return self
 
     def queryName(self, queryName: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
         """Name the query; the memory sink's view has this name."""
         if not isinstance(queryName, str) or not queryName.strip():
-            raise OptionError("the name of a query must be text", got=repr(queryName))
+            raise OptionError("the name of a query must be text", got=show_value(queryName))
         self._name = queryName
         return self
 
@@ -115,7 +120,8 @@ class JoinStreamWriter:
         if len(chosen.arguments()) != 1:
             raise OptionError(
                 "a trigger must be one of processingTime, availableNow and once",
-                got=chosen.arguments() or "none",
+                got=" and ".join(chosen.arguments()) or "none",
+                hint="write e.g. .trigger(processingTime='10 seconds')",
             )
         self._trigger = chosen
         return self

@@ -45,5 +45,16 @@ def digest(body: bytes) -> str:
 
 def unreadable(name: str, error: Exception) -> CheckpointError:
     """The error for a file that cannot be decoded."""
-    got = "JSON that is nested too deeply" if isinstance(error, RecursionError) else error
-    return CheckpointError(f"{name} must be readable", got=got, hint=RESTORE)
+    return CheckpointError(f"{name} must be readable", got=reason_unreadable(error), hint=RESTORE)
+
+
+def reason_unreadable(error: Exception) -> str:
+    """Why a file cannot be decoded, in words; the decoder's own if they are about the JSON."""
+    match error:
+        case RecursionError():
+            return "JSON that is nested too deeply"
+        case UnicodeDecodeError():
+            return "bytes that are no text"
+        case msgspec.MsgspecError():
+            return str(error)
+    return "JSON of another form"

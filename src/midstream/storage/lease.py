@@ -33,7 +33,7 @@ from midstream.protocol.lease import (
     must_hold,
     released_error,
 )
-from midstream.state.sealed import UNREADABLE
+from midstream.state.sealed import UNREADABLE, reason_unreadable
 from midstream.storage.manifest_log import close_log, manifest_files
 from midstream.storage.store import Store
 
@@ -162,6 +162,11 @@ def claim_lease(store: Store, run: str, *, wait: bool = False) -> Lease:
     return lease
 
 
+def has_leases(store: Store) -> bool:
+    """Whether a lease of the store was ever taken, or about to be."""
+    return any(_number(name) for name in store.list(FOLDER))
+
+
 def _close_earlier_leases(store: Store, own_number: int) -> None:
     """Close the logs of earlier holders that may still commit, and delete files of old leases."""
     names = [name for name in store.list(FOLDER) if 0 < _number(name) < own_number]
@@ -196,7 +201,9 @@ def _read_holder(store: Store, number: int) -> Holder:
         return msgspec.json.decode(store.read(name).to_pybytes(), type=Holder)
     except UNREADABLE as error:
         hint = "if no query runs on the checkpoint, delete the file"
-        raise CheckpointError(f"lease {name} must be readable", got=error, hint=hint) from None
+        raise CheckpointError(
+            f"lease {name} must be readable", got=reason_unreadable(error), hint=hint
+        ) from None
 
 
 def _last_beat(store: Store, number: int) -> bytes:

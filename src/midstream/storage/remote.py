@@ -155,6 +155,20 @@ def is_remote(location: str) -> bool:
     return urlparse(location).scheme in PROTOCOLS
 
 
+def names_at(location: str) -> list[str]:
+    """The names at the top of a location, sorted; none if there is nothing."""
+    if not is_remote(location):
+        folder = Path(location)
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    path = location.rstrip("/").partition("://")[2]
+    try:
+        with _object_store(location) as objects:
+            names = objects.ls(path, detail=False)
+    except FileNotFoundError:
+        return []
+    return sorted(name.rpartition("/")[2] for name in names if name.rstrip("/") != path)
+
+
 def store_at(location: str, *, cached: bool = True) -> LocalStore | RemoteStore:
     """The store at a location; unless ``cached``, everything is read from the object store itself."""
     if not is_remote(location):
@@ -173,7 +187,7 @@ def _connect(url: str) -> Any:
         return fsspec.filesystem(PROTOCOLS[urlparse(url).scheme], use_listings_cache=False)
     except ImportError as error:
         raise OptionError(
-            "a checkpointLocation on S3 needs s3fs",
+            "the packages for a checkpointLocation on S3 must be installed",
             got=str(error),
             hint="pip install 'midstream[s3]', on all machines of the cluster",
         ) from None
@@ -197,8 +211,13 @@ def _object_store(url: str) -> Iterator[Any]:
             raise FileExistsError(errno.EEXIST, "the object exists") from error
         kind = PermissionError if isinstance(error, PermissionError) else OSError
         number = getattr(error, "errno", None) or errno.EIO
-        what = f"the object store at {url} must do what it is asked; got {type(error).__name__}: {error}"
+        what = f"the object store at {url} must do what it is asked; got {_one_line(error)}"
         raise kind(number, f"{what}. Hint: {_HINT}") from error
+
+
+def _one_line(error: Exception) -> str:
+    """What an error says, without the class of the library that raised it, which says nothing to a user."""
+    return " ".join(str(error).split()) or "no answer"
 
 
 def _code_of(error: BaseException) -> str | None:

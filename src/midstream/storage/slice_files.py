@@ -74,8 +74,8 @@ class SliceFiles:
         try:
             table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
             problem = None if trusted else validation_error(slice_, table) or self._foreign(slice_, table)
-        except _UNREADABLE as error:
-            raise _damaged(slice_, str(error)) from None
+        except _UNREADABLE:
+            raise _damaged(slice_, "bytes that cannot be decoded") from None
         if problem is not None:
             raise _damaged(slice_, problem)
         self._verified.add(slice_.name)

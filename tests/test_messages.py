@@ -1,0 +1,443 @@
+"""Mistakes that users make, some two hundred of them: every message is in their words."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from midstream.cli.main import app
+from midstream.errors import CheckpointError, MidstreamError, OptionError
+from midstream.inline import InlineJoin
+from midstream.plan.tree import parse_plan
+from midstream.protocol.settings import must_agree
+from midstream.query.build import build_query
+from midstream.query.stream import check_name, resolve_path
+from midstream.spark.failures import readable_error
+from midstream.spark.join import Join
+from midstream.spark.options import OPTIONS, QueryOptions
+from midstream.spark.worker_packages import Worker, must_fit, readable_failure
+from midstream.spark.writer import JoinStreamWriter
+from midstream.storage.checkpoint_folder import explain_unusable, refuse_foreign_checkpoint
+from midstream.storage.fsck import check as fsck
+from midstream.storage.lease import claim_lease
+from midstream.storage.local import LocalStore
+from midstream.storage.memory import MemoryStore
+from midstream.storage.output_table import OutputTable
+from midstream.values import duration
+from tests.golden.case import EPOCHS, QUERY, SETTINGS
+from tests.helpers import COLUMNS, make_query, make_stream, small_query
+from tests.messages import assert_plain
+
+_PREDICATES = """
+a.x|a.i =|a.i = = b.i|a.i == b|i = b.i|z.i = b.i|a.q = b.i|a.s.q = b.i|a.i.q = b.i|a.arr.q = b.i
+a.s = b.s|a.arr = b.arr|a.i = b.n|a.d = b.n|a.t = b.n|a.t < b.day|a.t = b.i|a.f = b.i|a.s.k = b.n
+a.i + b.i|a.i + b.n > 3|a.n + b.n = 'x'|a.i AND b.i|a.n|a.t - b.t|a.d|NOT (a.i)|lower(a.i) = b.n
+sqrt(a.n) = b.x|abs(a.n) > b.i|-a.n > b.i|a.i LIKE 'x'|a.n LIKE b.n|foo(a.i, b.i)|foo(a.i) = b.i
+my_udf(a.i, b.i) > 3|concat(a.n, b.n) = 'x'|cast(a.i as string) = b.n|a.i::string = b.n|a.n RLIKE b.n
+a.n ILIKE 'x' OR b.f|a.i IN (SELECT 1)|EXISTS (SELECT 1)|(SELECT max(x) FROM t) = a.i|SELECT 1
+a.i = b.i; DROP TABLE x|DROP TABLE x|a.arr[0] = b.i|array_contains(a.arr, b.i)|a.s.k > b.arr
+explode(a.arr) = b.i|a.i = b.i WHERE 1|count(a.i) > b.i|sum(a.i) OVER () > b.i|x -> x + 1|a.* = b.i|*
+transform(a.arr, x -> x) = b.arr|map(1, a.i) = b.i|named_struct('x', a.i) = b.s|a.i = :p|a.i = ?
+a.b LIKE 'x' OR b.f|a.i = 99999999999999999999|a.i = 1.5L AND b.i > 1|a.i > 1|1 = 1|true|null|'x'
+a.i = a.l|a.t < '2026-01-01' OR b.f|a.t < DATE '2024-13-01' OR b.f|a.t < TIMESTAMP 'yesterday' OR b.f
+a.t < b.t + INTERVAL 1 MONTH|a.t - b.t < 5|a.t < b.t + INTERVAL '3:60' MINUTE TO SECOND
+a.t < b.t + INTERVAL '1-2' YEAR TO MONTH|a.t < b.t + INTERVAL 5 APPLES|a.t < b.t + INTERVAL 'x' SECOND
+a.t < b.t + INTERVAL a.i SECONDS|a.t < b.t + INTERVAL 999999999999999 DAYS
+a.t < b.t + INTERVAL '1 day 2'|a.t < b.t + INTERVAL '' DAY|a.t < b.t + 5|a.day + 1 > b.day|a.d / b.d > 1
+a.day + INTERVAL 1 DAY > b.t|a.d % b.i = 0|a.i BETWEEN b.n AND b.i|coalesce(a.i, b.n) = 1|a.i IN (b.n)
+a.i IN ()|CASE WHEN a.i THEN b.i END = 1|CASE WHEN a.f THEN b.i ELSE 'x' END = 1|if(a.i, b.i, 1) = 1
+`a.i` = b.i|a.b = b.n|a.odd name = b.i|a.b.c.d = b.i|a.order = b.i|a.i = b.i AND|(a.i = b.i|a.i = b.i)
+'unclosed|a.i = "x|a.i @ b.i|a.i & b.i = 1|a.i DIV b.i > 1|current_timestamp() > a.t|now() > b.t
+to_date(a.n) = b.day|rand() > a.x|X'1F' = a.b OR b.f|a.n IS DISTINCT FROM b.n|a.i IS b.i
+a.f IS TRUE OR b.i|a.n COLLATE UNICODE = b.n|a.i = ANY (b.arr)|a.i = b.i AS x|/* x|
+"""
+PREDICATES = _PREDICATES.strip().replace("\n", "|").split("|")
+SELECTS: list[Any] = [
+    "",
+    "a",
+    "a.q",
+    "z.i",
+    "a.i +",
+    "a.i + 1",
+    "*",
+    "z.*",
+    "a.s.*",
+    "count(a.i)",
+    "a.i, b.i",
+    3,
+    None,
+    "a.*AS x",
+    "SELECT 1",
+    "lower(a.n) AS n",
+    "a.i; a.l",
+]
+DURATIONS: list[Any] = [
+    "",
+    "5",
+    "soon",
+    "5 apples",
+    "-5 seconds",
+    "1 month",
+    5,
+    None,
+    ["5 s"],
+    timedelta(seconds=-1),
+    timedelta(days=99_999_999),
+    "99999999999999999999 days",
+    "5 seconds and more",
+]
+PLANS: list[Any] = [
+    "",
+    "a",
+    "a b",
+    "(a b",
+    "a b) c",
+    "a b c d",
+    "a a b c",
+    "a, b, c",
+    "()",
+    "((a b) c) ()",
+    "a -> b",
+    5,
+    None,
+]
+STREAMS: list[Any] = ["", "a b", "1a", "A", None, 3, "ä", "a.b"]
+
+
+def _mistakes() -> dict[str, Callable[[], object]]:
+    """Everything that can be got wrong without any file or Spark, by a name."""
+    mistakes: dict[str, Callable[[], object]] = {}
+    for predicate in PREDICATES:
+        mistakes[f"on {predicate}"] = partial(make_query, "ab", ["a.i = b.i", predicate])
+    for item in SELECTS:
+        mistakes[f"select {item}"] = partial(make_query, "ab", ["a.i = b.i"], select=[item])
+    for text in DURATIONS:
+        mistakes[f"duration {text}"] = partial(duration, text, "a window")
+    for plan in PLANS:
+        mistakes[f"plan {plan}"] = partial(parse_plan, plan, "abc")
+    for name in STREAMS:
+        mistakes[f"stream {name}"] = partial(check_name, name, ["a"])
+    for option in OPTIONS:
+        words = [] if option.name in ("path", "checkpointLocation", "lateRows") else ["no such thing", -1]
+        for value in (None, "", [1], "hdfs://host/x", "a\0b", *words):
+            if option.name != "plan" or value is None:
+                set_option = partial(QueryOptions().with_option, option.name, value)
+                mistakes[f"option {option.name} {value}"] = set_option
+    return {**mistakes, **_OTHERS, **_IN_WRITERS, **_IN_MIGRATIONS}
+
+
+def _join(**more) -> InlineJoin:
+    return InlineJoin(small_query(["a.k = b.k", "b.k = c.k"], "abc", **more), "(a b) c")
+
+
+def _writer() -> JoinStreamWriter:
+    return JoinStreamWriter(None, make_query("ab", ["a.i = b.i"]), {})  # type: ignore[arg-type]  # no Spark here
+
+
+def _struct() -> pa.Schema:
+    return make_stream("a").schema
+
+
+_OTHERS: dict[str, Callable[[], object]] = {
+    "no streams": lambda: make_query("", []),
+    "one stream": lambda: make_query("a", []),
+    "unconnected": lambda: make_query("abc", ["a.i = b.i"]),
+    "an equality of expressions": lambda: make_query("ab", ["a.i = b.i + 1"]),
+    "equalities of other types": lambda: make_query("abc", ["a.i = b.d", "b.d = c.d", "a.i = c.n"]),
+    "nested too deep": lambda: make_query("ab", ["(" * 900 + "a.i > b.i" + ")" * 900]),
+    "a predicate that is no text": lambda: make_query("ab", [object()]),  # type: ignore[list-item]
+    "two outputs of a name": lambda: make_query("ab", ["a.i = b.i"], select=["a.i AS x", "b.i AS X"]),
+    "no such time": lambda: resolve_path("a", _struct(), ("when",)),
+    "no such field": lambda: resolve_path("a", _struct(), ("s", "Deep", "x")),
+    "a list for a stream": lambda: Join(None).stream("a", [1, 2], time="t"),  # type: ignore[arg-type]
+    "a column for a predicate": lambda: Join(None).on(object()),  # type: ignore[arg-type]
+    "a window for one": lambda: Join(None).within("5 s", "a"),  # type: ignore[arg-type]
+    "a window for others": lambda: Join(None).within("5 s", "a", "b"),  # type: ignore[arg-type]
+    "a window for numbers": lambda: Join(None).within("5 s", 1, 2),  # type: ignore[arg-type]
+    "an unknown option": lambda: QueryOptions().with_option("colour", "red"),
+    "an option by a number": lambda: QueryOptions().with_option(5, "red"),  # type: ignore[arg-type]
+    "a password in an address": lambda: QueryOptions().with_option("path", "s3://me:secret@host/x"),
+    "workers without packages": lambda: must_fit([Worker("h", "Python 3.11, /p", {"midstream": None})], {}),
+    "workers with another Python": lambda: _raise(
+        readable_failure(
+            RuntimeError("Python in worker has different version: 3.12 than that in driver: 3.11")
+        )
+    ),
+    "workers without a Python": lambda: _raise(
+        readable_failure(RuntimeError('java.io.IOException: Cannot run program "python9": error=2'))
+    ),
+    "too little memory": lambda: _raise(
+        readable_error(RuntimeError("x\npyarrow.lib.ArrowMemoryError: malloc"))
+    ),
+    "too little memory, no details": lambda: _raise(readable_error(RuntimeError("x\nMemoryError\n"))),
+    "a worker that crashed": lambda: _raise(
+        readable_error(RuntimeError("E: Python worker exited unexpectedly (crashed). Consider"))
+    ),
+}
+_IN_WRITERS: dict[str, Callable[[], object]] = {
+    "another format": lambda: _writer().format("delta"),
+    "a format that is no text": lambda: _writer().format(3),  # type: ignore[arg-type]
+    "no function": lambda: _writer().foreachBatch("print"),  # type: ignore[arg-type]
+    "an object for a function": lambda: _writer().foreachBatch(object()),  # type: ignore[arg-type]
+    "another mode": lambda: _writer().outputMode("complete"),
+    "no name": lambda: _writer().queryName(""),
+    "no trigger": lambda: _writer().trigger(),
+    "two triggers": lambda: _writer().trigger(once=True, availableNow=True),
+    "no sink": lambda: _writer().start(),
+    "two sinks": lambda: _writer().format("console").foreachBatch(print).start(),
+    "no path": lambda: _writer().format("parquet").start(),
+    "no checkpoint": lambda: _writer().format("parquet").start("out"),
+    "no view": lambda: _writer().format("memory").start(),
+    "an odd view": lambda: _writer().format("memory").queryName("my view").start(),
+    "a sink in a checkpoint on S3": lambda: (
+        _writer().format("console").option("checkpointLocation", "s3://bucket/x").start()
+    ),
+}
+_IN_MIGRATIONS: dict[str, Callable[[], object]] = {
+    "to no plan": lambda: _join().migrate("a b"),
+    "to a number": lambda: _join().migrate(5),  # type: ignore[arg-type]
+    "by no strategy": lambda: _join().migrate("a (b c)", "magic"),
+    "by an object": lambda: _join().migrate("a (b c)", object()),  # type: ignore[arg-type]
+    "with background": lambda: _join().migrate("a (b c)", background="yes"),  # type: ignore[arg-type]
+    "with a list": lambda: _join().migrate("a (b c)", background=[]),  # type: ignore[arg-type]
+    "without a window": lambda: _join().migrate("a (b c)", "parallel_track"),
+    "isolated": lambda: _join().migrate("a (b c)", "moving_state", isolated=True),
+    "no listener": lambda: _join().addListener(5),  # type: ignore[arg-type]
+}
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("mistake", (mistakes := _mistakes()).values(), ids=mistakes)
+def test_a_mistake_is_told_in_the_words_of_whoever_made_it(mistake):
+    with pytest.raises(MidstreamError) as raised:
+        mistake()
+    assert_plain(raised.value)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A checkpoint of a few epochs."""
+    folder = tmp_path_factory.mktemp("made")
+    query = InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(folder)))
+    for epoch in EPOCHS[:3]:
+        query.run_epoch(epoch)
+    query.migrate("a (b c)", "moving_state")
+    # So that nobody waits for this process to give the lease back.
+    claim_lease(LocalStore(str(folder)), "test").release()
+    return folder
+
+
+@pytest.fixture
+def checkpoint(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "checkpoint")
+
+
+def _resume(checkpoint: Path, query=QUERY, settings=SETTINGS) -> None:
+    """Continue, and open every slice."""
+    InlineJoin(query, settings=settings, store=LocalStore(str(checkpoint))).run_epoch(EPOCHS[3])
+
+
+NESTED = {**COLUMNS, "s": pa.struct([("k", pa.int32())])}
+OTHER_QUERIES = {
+    "fewer streams": small_query(["a.k = b.k"]),
+    "other columns": small_query(["a.k = b.k", "b.k = c.k"], "abc"),
+    "other settings": QUERY,
+}
+
+
+@pytest.mark.parametrize("name", OTHER_QUERIES)
+def test_another_query_than_that_of_the_checkpoint(checkpoint, name):
+    settings = SETTINGS if name != "other settings" else replace(SETTINGS, partitions=3)
+    with pytest.raises(MidstreamError) as raised:
+        _resume(checkpoint, OTHER_QUERIES[name], settings)
+    assert_plain(raised.value)
+
+
+def test_a_nested_column_of_another_type_is_shown_in_the_words_of_spark():
+    store = MemoryStore()
+    query = build_query([make_stream(n) for n in "ab"], ["a.i = b.i"], select=["a.s"])
+    join = InlineJoin(query, store=store)
+    join.run_epoch({})
+    other = build_query([make_stream(n, NESTED) for n in "ab"], ["a.i = b.i"], select=["a.s"])
+    with pytest.raises(CheckpointError) as raised:
+        InlineJoin(other, store=store)
+    assert_plain(raised.value)
+    assert raised.value.must.endswith("streams.a.columns.s was 'struct<k:bigint,Deep:struct<er:string>>'")
+    assert raised.value.got == "'struct<k:int>'"
+
+
+def test_a_checkpoint_whose_nested_types_are_written_in_the_words_of_arrow_still_opens():
+    store = MemoryStore()
+    query = build_query([make_stream(n) for n in "ab"], ["a.i = b.i"], select=["a.s", "a.arr"])
+    join = InlineJoin(query, store=store)
+    definition = {**join.manifest.definition}
+    earlier = json.loads(
+        json.dumps(definition)
+        .replace("struct<k:bigint,Deep:struct<er:string>>", str(COLUMNS["s"]))
+        .replace("array<bigint>", str(COLUMNS["arr"]))
+    )
+    assert earlier != definition
+    must_agree(earlier, query, join.coordinator.settings)
+
+
+DAMAGE = {
+    "empty": b"",
+    "no JSON": b"x" * 50,
+    "no text": b"\xff\xfe" * 50,
+    "other JSON": b"[]",
+    "unsealed": b'{"a": 1}',
+    "another digest": b'{"sha256":"0","manifest":{},"intent":{},"publication":{}}',
+    "nested": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("folder", ["manifests", "leases", "intents", "published", "requests", "slices"])
+def test_files_that_are_damaged(checkpoint, folder, damage):
+    files = [path for path in (checkpoint / folder).iterdir() if path.suffix not in (".beat", ".released")]
+    if folder == "intents":
+        files.append(checkpoint / folder / f"{3:012d}.json")
+    for path in files:
+        path.write_bytes(DAMAGE[damage])
+    try:
+        if folder == "leases":
+            claim_lease(LocalStore(str(checkpoint)), "test", wait=True)
+        _resume(checkpoint)
+    except MidstreamError as error:
+        assert_plain(error)
+    else:
+        # An empty note says that all is published; the others are read only if publishing was cut off.
+        assert folder == "published", "nobody has noticed"
+    for problem in fsck(LocalStore(str(checkpoint))).problems:
+        assert problem.what
+        assert "Error" not in problem.what
+
+
+SPARK_CHECKPOINT = ("metadata", "offsets/0", "commits/0", "sources/0/0")
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (SPARK_CHECKPOINT, "the checkpoint of a query of Spark's own (commits, metadata, offsets, sources)"),
+        (("notes.txt",), "a folder with other things in it (notes.txt)"),
+        (("1.csv", "2.csv", "3.csv", "4.csv"), "(1.csv, 2.csv, 3.csv, ...)"),
+        (("manifests/v1.json", "blobs/x"), "a folder with other things in it (blobs, manifests)"),
+    ],
+)
+def test_a_checkpoint_of_somebody_else_is_refused_by_name(tmp_path, files, told):
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CheckpointError) as raised:
+        refuse_foreign_checkpoint(str(tmp_path), LocalStore(str(tmp_path)))
+    assert_plain(raised.value)
+    assert told in str(raised.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_checkpoints_of_joins_and_empty_folders_are_not_refused(checkpoint, tmp_path):
+    (tmp_path / "new" / "lost+found").mkdir(parents=True)
+    (tmp_path / "new" / ".hidden").touch()
+    (tmp_path / "begun" / "temporary").mkdir(parents=True)
+    (tmp_path / "leased" / "leases").mkdir(parents=True)
+    (tmp_path / "leased" / "leases" / "000000000001.beat").touch()
+    for folder in (checkpoint, tmp_path / "none", *(tmp_path / n for n in ("new", "begun", "leased"))):
+        refuse_foreign_checkpoint(str(folder), LocalStore(str(folder)))
+
+
+@pytest.fixture
+def read_only(tmp_path) -> Iterator[Path]:
+    """A folder on a disk that is mounted for reading only."""
+    folder = tmp_path / "read-only"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(folder)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"mounting is not permitted here: {getattr(error, 'stderr', error)}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def _must_be_unusable(location: Path, reason: str) -> None:
+    with pytest.raises(CheckpointError) as raised, explain_unusable("x", str(location), CheckpointError):
+        claim_lease(LocalStore(str(location)), "test")
+    assert_plain(raised.value)
+    assert f"got {location}" in str(raised.value)
+    assert reason in str(raised.value)
+
+
+def test_folders_that_cannot_be_used_are_named_with_the_reason(tmp_path, read_only):
+    (tmp_path / "file").touch()
+    _must_be_unusable(tmp_path / "file", f"where {tmp_path / 'file'} is a file")
+    _must_be_unusable(tmp_path / "file" / "below", f"where {tmp_path / 'file'} is a file")
+    _must_be_unusable(read_only / "checkpoint", "Read-only file system")
+    table = OutputTable(table="results", path=str(read_only / "out"), query="q")
+    with pytest.raises(OptionError) as raised, explain_unusable("path", table.path, OptionError):
+        table.identified()
+    assert_plain(raised.value)
+
+
+COMMANDS = {
+    "fsck": ["fsck", "{none}"],
+    "fsck --json": ["fsck", "{none}", "--json"],
+    "gc": ["gc", "{none}"],
+    "watermark": ["watermark", "{none}"],
+    "fsck of something else": ["fsck", "{other}"],
+    "fsck of a file": ["fsck", "{other}/file"],
+    "a stream without a time": ["watermark", "{made}", "--stream", "a"],
+    "a time without a stream": ["watermark", "{made}", "--to", "2026-01-01T00:00:00Z"],
+    "no time": ["watermark", "{made}", "--stream", "a", "--to", "yesterday"],
+    "no stream": ["watermark", "{made}", "--stream", "z", "--to", "2020-01-01T00:00:00Z"],
+    "forward": ["watermark", "{made}", "--stream", "a", "--to", "2030-01-01T00:00:00Z"],
+    "too far back": ["watermark", "{made}", "--stream", "a", "--to", "1980-01-01T00:00:00Z"],
+    "a folder for the demo": ["demo", "--output", "{other}"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_say_what_is_wrong_in_a_line(checkpoint, tmp_path, name):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").touch()
+    places = {"none": tmp_path / "none", "other": other, "made": checkpoint}
+    arguments = [argument.format(**places) for argument in COMMANDS[name]]
+    done = CliRunner().invoke(app, arguments, env={"NO_COLOR": "1", "FORCE_COLOR": None})
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    must, _, rest = done.stderr.removeprefix("error: ").strip().partition("; got ")
+    got, _, hint = rest.partition(". Hint: ")
+    assert_plain(MidstreamError(must, got=got or None, hint=hint or None))
+    missing = name in (
+        "fsck",
+        "fsck --json",
+        "gc",
+        "watermark",
+        "fsck of something else",
+        "fsck of a password",
+    )
+    assert done.exit_code == (7 if missing else 4 if name == "fsck of a file" else 3)
+    if "--json" in arguments:
+        told = json.loads(done.stdout)
+        assert (told["version"], told["error"]["kind"]) == (1, "NoCheckpointError")
+        assert told["error"]["got"] == f"{tmp_path / 'none'}, where there is nothing"
+
+
+def test_a_checkpoint_without_a_committed_epoch_is_one(tmp_path):
+    claim_lease(LocalStore(str(tmp_path)), "test").release()
+    done = CliRunner().invoke(app, ["fsck", str(tmp_path)])
+    assert (done.exit_code, "no epoch is committed" in done.stdout) == (0, True)
