@@ -34,6 +34,8 @@ MIN_SAMPLED_SHARE = 1 / _FRACTION_SCALE
 SAMPLED_WINDOWS = 2
 """The windows of event time that samples cover: in the last one, rows have all that they match."""
 
+# Rows that are looked at first to see how many keys there are.
+_PREVIEWED_ROWS = 1 << 15
 # Entries of sampled keys that a partition counts of a class in an epoch, without those always counted.
 _MAX_SAMPLED_ENTRIES = 1024
 
@@ -129,20 +131,35 @@ def merge_entries(
 def _count(hashes: Hashes, times: Times, sampling: Sampling) -> KeyCounts:
     inspected, rows_with = np.unique(hashes[:: max(1, len(hashes) // _INSPECTED_ROWS)], return_counts=True)
     frequent = inspected[rows_with >= _MIN_FREQUENT_ROWS]
-    always = np.frombuffer(sampling.always_counted, np.uint64)
-    counted = fractions(hashes) < sampling.threshold
-    if len(always):
-        counted |= always[np.minimum(np.searchsorted(always, hashes), len(always) - 1)] == hashes
     if sampling.window is not None and len(times):
         end = robust_end(times)
-        counted &= is_recent(times, end, end, sampling.window)
-    keys, times = hashes[counted], times[counted]
-    keys, times, rows = merge_entries(keys, times, np.ones(len(keys)), times // sampling.bucket)
-    threshold = lower_threshold(keys, always, sampling.threshold, _MAX_SAMPLED_ENTRIES)
+        recent = is_recent(times, end, end, sampling.window)
+        if not recent.all():
+            hashes, times = hashes[recent], times[recent]
+    always = np.frombuffer(sampling.always_counted, np.uint64)
+    threshold, share = sampling.threshold, fractions(hashes)
+    if len(hashes) > _PREVIEWED_ROWS:
+        # If some of the rows have more keys than are kept, the others need not be sorted.
+        preview = threshold * _PREVIEWED_ROWS / len(hashes)
+        keys, _, _ = _entries(hashes, times, share < preview, sampling.bucket)
+        lower = lower_threshold(keys, always, preview, _MAX_SAMPLED_ENTRIES)
+        threshold = lower if lower < preview else threshold
+    counted = share < threshold
+    if len(always):
+        counted |= always[np.minimum(np.searchsorted(always, hashes), len(always) - 1)] == hashes
+    keys, times, rows = _entries(hashes, times, counted, sampling.bucket)
+    threshold = lower_threshold(keys, always, threshold, _MAX_SAMPLED_ENTRIES)
     kept = (fractions(keys) < threshold) | np.isin(keys, always)
     return KeyCounts(
         threshold, keys[kept].tobytes(), times[kept].tobytes(), rows[kept].tobytes(), frequent.tobytes()
     )
+
+
+def _entries(
+    hashes: Hashes, times: Times, counted: npt.NDArray[np.bool_], bucket: int
+) -> tuple[Hashes, Times, Rows]:
+    keys, times = hashes[counted], times[counted]
+    return merge_entries(keys, times, np.ones(len(keys)), times // bucket)
 
 
 def lower_threshold(keys: Hashes, always: Hashes, threshold: float, most: int) -> float:
