@@ -20,6 +20,8 @@ from rich.table import Table
 
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.statistics import advance, samplings
+from midstream.engine.encode import time_column
+from midstream.engine.event_times import TimeRange
 from midstream.engine.key_sample import KeyCounts, count_keys
 from midstream.plan.layout import key_column
 from midstream.query.build import build_query
@@ -126,6 +128,8 @@ def errors(drawn: RandomQuery) -> list[float]:
     random = np.random.default_rng(drawn.seed + 1)
     statistics = Statistics()
     step = drawn.window / EPOCHS_IN_WINDOW
+    # The first epoch only says when time begins.
+    statistics = _advance(query, statistics, 0.0, {name: SCHEMA.empty_table() for name in drawn.names})
     history: dict[str, list[pa.Table]] = {name: [] for name in drawn.names}
     for epoch in range(WINDOWS * EPOCHS_IN_WINDOW):
         arrived = {name: drawn.rows(random, name, epoch * step, step) for name in drawn.names}
@@ -153,9 +157,13 @@ def _advance(
     for name, table in arrived.items():
         columns = {key_column(name, c.id): c.of(name) for c in query.classes if name in c.streams}
         by_class = {column: table.column(refs[0].path[0]) for column, refs in columns.items()}
+        by_class[time_column(name)] = table.column("ts").cast(pa.int64())
         keys |= count_keys(query, name, (), pa.table(by_class), sampling)
     rows = {name: table.num_rows for name, table in arrived.items()}
-    return advance(query, statistics, seconds=seconds, rows=rows, sizes=rows, keys=keys, produced=None)
+    start = next((s.position for s in statistics.streams.values() if s.position is not None), 0)
+    end = start + round(seconds * MICROS_PER_SECOND)
+    ranges = {name: TimeRange(start, end, count) for name, count in rows.items()}
+    return advance(query, statistics, ranges=ranges, sizes=rows, keys=keys, produced=None)
 
 
 def _is_connected(query: Query, streams: tuple[str, ...]) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise, permutations, product
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.adapt.statistics import advance, samplings
+from midstream.engine.encode import time_column
+from midstream.engine.event_times import TimeRange
 from midstream.engine.key_sample import KeyCounts, count_keys
 from midstream.plan.layout import key_column
 from midstream.plan.tree import Plan, join
@@ -133,16 +136,21 @@ def statistics_of(
 ) -> Statistics:
     """The statistics after some epochs whose rows came to so many partitions; no plan has made any rows."""
     statistics = before or Statistics()
+    if before is None:
+        statistics = advance_by(query, statistics, 0.0, {})
     for epoch in epochs:
         keys: dict[str, KeyCounts] = {}
         for name, table in epoch.items():
             by_class = pa.table(
                 {
-                    key_column(name, c.id): table.column(
-                        next(r.path[0] for r in c.members if r.stream == name)
-                    )
-                    for c in query.classes
-                    if name in c.streams
+                    time_column(name): table.column("t").cast(pa.int64()),
+                    **{
+                        key_column(name, c.id): table.column(
+                            next(r.path[0] for r in c.members if r.stream == name)
+                        )
+                        for c in query.classes
+                        if name in c.streams
+                    },
                 }
             )
             for partition in range(partitions):
@@ -152,10 +160,26 @@ def statistics_of(
                     keys[column] = keys[column] + counts if column in keys else counts
         row_counts = {name: table.num_rows for name, table in epoch.items()}
         sizes = {name: ROW_BYTES * rows for name, rows in row_counts.items()}
-        statistics = advance(
-            query, statistics, seconds=seconds, rows=row_counts, sizes=sizes, keys=keys, produced=None
-        )
+        statistics = advance_by(query, statistics, seconds, row_counts, sizes, keys)
     return statistics
+
+
+def advance_by(
+    query: Query,
+    before: Statistics,
+    seconds: float,
+    rows: Mapping[str, int],
+    sizes: Mapping[str, int] = MappingProxyType({}),
+    keys: Mapping[str, KeyCounts] = MappingProxyType({}),
+) -> Statistics:
+    """The statistics after an epoch in which event time advances by some seconds, from 0 on, in each stream.
+
+    The first such epoch only says when time begins.
+    """
+    start = next((s.position for s in before.streams.values() if s.position is not None), 0)
+    end = start + _micros(seconds)
+    ranges = {name: TimeRange(start, end, rows.get(name, 0)) for name in query.names}
+    return advance(query, before, ranges=ranges, sizes=sizes, keys=keys, produced=None)
 
 
 def in_any_order(plan: Plan, *, pairs: bool = False) -> Iterator[Plan]:

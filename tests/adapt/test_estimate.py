@@ -78,10 +78,11 @@ def test_estimates_from_few_sampled_keys_scatter_around_the_truth():
 def test_domains_that_overlap_by_a_quarter_match_by_a_quarter():
     query = query_of("ab", clique("ab"))
     draws = {"a": uniform(400), "b": uniform(400, first=300)}
-    rate = Estimator(
-        query, statistics_of(query, epochs_of(RATES, {**draws, "c": uniform(9), "d": uniform(9)}, 40))
-    ).rate("ab")
-    assert rate == pytest.approx(rate_of_uniform_keys("ab", 400) / 4, rel=0.25)
+    rates = []
+    for seed in range(8):
+        epochs = epochs_of({"a": RATES["a"], "b": RATES["b"]}, draws, 24, seed=seed)
+        rates.append(Estimator(query, statistics_of(query, epochs)).rate("ab"))
+    assert sum(rates) / len(rates) == pytest.approx(rate_of_uniform_keys("ab", 400) / 4, rel=0.2)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2])
@@ -194,7 +195,7 @@ def test_the_selectivity_of_a_condition_is_guessed_until_the_running_plan_has_sh
     for names, true_rate in true_rates.items():
         assert guessed.rate(names) > 3 * true_rate, names
         assert observed.rate(names) == pytest.approx(true_rate, rel=0.3), names
-    assert observed.estimate("ab").confidence == 1
+    assert observed.estimate("ab").confidence > 0.99
     # Rows produced of a part of the join correct the estimate of all of it.
     state = StateId("a,b")
     part = Estimator(query, replace(statistics, produced={state: statistics.produced[state]}))

@@ -8,21 +8,32 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from midstream.adapt.statistics import (
+    BUCKETS_IN_WINDOW,
     MAX_FREQUENT_KEYS,
-    MAX_SAMPLED_KEYS,
-    advance,
-    arrays,
+    MAX_SAMPLED_ENTRIES,
+    Entries,
+    entries,
     half_window,
     samplings,
 )
 from midstream.engine.hashing import hash_values
-from midstream.engine.key_sample import fractions
+from midstream.engine.key_sample import SAMPLED_WINDOWS, fractions
 from midstream.plan.layout import key_column
 from midstream.plan.state_id import decode_state_id, encode_state_id
-from midstream.state.statistics import KeyStatistics, Statistics
-from tests.adapt.synthetic_streams import clique, epochs_of, query_of, skewed, star, statistics_of, uniform
+from midstream.state.statistics import KeyStatistics, Statistics, StreamStatistics
+from tests.adapt.synthetic_streams import (
+    advance_by,
+    clique,
+    epochs_of,
+    query_of,
+    skewed,
+    star,
+    statistics_of,
+    uniform,
+)
 
 QUERY = query_of("ab", clique("ab"))
 COLUMN = key_column("a", 0)
@@ -40,28 +51,29 @@ def frequent_keys(statistics: Statistics) -> set[int]:
     return set(np.frombuffer(statistics.frequent_keys[0], "<u8").tolist())
 
 
-def other_keys(statistics: Statistics, stream: str = "a") -> KeyStatistics:
-    """The statistics of a stream's keys that are not frequent."""
-    keys = statistics.streams[stream].keys[key_column(stream, 0)]
-    hashes, weights = arrays(keys)
-    other = ~np.isin(hashes, np.frombuffer(statistics.frequent_keys[0], "<u8"))
-    return KeyStatistics(keys.threshold, hashes[other].tobytes(), weights[other].tobytes())
+def keys_of(statistics: Statistics, stream: str = "a") -> KeyStatistics:
+    return statistics.streams[stream].keys[key_column(stream, 0)]
+
+
+def other_keys(statistics: Statistics, stream: str = "a") -> Entries:
+    """The entries of a stream's keys that are not frequent."""
+    sample = entries(keys_of(statistics, stream))
+    other = ~np.isin(sample.keys, np.frombuffer(statistics.frequent_keys[0], "<u8"))
+    return sample.where(other)
+
+
+def distinct_keys(statistics: Statistics, stream: str = "a") -> float:
+    """How many keys that are not frequent a stream seems to have."""
+    return len(np.unique(other_keys(statistics, stream).keys)) / keys_of(statistics, stream).threshold
 
 
 @pytest.mark.parametrize("window", [1.0, 20.0, 500.0, None])
 def test_a_steady_stream_has_its_true_rate_whatever_the_window(window):
-    query, statistics = query_of("ab", clique("ab"), window), Statistics()
+    query = query_of("ab", clique("ab"), window)
+    statistics = advance_by(query, Statistics(), 0.0, {})
     for seconds in [2.5, 0.5, 40.0, 2.5, 0.25, 7.0] * 8:
         rows = {"a": int(12 * seconds), "b": int(4 * seconds)}
-        statistics = advance(
-            query,
-            statistics,
-            seconds=seconds,
-            rows=rows,
-            sizes={"a": int(120 * seconds)},
-            keys={},
-            produced=None,
-        )
+        statistics = advance_by(query, statistics, seconds, rows, {"a": int(120 * seconds)})
         assert statistics.streams["a"].rows / statistics.seconds == pytest.approx(12)
         assert statistics.streams["a"].bytes / statistics.streams["a"].rows == pytest.approx(10)
         assert statistics.streams["b"].rows / statistics.seconds == pytest.approx(4)
@@ -86,7 +98,7 @@ def test_nothing_decays_if_some_streams_have_no_window_between_them():
 
 def test_rows_of_an_epoch_in_which_no_event_time_passes_are_counted():
     before = statistics_of(QUERY, epochs_of({"a": 20, "b": 5}, dict.fromkeys("ab", uniform(9)), 4))
-    after = advance(QUERY, before, seconds=0.0, rows={"a": 7}, sizes={}, keys={}, produced=None)
+    after = advance_by(QUERY, before, 0.0, {"a": 7})
     assert after.seconds == before.seconds
     assert after.streams["a"].rows == before.streams["a"].rows + 7
 
@@ -103,19 +115,19 @@ def test_distinct_keys_are_estimated_from_a_bounded_sample(partitions):
     # Every key comes every epoch or two, so that all 50,000 are alive.
     draws = {"a": uniform(50_000), "b": uniform(500)}
     statistics = statistics_of(QUERY, epochs_of({"a": 30_000, "b": 400}, draws, 6), partitions=partitions)
-    many, few = other_keys(statistics, "a"), statistics.streams["b"].keys[key_column("b", 0)]
-    assert len(many.keys) // 8 <= MAX_SAMPLED_KEYS
-    assert len(many.keys) / 8 / many.threshold == pytest.approx(50_000, rel=0.25)
-    assert few.threshold == 1
-    assert len(few.keys) // 8 == 500
+    assert len(other_keys(statistics).keys) <= MAX_SAMPLED_ENTRIES
+    assert distinct_keys(statistics) == pytest.approx(50_000, rel=0.25)
+    assert distinct_keys(statistics, "b") == pytest.approx(500, rel=0.25)
 
 
-def test_weights_of_keys_add_up_to_the_rows():
-    epochs = epochs_of({"a": 400, "b": 40}, {"a": uniform(300), "b": uniform(300)}, 20)
+def test_rows_of_entries_add_up_to_those_of_the_last_two_windows():
+    epochs = epochs_of({"a": 400, "b": 40}, {"a": uniform(50), "b": uniform(50)}, 20)
     for partitions in (1, 3):
-        stream = statistics_of(QUERY, epochs, partitions=partitions).streams["a"]
-        _, weights = arrays(stream.keys[COLUMN])
-        assert weights.sum() == pytest.approx(stream.rows, rel=1e-3)
+        statistics = statistics_of(QUERY, epochs, partitions=partitions)
+        assert keys_of(statistics).threshold == 1
+        rows = sum(epoch["a"].num_rows for epoch in epochs[4:])
+        # Rows of an entry are forgotten together, when their mean time is two windows ago.
+        assert entries(keys_of(statistics)).rows.sum() == pytest.approx(rows, rel=0.02)
 
 
 def test_statistics_do_not_depend_on_the_number_of_partitions():
@@ -124,11 +136,11 @@ def test_statistics_do_not_depend_on_the_number_of_partitions():
     one, three = statistics_of(QUERY, epochs), statistics_of(QUERY, epochs, partitions=3)
     assert frequent_keys(one) == frequent_keys(three) == {hash_of(-1)}
     for stream in "ab":
-        (keys, weights), (keys_of_three, weights_of_three) = (
-            arrays(statistics.streams[stream].keys[key_column(stream, 0)]) for statistics in (one, three)
-        )
-        assert np.array_equal(keys, keys_of_three)
-        assert weights == pytest.approx(weights_of_three)
+        sample, sample_of_three = (entries(keys_of(statistics, stream)) for statistics in (one, three))
+        assert np.array_equal(sample.keys, sample_of_three.keys)
+        assert np.array_equal(sample.rows, sample_of_three.rows)
+        # Means of times are rounded to microseconds, of partitions and once more of all.
+        assert np.abs(sample.times - sample_of_three.times).max() <= 2
 
 
 def test_a_key_is_frequent_while_it_has_a_large_share():
@@ -139,8 +151,8 @@ def test_a_key_is_frequent_while_it_has_a_large_share():
         QUERY, epochs_of(rates, {**uniform_keys, "a": skewed(30_000, 0.2)}, 16, start=8), before=statistics
     )
     assert hash_of(-1) in frequent_keys(statistics)
-    hashes, weights = arrays(statistics.streams["a"].keys[COLUMN])
-    share = float(weights[hashes == hash_of(-1)][0]) / statistics.streams["a"].rows
+    sample = entries(keys_of(statistics))
+    share = sample.rows[sample.keys == hash_of(-1)].sum() / (400 * 40)
     assert share == pytest.approx(0.2, rel=0.15)
     statistics = statistics_of(QUERY, epochs_of(rates, uniform_keys, 24, start=24), before=statistics)
     assert hash_of(-1) not in frequent_keys(statistics)
@@ -150,7 +162,7 @@ def test_a_frequent_key_of_one_stream_is_counted_in_the_others():
     draws = {"a": skewed(30_000, 0.2), "b": uniform(30_000, -5)}
     statistics = statistics_of(QUERY, epochs_of({"a": 400, "b": 4000}, draws, 10))
     assert samplings(QUERY, statistics)[key_column("b", 0)].always_counted == statistics.frequent_keys[0]
-    assert hash_of(-1) in arrays(statistics.streams["b"].keys[key_column("b", 0)])[0].tolist()
+    assert hash_of(-1) in entries(keys_of(statistics, "b")).keys.tolist()
 
 
 def test_frequent_keys_are_a_bounded_number_of_keys_with_the_largest_shares():
@@ -168,10 +180,9 @@ def test_the_sample_grows_again_when_streams_have_fewer_keys_after_a_backlog():
     statistics = statistics_of(QUERY, epochs_of({"a": 40_000, "b": 40}, draws, 1))
     small = {"a": uniform(500), "b": uniform(500)}
     statistics = statistics_of(QUERY, epochs_of({"a": 40, "b": 40}, small, 60, start=1), before=statistics)
-    sample = other_keys(statistics)
-    assert sample.threshold > 0.1
-    # In four and a half time constants, 45 seconds, nearly all of the 500 keys come.
-    assert len(sample.keys) / 8 / sample.threshold == pytest.approx(470, rel=0.25)
+    assert keys_of(statistics).threshold > 0.1
+    # In two windows, 40 seconds, nearly all of the 500 keys come.
+    assert distinct_keys(statistics) == pytest.approx(480, rel=0.25)
 
 
 def test_keys_of_a_stream_that_stops_are_forgotten_but_its_statistics_remain():
@@ -190,9 +201,9 @@ def test_statistics_are_the_same_after_json():
     assert decoded == statistics
     assert encoded(decoded) == encoded(statistics)
     for column, keys in statistics.streams["a"].keys.items():
-        hashes, _ = arrays(decoded.streams["a"].keys[column])
-        assert np.all(np.diff(hashes.astype(object)) > 0)
-        assert np.all(fractions(arrays(other_keys(statistics))[0]) < keys.threshold) or column != COLUMN
+        sample = entries(decoded.streams["a"].keys[column])
+        assert np.all(np.diff(sample.keys.astype(object)) >= 0)
+        assert np.all(fractions(other_keys(statistics).keys) < keys.threshold) or column != COLUMN
 
 
 def test_statistics_of_eight_streams_are_small():
@@ -200,5 +211,21 @@ def test_statistics_of_eight_streams_are_small():
     query = query_of(names, clique(names))
     draws = {name: skewed(100_000, 0.05) for name in names}
     statistics = statistics_of(query, epochs_of(dict.fromkeys(names, 4000), draws, 4), partitions=2)
-    # A key and its weight take 16 bytes, a third more in JSON.
-    assert len(encoded(statistics)) < 8 * (MAX_SAMPLED_KEYS + MAX_FREQUENT_KEYS) * 16 * 1.4 + 4000
+    # A key, its time and its rows take 20 bytes, a third more in JSON; a frequent key has an entry a bucket.
+    most = MAX_SAMPLED_ENTRIES + MAX_FREQUENT_KEYS * SAMPLED_WINDOWS * BUCKETS_IN_WINDOW
+    assert len(encoded(statistics)) < 8 * most * 20 * 1.4 + 4000
+
+
+def test_a_sample_without_times_of_an_earlier_format_starts_anew():
+    statistics = statistics_of(QUERY, epochs_of({"a": 40, "b": 5}, dict.fromkeys("ab", uniform(90)), 4))
+    stream = statistics.streams["a"]
+    weights = entries(stream.keys[COLUMN]).rows.astype("<f8").tobytes()
+    old = KeyStatistics(1.0, stream.keys[COLUMN].keys, weights)
+    assert len(entries(old).keys) == 0
+    before = replace(
+        statistics, streams={**statistics.streams, "a": StreamStatistics(stream.rows, 1.0, {COLUMN: old})}
+    )
+    after = statistics_of(
+        QUERY, epochs_of({"a": 40, "b": 5}, dict.fromkeys("ab", uniform(90)), 4, start=4), before=before
+    )
+    assert 0 < len(entries(after.streams["a"].keys[COLUMN]).keys) <= 400

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.engine.encode import HASH
+from midstream.engine.encode import HASH, time_column
 from midstream.engine.hashing import hash_values
 from midstream.engine.key_sample import KeyCounts, Sampling, count_keys, fractions
 from midstream.plan.layout import key_column
@@ -26,11 +26,15 @@ def hashes_of(values: object) -> dict[int, int]:
     return dict(zip(keys.tolist(), hash_values(pa.array(keys)).tolist(), strict=True))
 
 
-def counted(values: Integers, sampling: Sampling, partitions: int = 1) -> KeyCounts:
-    """The counts of a stream's keys whose rows come to so many partitions."""
+def counted(
+    values: Integers, sampling: Sampling, partitions: int = 1, times: Integers | None = None
+) -> KeyCounts:
+    """The counts of a stream's keys whose rows come to so many partitions; without times, all at once."""
     counts = KeyCounts()
+    times = np.zeros(len(values), np.int64) if times is None else times
     for partition in range(partitions):
-        table = pa.table({COLUMN: values[partition::partitions]})
+        columns = {COLUMN: values, time_column("a"): times}
+        table = pa.table({name: column[partition::partitions] for name, column in columns.items()})
         counts += count_keys(QUERY, "a", (), table, {COLUMN: sampling})[COLUMN]
     return counts
 
@@ -65,8 +69,7 @@ def test_sampled_and_hot_keys_are_counted_exactly_however_rows_are_divided(
         for key, count in Counter(values).items()
         if key in hot or fractions(np.array([hashes[key]], np.uint64))[0] < threshold
     }
-    # A hot key without rows is counted as well, with none.
-    assert {key: count for key, count in summed(counts).items() if count} == expected
+    assert summed(counts) == expected
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 7])
@@ -91,14 +94,15 @@ def test_samples_of_two_streams_have_the_same_keys():
 
 def test_counts_are_the_same_if_rows_have_been_placed_by_the_hash_already():
     values = pa.array(np.arange(1000) % 37)
-    table = pa.table({HASH: hash_values(values), key_column("b", 0): values, key_column("b", 1): values})
+    columns = {key_column("b", 0): values, key_column("b", 1): values, time_column("b"): np.arange(1000)}
+    table = pa.table({HASH: hash_values(values), **columns})
     placed = count_keys(QUERY, "b", (0,), table, {})
     assert placed == count_keys(QUERY, "b", (), table, {})
     assert set(placed) == {key_column("b", 0), key_column("b", 1)}
 
 
 def test_only_keys_of_the_streams_own_classes_are_counted():
-    table = pa.table({key_column("c", 1): np.arange(5)})
+    table = pa.table({key_column("c", 1): np.arange(5), time_column("c"): np.arange(5)})
     assert set(count_keys(QUERY, "c", (), table, {})) == {key_column("c", 1)}
 
 
@@ -116,3 +120,26 @@ def test_a_key_with_a_large_share_is_reported_as_frequent_though_its_hash_is_not
     frequent = set(np.frombuffer(counts.frequent, "<u8").tolist())
     assert hashes_of([-1])[-1] in frequent
     assert len(frequent) < 4
+
+
+def test_rows_of_a_key_that_are_near_in_time_are_one_entry_at_their_mean_time():
+    times = np.array([100, 104, 105, 131, 100], np.int64) + 10**15
+    counts = counted(np.array([1, 1, 1, 1, 2]), Sampling(bucket=10), times=times)
+    hashes = hashes_of([1, 2])
+    entries = zip(
+        *(np.frombuffer(data, kind).tolist() for data, kind in ((counts.keys, "<u8"), (counts.times, "<i8"))),
+        np.frombuffer(counts.counts, "<f8").tolist(),
+        strict=True,
+    )
+    first, second = hashes[1], hashes[2]
+    expected = {(first, 103, 3.0), (first, 131, 1.0), (second, 100, 1.0)}
+    assert {(key, time - 10**15, rows) for key, time, rows in entries} == expected
+
+
+def test_only_rows_of_the_last_two_windows_are_counted_and_none_that_is_far_ahead():
+    times = np.append(np.arange(100, dtype=np.int64), [1000])
+    counts = counted(np.arange(101), Sampling(window=20), times=times)
+    kept = np.frombuffer(counts.times, "<i8")
+    # The end is the time that an eighth of the rows is after.
+    assert (kept.min(), kept.max()) == (87 - 40, 99)
+    assert len(np.frombuffer(counted(np.arange(101), Sampling(), times=times).times, "<i8")) == 101

@@ -15,6 +15,7 @@ from midstream.protocol.events import (
     MigrationEvent,
     MigrationStarted,
     PlanDecision,
+    SinglePartitionPlan,
     StateCompleted,
     events_of,
 )
@@ -58,6 +59,7 @@ EXAMPLES = (
         best_cost=1200.0,
         changed=("rows of a",),
     ),
+    SinglePartitionPlan(batch_id=7, plan="a b c", nodes="{a,b,c}"),
     MigrationStarted(batch_id=7, **PLANS, strategy="hybrid"),
     StateCompleted(batch_id=7, **PLANS, state="b,c"),
     MigrationEnded(batch_id=7, **PLANS, epochs=4),
@@ -84,6 +86,7 @@ def test_there_is_an_example_of_every_kind_and_all_have_names_of_their_own():
         "slow-epochs",
         "future-rows",
         "decision",
+        "single-partition",
         "migration-started",
         "state-completed",
         "migration-ended",
@@ -103,10 +106,10 @@ def test_the_json_form_has_the_type_the_epoch_the_fields_and_a_text(event):
         event.batch_id = 8
 
 
-def test_problems_are_warnings_and_plans_are_for_information():
+def test_problems_and_what_limits_scale_are_warnings_and_plans_are_for_information():
     severities = {type(event): event.severity for event in EXAMPLES}
     warnings = {kind for kind, severity in severities.items() if severity == "warning"}
-    assert warnings == {*kinds(Problem), FutureRows}
+    assert warnings == {*kinds(Problem), FutureRows, SinglePartitionPlan}
     assert kinds(MigrationEvent) == {MigrationStarted, StateCompleted, MigrationEnded}
 
 
@@ -118,6 +121,7 @@ def test_the_texts():
     assert texts["state-unbounded"].startswith("no window bounds a and b; a and c: rows are kept for ever")
     assert texts["future-rows"].startswith("stream a had 3 rows further ahead than maxEventTimeAhead, which")
     assert texts["decision"] == "decided to stay: it saves 1% ('a b' costs 1,234, 'b a' 1,200 units/s)"
+    assert texts["single-partition"].startswith("plan 'a b c' has {a,b,c} in one engine partition, because")
     assert texts["migration-started"] == "migration 2 started: from '(a b) c' to 'a (b c)' by hybrid"
     assert texts["state-completed"] == "migration 2: the new plan has all rows of {b,c} now"
     assert texts["migration-ended"] == "migration 2 ended after 4 epochs: the plan is 'a (b c)'"

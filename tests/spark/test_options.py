@@ -36,6 +36,7 @@ def test_names_are_read_in_any_case_and_the_last_value_counts():
         ("background", "off", "background", False),
         ("strategy", "Moving_State", "strategy", "moving_state"),
         ("goal", "quick", "goal", "quick"),
+        ("singlePartition", "Forbid", "single_partition", "forbid"),
         ("eventTimeClock", "stream", "event_time_clock", "stream"),
         ("lateShareWarning", 0.25, "late_share_warning", 0.25),
         ("lateShareWarning", "1", "late_share_warning", 1.0),
@@ -60,7 +61,9 @@ def test_credentials_in_an_address_are_not_shown():
 
 def test_settings_follow_the_options():
     options = _options(partitions=3, groups=32, idleTimeout="1 second", adapt="off", goal="cheap")
-    settings = make_settings(options.with_option("background", "off"), None, parallelism=8)
+    options = options.with_option("background", "off").with_option("singlePartition", "forbid")
+    settings = make_settings(options, None, parallelism=8)
+    assert settings.single_partition == "forbid"
     assert (settings.partitions, settings.groups) == (3, 32)
     assert (settings.idle_timeout, settings.adapt) == (1_000_000, False)
     assert (settings.policy.strategy, settings.policy.background, settings.policy.goal) == (

@@ -105,6 +105,10 @@ class CostModel:
             stored_bytes=estimator.row_bytes(streams) * estimator.stored_rows(streams),
         )
 
+    def state_bytes(self, streams: Streams) -> float:
+        """The size of a state, with the payload of its rows."""
+        return self.index(streams).stored_bytes + self.fragment_input(streams).stored_bytes
+
     def forwarding(self, stream: Streams) -> Cost:
         """Rows of a stream pass through a stage before the one of their fragment."""
         return Cost(shuffled_rows=self.estimator.rate(stream))

@@ -21,7 +21,13 @@ from midstream.adapt.estimate import Estimator
 from midstream.adapt.optimizer import best_plan
 from midstream.adapt.plan_cost import plan_cost, probe_steps
 from midstream.adapt.policy import MigrationPolicy, candidate_migrations, pick
-from midstream.adapt.statistics import half_window
+from midstream.adapt.single_partition import (
+    SinglePartition,
+    describe_unplaced,
+    max_unplaced_bytes,
+    unplaced_bytes,
+)
+from midstream.adapt.statistics import window_or_recent
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
 from midstream.plan.layout import Layout
@@ -32,10 +38,10 @@ from midstream.state.statistics import Statistics
 
 # A rate or a selectivity has changed if it is 1.35 times as large or as small: less is noise of the sample.
 _CHANGE_THRESHOLD = math.log(1.35)
-# An estimate of half the confidence must have changed by this much more, as a logarithm.
-_CHANGE_PER_DOUBT = 2.0
-# The other plan must cost at most this share of the running one, and less if estimates are uncertain: without
-# any confidence, a quarter.
+# An estimate must have changed by so many of its standard errors more, as a logarithm.
+_CHANGE_PER_ERROR = 2.0
+# The other plan must cost at most this share of the running one, and less if estimates are uncertain: if they
+# may be wrong by any factor, a quarter.
 _MAX_COST_SHARE = 0.85
 _COST_SHARE_PER_DOUBT = 0.6
 # Savings must be this many times what the migration costs, since both are estimates.
@@ -50,6 +56,8 @@ _CLOSE_WINDOWS = 4.0
 _MAX_PATIENCE = 16.0
 # Rows, after decay, that a stream must have brought for its statistics to mean anything.
 _MIN_STREAM_ROWS = 0.05
+# Seconds; while a query without a window has hardly begun, its window is taken to be this long.
+_MIN_WINDOW = 1.0
 # Stands for zero where something is divided by it.
 _TINY = 1e-30
 
@@ -63,6 +71,7 @@ class DecisionContext:
     statistics: Statistics
     partitions: int
     epoch: int
+    single_partition: SinglePartition = "auto"
 
     @property
     def now(self) -> float:
@@ -72,13 +81,17 @@ class DecisionContext:
     @cached_property
     def window(self) -> float:
         """The longest window in seconds; without one, a quarter of the time that has passed."""
-        half = half_window(self.query)
-        return 2 * half if half < math.inf else max(self.now / 4, 1.0)
+        return max(window_or_recent(self.query, self.now), _MIN_WINDOW)
 
     @cached_property
     def estimator(self) -> Estimator:
         """Estimates from the statistics."""
         return Estimator(self.query, self.statistics)
+
+    def is_allowed(self, layout: Layout) -> bool:
+        """Whether a plan may be chosen: no node that no key places has more state than it may have."""
+        size = unplaced_bytes(layout, self.estimator)
+        return size is None or size <= max_unplaced_bytes(self.query, self.partitions, self.single_partition)
 
     @cached_property
     def figures(self) -> dict[str, float]:
@@ -106,7 +119,8 @@ def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPo
     now, window = context.now, context.window
     if now < max(adaptation.cooldown_until, window / 2) or context.streams_without_statistics:
         return adaptation
-    is_requested = adaptation.requested_plan == str(context.layout.plan)
+    is_forbidden = context.single_partition == "forbid" and not context.is_allowed(context.layout)
+    is_requested = adaptation.requested_plan == str(context.layout.plan) and not is_forbidden
     if is_requested and not adaptation.baseline:
         # A user's request is a decision too, and stands until the streams change.
         return replace(adaptation, baseline=context.figures)
@@ -114,7 +128,8 @@ def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPo
     if decided_before and since_last < _MIN_WINDOWS_BETWEEN_COMPARISONS * window:
         return adaptation
     changes = _changes(adaptation.baseline, context)
-    if not changes and (is_requested or (decided_before and since_last < _RECHECK_WINDOWS * window)):
+    waits = is_requested or (decided_before and since_last < _RECHECK_WINDOWS * window)
+    if not changes and waits and not is_forbidden:
         return adaptation
     decision = _compare(context, changes, _HORIZON_WINDOWS * window / adaptation.patience, policy)
     if decision.verdict == "stay":
@@ -150,20 +165,22 @@ def _compare(
     query, estimator, partitions = context.query, context.estimator, context.partitions
     running = context.layout.plan
     cost = plan_cost(running, estimator, partitions)
-    best = best_plan(estimator, partitions)
+    best = best_plan(estimator, partitions, context.single_partition)
+    best_layout = build_layout(query, best.plan)
     # For people to compare with: the plan as the query is written, and one node for all streams.
     others = (default_plan(query), join(*(leaf(name) for name in query.names)))
     migration = pick(candidate_migrations(context.layout, best.plan, estimator, policy), policy.goal)
-    confidence = min(
-        estimator.estimate(streams).confidence
-        for plan in (running, best.plan)
-        for streams in _joins(query, plan)
+    error = max(
+        estimator.estimate(streams).error for plan in (running, best.plan) for streams in _joins(query, plan)
     )
-    max_share = _MAX_COST_SHARE - _COST_SHARE_PER_DOUBT * (1 - confidence)
+    max_share = _MAX_COST_SHARE - _COST_SHARE_PER_DOUBT * error / (1 + error)
+    must_leave = not context.is_allowed(context.layout)
     is_cheaper = best.cost <= max_share * cost
     pays = (cost - best.cost) * horizon >= _MIN_SAVINGS_PER_COST * migration.work
     saved_share = 1 - best.cost / max(cost, 1e-9)
-    if str(best.plan) == str(running):
+    if must_leave:
+        reason = f"the running plan has {_in_one_partition(context, context.layout)}"
+    elif str(best.plan) == str(running):
         reason = "the running plan is the best known"
     elif not is_cheaper:
         reason = f"the best plan saves {max(saved_share, 0):.0%}, and must save {1 - max_share:.0%}"
@@ -171,9 +188,11 @@ def _compare(
         reason = f"the best plan saves {saved_share:.0%}, which does not pay for the migration"
     else:
         reason = f"the best plan saves {saved_share:.0%}"
+    if partitions > 1 and any(best_layout.unplaced_nodes):
+        reason += f"; it has {_in_one_partition(context, best_layout)}"
     return Decision(
         epoch=context.epoch,
-        verdict="migrate" if is_cheaper and pays else "stay",
+        verdict="migrate" if must_leave or (is_cheaper and pays) else "stay",
         reason=reason,
         plan=str(running),
         cost=cost,
@@ -189,6 +208,11 @@ def _compare(
     )
 
 
+def _in_one_partition(context: DecisionContext, layout: Layout) -> str:
+    megabytes = (unplaced_bytes(layout, context.estimator) or 0.0) / 1e6
+    return f"{describe_unplaced(layout)} in one engine partition, with {megabytes:,.1f} MB of state"
+
+
 def _joins(query: Query, plan: Plan) -> Iterator[frozenset[str]]:
     """The sets of streams whose joins a plan produces, in its states and on the way to them."""
     for node in build_layout(query, plan).nodes:
@@ -198,15 +222,14 @@ def _joins(query: Query, plan: Plan) -> Iterator[frozenset[str]]:
 
 def _changes(baseline: Mapping[str, float], context: DecisionContext) -> tuple[str, ...]:
     """What has changed by more than chance since the last decision, for people to read."""
-    confidences = {_pair_name(pair): context.estimator.selectivity(pair).confidence for pair in context.pairs}
+    errors = {_pair_name(pair): context.estimator.selectivity(pair).error for pair in context.pairs}
     changes = []
     for name, value in context.figures.items():
         if name not in baseline:
             continue
         ratio = max(value, _TINY) / max(baseline[name], _TINY)
-        doubt = 1 / max(confidences.get(name, 1.0), 0.01) - 1
-        if abs(math.log(ratio)) >= _CHANGE_THRESHOLD + _CHANGE_PER_DOUBT * doubt:
-            kind = "match" if name in confidences else "rate"
+        if abs(math.log(ratio)) >= _CHANGE_THRESHOLD + _CHANGE_PER_ERROR * errors.get(name, 0.0):
+            kind = "match" if name in errors else "rate"
             changes.append(f"{kind} of {name}: {value / max(baseline[name], _TINY):.2g} x")
     return tuple(changes)
 

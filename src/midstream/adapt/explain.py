@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from midstream.adapt.decision import DecisionContext
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.plan_cost import plan_cost
+from midstream.adapt.single_partition import describe_unplaced
+from midstream.adapt.statistics import entries
 from midstream.plan.layout import key_column
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation, Decision
@@ -23,6 +27,9 @@ def explain_adaptive(context: DecisionContext, adaptation: Adaptation, *, adapts
     plan, estimator = context.layout.plan, context.estimator
     cost = plan_cost(plan, estimator, context.partitions)
     lines.append(f"The running plan, {plan}, costs {_units(cost)}.")
+    if context.partitions > 1 and any(context.layout.unplaced_nodes):
+        nodes = describe_unplaced(context.layout)
+        lines.append(f"It has {nodes} in one engine partition: no key is common to all inputs.")
     lines += ["", "Streams", *_streams(context.query, context.statistics, estimator)]
     lines += ["", "Joins", *_joins(context)]
     if adaptation.last_decision is not None:
@@ -60,7 +67,7 @@ def _streams(query: Query, statistics: Statistics, estimator: Estimator) -> Iter
         yield f"  {name}: {_number(estimator.rate((name,)))} rows/s of event time, {size:,.0f} bytes a row"
         for key_class in (c for c in query.classes if name in c.streams):
             keys = statistics.streams[name].keys.get(key_column(name, key_class.id), KeyStatistics())
-            distinct = len(keys.keys) / 8 / keys.threshold
+            distinct = len(np.unique(entries(keys).keys)) / keys.threshold
             sampled = f"{keys.threshold:.2%} of them sampled"
             yield f"    {key_class}: distinct keys about {distinct:,.0f}, {sampled}"
     for key_class in query.classes:
@@ -72,7 +79,9 @@ def _streams(query: Query, statistics: Statistics, estimator: Estimator) -> Iter
 def _joins(context: DecisionContext) -> Iterator[str]:
     for pair in context.pairs:
         estimate = context.estimator.estimate(pair)
-        yield f"  {' and '.join(pair)}: {_number(estimate.value)} rows/s, {estimate.confidence:.0%} sure"
+        # Nothing is quite sure: the figure is of past rows.
+        sure = min(estimate.confidence, 0.99)
+        yield f"  {' and '.join(pair)}: {_number(estimate.value)} rows/s, {sure:.0%} sure"
 
 
 def _units(cost: float) -> str:

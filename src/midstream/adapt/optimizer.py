@@ -16,6 +16,7 @@ from math import inf
 
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.plan_cost import plan_cost
+from midstream.adapt.single_partition import SinglePartition, max_unplaced_bytes
 from midstream.adapt.subplan_cost import Subplan, SubplanCosts
 from midstream.adapt.subsets import StreamSet, splits
 from midstream.plan.placement import spanning_classes
@@ -39,9 +40,10 @@ class Candidate:
     cost: float
 
 
-def best_plan(estimator: Estimator, partitions: int) -> Candidate:
-    """The plan that costs least, by the estimates."""
-    search = _Search(estimator, partitions)
+def best_plan(estimator: Estimator, partitions: int, rule: SinglePartition = "auto") -> Candidate:
+    """The plan that costs least, by the estimates, of those whose nodes in one partition are allowed."""
+    most = max_unplaced_bytes(estimator.query, partitions, rule)
+    search = _Search(estimator, partitions, most)
     exhaustive = len(estimator.query.names) <= MAX_EXHAUSTIVE_STREAMS
     plan = search.exhaustive() if exhaustive else search.greedy()
     return Candidate(plan, plan_cost(plan, estimator, partitions))
@@ -50,8 +52,8 @@ def best_plan(estimator: Estimator, partitions: int) -> Candidate:
 class _Search:
     """The best plans of more and more sets of streams."""
 
-    def __init__(self, estimator: Estimator, partitions: int) -> None:
-        self.costs = SubplanCosts(estimator, partitions)
+    def __init__(self, estimator: Estimator, partitions: int, max_unplaced_bytes: float) -> None:
+        self.costs = SubplanCosts(estimator, partitions, max_unplaced_bytes)
         self.sets = self.costs.sets
         self.best: dict[StreamSet, Subplan] = {stream: Subplan() for stream in self.sets.streams}
 

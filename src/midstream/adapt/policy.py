@@ -66,7 +66,7 @@ def best_migration(
     old: Layout, plan: Plan, statistics: Statistics, query: Query, policy: MigrationPolicy
 ) -> MigrationCost:
     """The best migration to a plan; as long as streams have no statistics, one that comes to an end."""
-    if set(statistics.streams) != set(query.names):
+    if not all(name in statistics.streams and statistics.streams[name].rows for name in query.names):
         return MigrationCost(
             strategy=_first_that_ends(query, policy) if policy.strategy == AUTO else policy.strategy,
             background=policy.background,

@@ -49,10 +49,12 @@ class Subplan(NamedTuple):
 class SubplanCosts:
     """The costs of subplans of a query, by one set of estimates."""
 
-    def __init__(self, estimator: Estimator, partitions: int) -> None:
+    def __init__(self, estimator: Estimator, partitions: int, max_unplaced_bytes: float = inf) -> None:
+        """A plan costs infinity if a node that no key places has more than so many bytes of state."""
         self.sets = Subsets(estimator)
         self.stage_cost = CostModel(estimator).additional_stage().units
         self._partitions = partitions
+        self._max_unplaced_bytes = max_unplaced_bytes
 
     def of_plan(self, plan: Plan) -> float:
         """What a plan costs in units per second, with the inputs of its nodes in the order that they have."""
@@ -81,6 +83,8 @@ class SubplanCosts:
         sets = self.sets
         spanning = spanning_classes([sets.classes[one] for one in inputs])
         placing = spanning & fragment
+        if not placing and sum([sets.state_bytes[one] for one in inputs]) > self._max_unplaced_bytes:
+            return Subplan(inputs=inputs, cost=inf)
         factor = waiting_factor(self._partitions, is_placed=bool(placing))
         cost, forwarding, stage = 0.0, 0.0, 0
         same_fragment = []

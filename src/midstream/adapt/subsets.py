@@ -63,6 +63,8 @@ class Subsets:
         """The rows enter a fragment."""
         self.forwarding_cost = _Lookup(lambda members: model.forwarding(members_of(members)).units)
         """The rows of a stream pass through one more stage."""
+        self.state_bytes = _Lookup(lambda members: model.state_bytes(members_of(members)))
+        """The size of the state."""
         self.classes: _Lookup[ClassMask] = _Lookup(self._classes)
         """The key classes that some of the streams have."""
         self.growth = _Lookup(self._growth)

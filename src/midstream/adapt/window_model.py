@@ -33,6 +33,10 @@ class WindowModel:
             self._bounds[frozenset((a, b))] = seconds
         self._combinations: dict[frozenset[str], float] = {}
 
+    def bound(self, a: str, b: str) -> float:
+        """How far apart rows of two streams may be, in seconds."""
+        return self._bounds[frozenset((a, b))]
+
     def combinations(self, members: frozenset[str]) -> float:
         """Combinations within all windows per second, if each stream has one row per second."""
         if members not in self._combinations:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from midstream.engine.arrays import as_array, as_column
 from midstream.engine.encode import ARRIVAL_EPOCH, HASH, time_column
+from midstream.engine.event_times import robust_range
 from midstream.engine.index_rows import IndexRows, in_time_order, sort_rows
 from midstream.engine.payload import make_segments
 from midstream.engine.program import InputCount, Program
@@ -66,6 +67,7 @@ def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
         latest=int(times[in_time].max()) if accepted.num_rows else None,
         bytes=accepted.nbytes,
         future=future,
+        ranges=(robust_range(times[in_time], program.query.longest_window),) if accepted.num_rows else (),
     )
     out = ~in_time
     reasons = np.where(has_time[out], np.where(is_future[out], _FUTURE, _LATE), _NULL_TIME)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
+from midstream.engine.event_times import TimeRange
 from midstream.engine.key_sample import KeyCounts, Sampling
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.routed_rows import RoutedRows
@@ -82,6 +83,8 @@ class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """The size of the accepted rows."""
     future: int = 0
     """Rows that are further ahead of the clock than allowed."""
+    ranges: tuple[TimeRange, ...] = ()
+    """The event times of most accepted rows, in each partition."""
 
     def __add__(self, other: InputCount) -> InputCount:
         times = [time for time in (self.latest, other.latest) if time is not None]
@@ -93,6 +96,7 @@ class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             latest=max(times, default=None),
             bytes=self.bytes + other.bytes,
             future=self.future + other.future,
+            ranges=self.ranges + other.ranges,
         )
 
     @property

@@ -122,6 +122,7 @@ class InlineJoin(ReportingQuery):
         """
         policy = self.coordinator.settings.policy
         request = policy.request(self.query, plan, strategy, background=background, isolated=isolated)
+        self.coordinator.settings.check_plan(self.query, request.plan)
         self._runner.request_migration(request)
 
     def run_epoch(

@@ -124,6 +124,11 @@ class Layout:
         """The nodes of all fragments."""
         return (node for fragment in self.fragments for node in fragment.nodes)
 
+    @property
+    def unplaced_nodes(self) -> Iterator[Node]:
+        """The nodes that no key places: all their rows are in one engine partition."""
+        return (node for fragment in self.fragments if not fragment.key for node in fragment.nodes)
+
     @cached_property
     def root(self) -> StateId:
         """The id of the results; no state stores them."""

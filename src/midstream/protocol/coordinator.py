@@ -55,7 +55,7 @@ class Coordinator:
         """The coordinator that goes on from a manifest, if its state was made for this query."""
         must_agree(manifest.definition, query, settings)
         try:
-            parse_plan(manifest.plan, query.names)
+            plan = parse_plan(manifest.plan, query.names)
             if manifest.migration is not None:
                 parse_plan(manifest.migration.new_plan, query.names)
             if manifest.adaptation.last_decision is not None:
@@ -67,6 +67,9 @@ class Coordinator:
             got = f"that of {', '.join(manifest.streams) or 'none'}"
             raise CheckpointError("a manifest must have the progress of each stream", got=got, hint=RESTORE)
         check_migration(query, manifest)
+        if not settings.adapt and manifest.migration is None:
+            # A query that adapts leaves such a plan by itself.
+            settings.check_plan(query, plan)
         for slice_ in manifest.slices:
             owner, streams = slice_.owner, slice_.owner.state.streams
             belongs = set(streams) <= set(query.names) and 0 <= owner.partition < settings.partitions
@@ -83,6 +86,7 @@ class Coordinator:
 
     def first_manifest(self, query_id: str, plan: Plan) -> Manifest:
         """What holds before the first epoch."""
+        self.settings.check_plan(self.query, plan)
         return Manifest(
             id=query_id,
             epoch=-1,
@@ -143,7 +147,9 @@ class Coordinator:
             outputs=report.outputs,
             results=manifest.results + report.results,
         )
-        statistics = update_statistics(self.query, manifest, after, report, alone=program.migration is None)
+        statistics = update_statistics(
+            self.query, manifest.statistics, report, alone=program.migration is None
+        )
         after = replace(after, statistics=statistics)
         if program.migration is not None:
             after = self._commit_migration(after, program.migration)
@@ -188,6 +194,7 @@ class Coordinator:
             statistics=manifest.statistics,
             partitions=self.settings.partitions,
             epoch=manifest.epoch,
+            single_partition=self.settings.single_partition,
         )
 
     def _adapt(self, manifest: Manifest, intent: Intent) -> Adaptation:
@@ -196,7 +203,9 @@ class Coordinator:
             return adaptation
         if intent.request is not None:
             adaptation = replace(adaptation, requested_plan=intent.request.plan, baseline={})
-        context = self.decision_context(manifest)
+        context = replace_field(
+            self.decision_context(manifest), single_partition=intent.settings.single_partition
+        )
         if manifest.migration is not None or manifest.ended_migration is not None:
             return after_migration(context, adaptation)
         return decide(context, adaptation, intent.settings.policy)

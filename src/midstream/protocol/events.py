@@ -12,6 +12,10 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from midstream.adapt.single_partition import describe_unplaced
+from midstream.plan.build_layout import build_layout
+from midstream.plan.tree import parse_plan
+from midstream.protocol.settings import read_description
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 
@@ -82,6 +86,20 @@ class PlanDecision(Event, frozen=True, kw_only=True, tag="decision"):
         return template.format_map(msgspec.structs.asdict(self))
 
 
+class SinglePartitionPlan(Event, frozen=True, kw_only=True, tag="single-partition"):
+    """A plan begins to run that has all rows of some nodes in one engine partition."""
+
+    severity: ClassVar[Severity] = "warning"
+    template: ClassVar[str] = (
+        "plan {plan!r} has {nodes} in one engine partition, because no key is common to all inputs: this "
+        "does not scale; set singlePartition to 'forbid' to rule out such plans"
+    )
+
+    plan: str
+    nodes: str
+    """The nodes, each as its streams in braces."""
+
+
 class MigrationEvent(Event, frozen=True, kw_only=True):
     """Something that happened to a migration."""
 
@@ -128,6 +146,7 @@ def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, .
     return (
         *_future_events(query, before, after),
         *_decision_events(before, after),
+        *_plan_events(query, before, after),
         *_migration_events(before, after),
     )
 
@@ -152,6 +171,17 @@ def _decision_events(before: Manifest, after: Manifest) -> Iterator[Event]:
         best_cost=decision.best_cost,
         changed=decision.changed,
     )
+
+
+def _plan_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Event]:
+    """An event if a plan that is not spread over all partitions begins to run."""
+    migration = after.migration or after.ended_migration
+    begins = migration is not None and after.migrations > before.migrations
+    if read_description(after.definition).partitions == 1 or not (begins or before.epoch < 0):
+        return
+    plan = parse_plan(migration.new_plan if migration and begins else after.plan, query.names)
+    if nodes := describe_unplaced(build_layout(query, plan)):
+        yield SinglePartitionPlan(batch_id=after.epoch, plan=str(plan), nodes=nodes)
 
 
 def _migration_events(before: Manifest, after: Manifest) -> Iterator[Event]:

@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from midstream.adapt.policy import MigrationPolicy
+from midstream.adapt.single_partition import SinglePartition, check_plan
 from midstream.engine.references import MAX_PARTITIONS
 from midstream.engine.routing import Routing, even_routing
 from midstream.errors import CheckpointError
+from midstream.plan.tree import Plan
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
@@ -37,6 +39,12 @@ class Settings:
     """How far ahead of the clock an event time may be; None for any time."""
     event_time_clock: Clock = "wall"
     """What event times are compared with: the wall clock, or the newest event time of their stream."""
+    single_partition: SinglePartition = "auto"
+    """Whether plans may have nodes that no key places, whose rows are all in one partition."""
+
+    def check_plan(self, query: Query, plan: Plan) -> None:
+        """Refuse a plan that has all rows of a node in one partition, if that is forbidden."""
+        check_plan(query, plan, self.partitions, self.single_partition)
 
     def routing(self) -> Routing:
         """Which engine partition has which partition group."""

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from midstream.adapt.statistics import advance
+from midstream.engine.event_times import common_range
 from midstream.protocol.report import Report
 from midstream.query.query import Query
-from midstream.state.manifest import Manifest, StreamProgress
 from midstream.state.statistics import Statistics
-from midstream.values import MICROS_PER_SECOND
 
 
-def update_statistics(
-    query: Query, before: Manifest, after: Manifest, report: Report, *, alone: bool
-) -> Statistics:
-    """The statistics with which ``after`` is committed; ``alone`` unless two plans were running."""
-    start, end = _median_latest(before.streams.values()), _median_latest(after.streams.values())
-    if start is None or end is None:
-        # It is unknown how much event time the first rows cover.
-        return before.statistics
+def update_statistics(query: Query, before: Statistics, report: Report, *, alone: bool) -> Statistics:
+    """The statistics with which an epoch is committed; ``alone`` unless two plans were running."""
+    window = query.longest_window
     return advance(
         query,
-        before.statistics,
-        seconds=max(end - start, 0) / MICROS_PER_SECOND,
-        rows={name: count.accepted for name, count in report.counts.items()},
+        before,
+        ranges={name: common_range(count.ranges, window) for name, count in report.counts.items()},
         sizes={name: count.bytes for name, count in report.counts.items()},
         keys=report.keys,
         produced=report.produced if alone else None,
     )
-
-
-def _median_latest(streams: Iterable[StreamProgress]) -> int | None:
-    """How far the streams have come: the median, so that one wrong time does not distort the rates."""
-    times = sorted(stream.latest for stream in streams if stream.latest is not None)
-    return times[len(times) // 2] if times else None

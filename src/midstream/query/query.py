@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
+from math import inf
 
 import pyarrow as pa
 
@@ -41,6 +43,12 @@ class Query:
     def output_schema(self) -> pa.Schema:
         """The columns of the results."""
         return pa.schema([(out.name, out.type) for out in self.outputs])
+
+    @cached_property
+    def longest_window(self) -> float:
+        """The longest window of two streams in microseconds; infinite if some are joined without one."""
+        bounds = [self.windows.bound(a, b) for a, b in combinations(self.names, 2)]
+        return max(inf if bound is None else bound for bound in bounds)
 
     def columns_of(self, stream: str) -> frozenset[str]:
         """The columns of a stream that the query uses: as time, key, output or in a residual."""

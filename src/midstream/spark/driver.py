@@ -79,8 +79,9 @@ class Driver:
 
     def migrate(self, plan: str | Plan, strategy: str | None, *, background: BackgroundChoice | None) -> None:
         """Request another plan; None means what the options say."""
-        policy = self.coordinator.settings.policy
-        request = policy.request(self.coordinator.query, plan, strategy, background=background)
+        query, settings = self.coordinator.query, self.coordinator.settings
+        request = settings.policy.request(query, plan, strategy, background=background)
+        settings.check_plan(query, request.plan)
         self.runner.request_migration(request)
 
     def runs_in_this_thread(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from midstream.adapt.policy import GOALS, Goal
+from midstream.adapt.single_partition import SINGLE_PARTITION, SinglePartition
 from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import OptionError, show_value
 from midstream.migration.request import BACKGROUND
@@ -186,6 +187,15 @@ class QueryOptions:
         may_change="yes",
         meaning="Whether `hybrid` computes the states that the new plan lacks, in the time that batches "
         "leave over: `auto`, or `off` to wait until a window has passed.",
+    )
+    single_partition: SinglePartition = option(
+        "singlePartition",
+        default="auto",
+        shown="auto",
+        read=one_of(SINGLE_PARTITION),
+        may_change="yes",
+        meaning="Whether a plan may have a node whose inputs have no key in common, so that all its rows are "
+        "in one engine partition: `auto`, if you ask for it, or while its state is small; or `forbid`.",
     )
     state_memory: None = option(
         "stateMemory",

@@ -54,6 +54,7 @@ def make_settings(options: QueryOptions, persisted: PersistedOptions | None, par
         policy=MigrationPolicy(strategy=options.strategy, background=options.background, goal=options.goal),
         max_event_time_ahead=options.max_event_time_ahead,
         event_time_clock=options.event_time_clock,
+        single_partition=options.single_partition,
     )
 
 

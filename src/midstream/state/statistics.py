@@ -12,14 +12,16 @@ from midstream.plan.state_id import StateId
 
 
 class KeyStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many rows of a stream have each key of a class, for a sample of the keys and the most frequent."""
+    """Rows of a stream that have a sampled or frequent key of a class; those near in time are one entry."""
 
     threshold: float = 1.0
     """The fraction of keys that is sampled: those whose hash, as a fraction of the largest, is below it."""
     keys: bytes = b""
-    """Hashes in ascending order, 8 bytes each, little-endian."""
+    """The key of each entry: hashes in ascending order, 8 bytes each, little-endian."""
     weights: bytes = b""
-    """Rows with each key, faded, 8 bytes each: floating-point numbers, little-endian."""
+    """The rows of each entry, 4 bytes each: floating-point numbers, little-endian."""
+    times: bytes = b""
+    """The event time of each entry, the mean of its rows: microseconds, 8 bytes each, little-endian."""
 
 
 class StreamStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,6 +31,10 @@ class StreamStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes: float = 0.0
     keys: dict[str, KeyStatistics] = {}
     """By the name of the stream's column in a key class."""
+    position: int | None = None
+    """The event time that the stream has come to, whatever single rows say; in microseconds."""
+    last_end: int | None = None
+    """The event time up to which most rows of its last epoch were; the position may not have followed yet."""
 
 
 class Statistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
