@@ -250,11 +250,11 @@ def test_lateness_windows_and_outputs_may_change(scenario):
     for epoch in range(len(scenario.feed.epochs)):
         expected.begin(epoch, AcceptRules(), before if epoch < BEFORE else after)
     rows = 0
-    for epoch, want in enumerate(expected.tables["results"]):
+    for epoch, kept in enumerate(expected.tables["results"]):
         files = [pq.read_table(path) for path in scenario.runner.out.glob(f"part-{epoch:010d}-*.parquet")]
         common = expected.common_outputs([epoch])
         got = [expected.named_as_kept(epoch, file.replace_schema_metadata()).select(common) for file in files]
-        want = want.select(common)
+        want = kept.select(common)
         assert_same_rows(pa.concat_tables([want.slice(0, 0), *got]), want)
         rows += want.num_rows
     assert rows == sum(table.num_rows for table in expected.tables["results"]) > 0
