@@ -28,7 +28,7 @@ from midstream.values import Micros
 from tests.helpers import rows, small_query
 
 SECOND = 1_000_000
-SHAPE = Shape(rows=14, keys=4, late=0.1, lateness=Micros(4 * SECOND))
+SHAPE = Shape(rows=10, keys=3, late=0.1, lateness=Micros(4 * SECOND))
 EPOCHS = generate(dict.fromkeys("abc", SHAPE), epochs=14, seed=8)
 SETTINGS = Settings(2, 8, max_event_time_ahead=None)
 SELECT = ("a.id", "b.id", "c.id", "b.v AS `v AS w`")
@@ -41,7 +41,7 @@ def ask(seconds: float, lateness: int = 4, select=SELECT, **pairs: int) -> Query
         [stream(name, shape) for name in "abc"],
         ["a.k = b.k", "b.k2 = c.k2"],
         everywhere=Micros(int(seconds * SECOND)),
-        pairs={(a, b): Micros(bound * SECOND) for (a, b), bound in pairs.items()},
+        pairs={(pair[0], pair[1]): Micros(bound * SECOND) for pair, bound in pairs.items()},
         select=select,
     )
 

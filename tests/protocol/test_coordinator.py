@@ -128,7 +128,7 @@ def test_a_restart_that_asks_the_same_may_go_on():
 
 
 def test_a_restart_on_other_terms_goes_on_with_what_the_states_keep():
-    other = small_query(["a.k = b.k"], everywhere=11, lateness=5, select=["b.k AS x AS y", "a.v"])
+    other = small_query(["a.k = b.k"], everywhere=11, lateness=5, select=["b.k AS `x AS y`", "a.v"])
     resumed = must_agree(FIRST, other, SETTINGS)
     assert resumed.kept == QUERY.outputs
     assert resumed == replace_field(other, kept=QUERY.outputs)
