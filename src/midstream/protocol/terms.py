@@ -176,6 +176,8 @@ def purge_after(manifest: Manifest) -> Purge:
 
 def lasting_changes(manifest: Manifest) -> tuple[WindowChange, ...]:
     """The changes from before which rows may still be in a result after the epoch of a manifest."""
+    if not manifest.window_changes:
+        return ()
     purge = purge_after(manifest)
     return tuple(
         change
