@@ -15,7 +15,7 @@ from midstream.state.manifest import Retired, StreamProgress
 from midstream.state.slices import Slice, SliceOwner
 from tests.helpers import small_query
 
-QUERY = small_query(["a.k = b.k"], everywhere=10)
+QUERY = small_query(["a.k = b.k"], everywhere=10, select=["a.v", "b.k", "b.v"])
 SETTINGS = Settings(1, 4)
 NOW = 1_700_000_000_000_000
 COORDINATOR = Coordinator(QUERY, SETTINGS)
@@ -101,10 +101,18 @@ def test_reports_add_up():
 @pytest.mark.parametrize(
     ("query", "settings", "message"),
     [
-        (small_query(["a.k = b.k"], everywhere=11), SETTINGS, r"within.a, b was '10 microseconds'; got '11"),
+        (small_query(["a.k = b.k"]), SETTINGS, r"must keep one: a, b had '10 microseconds'; got none"),
         (small_query(["a.k = b.j"], everywhere=10), SETTINGS, "on was"),
-        (small_query(["a.k = b.k"], everywhere=10, lateness=1), SETTINGS, "streams.a.lateness was"),
-        (small_query(["a.k = b.k"], everywhere=10, select=["a.k"]), SETTINGS, "select"),
+        (
+            small_query(["a.k = b.k"], everywhere=10, select=["b.j"]),
+            SETTINGS,
+            r"must select columns that its state has: a\.v, b\.k, b\.v; got b\.j",
+        ),
+        (
+            small_query(["a.k = b.k"], everywhere=10, select=["b.k AS a_v"]),
+            SETTINGS,
+            "must keep its type as long as it keeps its name: a_v was string; got b.k of type bigint",
+        ),
         (small_query(["a.k = b.k", "b.k = c.k"], "abc"), SETTINGS, r"order was \['a', 'b'\]"),
         (QUERY, Settings(2, 4), "options.partitions was 1; got 2"),
         (QUERY, Settings(1, 8), "options.groups was 4; got 8"),
@@ -112,8 +120,15 @@ def test_reports_add_up():
 )
 def test_a_restart_must_ask_the_same(query, settings, message):
     with pytest.raises(CheckpointError, match=message):
-        must_agree(FIRST.definition, query, settings)
+        must_agree(FIRST, query, settings)
 
 
 def test_a_restart_that_asks_the_same_may_go_on():
-    must_agree(FIRST.definition, QUERY, Settings(1, 4))
+    assert must_agree(FIRST, QUERY, Settings(1, 4)) == QUERY
+
+
+def test_a_restart_on_other_terms_goes_on_with_what_the_states_keep():
+    other = small_query(["a.k = b.k"], everywhere=11, lateness=5, select=["b.k AS `x AS y`", "a.v"])
+    resumed = must_agree(FIRST, other, SETTINGS)
+    assert resumed.kept == QUERY.outputs
+    assert resumed == replace_field(other, kept=QUERY.outputs)

@@ -8,26 +8,27 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from midstream import MidstreamError
 from midstream.spark.options import OPTIONS
 from midstream.testing import Shape, assert_same_rows, batch_join, generate
-from midstream.testing.reference import Accepted, AcceptRules, ExpectedProgress, accept_epoch
+from midstream.testing.expected import Expected
+from midstream.testing.reference import Accepted, AcceptRules, ExpectedProgress, accept_epoch, micros
 from tests.spark.feed import Feed
 from tests.spark.restart_scenario import (
     CONDITION,
     EQUAL,
     GROUPS,
-    LATENESS,
     PARTITIONS,
     PLAN,
-    SELECT,
-    WINDOW,
     RestartScenario,
 )
 from tests.spark.runner import Runner
@@ -213,12 +214,6 @@ PARTS: dict[str, tuple[Callable[[RestartScenario], Any], str, str, str]] = {
         "['a', 'b', 'c']",
         "['b', 'a', 'c']",
     ),
-    "another lateness": (
-        lambda q: q.join(lateness="6 seconds"),
-        "streams.a.lateness",
-        LATENESS,
-        "6 seconds",
-    ),
     "another time": (lambda q: q.join(times={"b": "later"}), "streams.b.time", "b.t", "b.later"),
     "another equality": (
         lambda q: q.join(on=("a.k = b.k", "a.k = c.k", CONDITION)),
@@ -229,26 +224,18 @@ PARTS: dict[str, tuple[Callable[[RestartScenario], Any], str, str, str]] = {
     "equalities in another order": (lambda q: q.join(on=(*EQUAL[::-1], CONDITION)), "on", EQUAL[0], EQUAL[1]),
     "another condition": (lambda q: q.join(on=(*EQUAL, "a.v < b.v")), "on", CONDITION, "a.v < b.v"),
     "no condition": (lambda q: q.join(on=EQUAL), "on", CONDITION, EQUAL[1]),
-    "another window": (lambda q: q.join().within("20 seconds"), "within.a, b", WINDOW, "20 seconds"),
-    "a window of a pair": (
-        lambda q: q.join().within("1 second", "b", "c"),
-        "within.b, c",
-        WINDOW,
-        "1 second",
-    ),
-    "another column": (
+    "a column that no state has": (
         lambda q: q.join(select=("a.id", "b.id", "c.k")),
-        "select",
-        "c.v AS c_v",
-        "c.k AS c_k",
+        "must select columns that its state has",
+        "a.id, b.id, c.v",
+        "c.k",
     ),
-    "another name of a column": (
-        lambda q: q.join(select=("a.id", "b.id", "c.v AS w")),
-        "select",
-        "c.v AS c_v",
-        "c.v AS w",
+    "another type of a column": (
+        lambda q: q.join(select=("a.id", "b.id AS c_v")),
+        "c_v",
+        "int",
+        "b.id of type bigint",
     ),
-    "one column less": (lambda q: q.join(select=SELECT[:2]), "select", "c.v AS c_v", "b.id AS b_id"),
 }
 
 
@@ -256,6 +243,50 @@ PARTS: dict[str, tuple[Callable[[RestartScenario], Any], str, str, str]] = {
 def test_what_is_asked_must_stay(scenario, part):
     change, name, old, new = PARTS[part]
     _must_refuse(scenario, lambda: scenario.start(change(scenario)), name, old, new)
+
+
+def test_lateness_windows_and_outputs_may_change(scenario):
+    before = scenario.join().query()
+    changed = scenario.join(lateness="9 seconds", select=("c.v AS w", "a.id"))
+    changed = changed.within("25 seconds").within("4 seconds", "b", "c")
+    running = scenario.start(changed)
+    running.awaitTermination()
+    assert [p["batchId"] for p in running.recentProgress] == [2, 3]
+    after = replace(changed.query(), kept=before.outputs)
+    expected = Expected(
+        replace(before, windows=changed.within("25 seconds", "b", "c").query().windows), scenario.feed.epochs
+    )
+    for epoch in range(len(scenario.feed.epochs)):
+        expected.begin(epoch, AcceptRules(), before if epoch < BEFORE else after)
+    rows = 0
+    for epoch, kept in enumerate(expected.tables["results"]):
+        files = [pq.read_table(path) for path in scenario.runner.out.glob(f"part-{epoch:010d}-*.parquet")]
+        common = expected.common_outputs([epoch])
+        got = [expected.named_as_kept(epoch, file.replace_schema_metadata()).select(common) for file in files]
+        want = kept.select(common)
+        assert_same_rows(pa.concat_tables([want.slice(0, 0), *got]), want)
+        rows += want.num_rows
+    assert rows == sum(table.num_rows for table in expected.tables["results"]) > 0
+    watermark = micros(datetime.fromisoformat(running.lastProgress["watermark"]["a"]))
+    assert watermark == (expected.progress(3)["a"].watermark or 0) // 1000 * 1000
+    # Readers who want the rows of both find them by merging the schemas.
+    both = scenario.feed.spark.read.option("mergeSchema", "true").parquet(str(scenario.runner.out))
+    assert set(both.columns) == {"a_id", "b_id", "c_v", "w"}
+
+
+def test_a_batch_that_comes_again_has_the_columns_that_it_was_begun_with(scenario):
+    batches: dict[int, list[str]] = {}
+
+    def fail(_batch, _number):
+        raise ZeroDivisionError
+
+    with pytest.raises(StreamingQueryException, match="ZeroDivisionError"):
+        scenario.writer(scenario.join()).foreachBatch(fail).start().awaitTermination()
+    changed = scenario.writer(scenario.join(select=("c.v AS w",)).within("4 seconds"))
+    changed.foreachBatch(
+        lambda batch, number: batches.update({number: batch.columns})
+    ).start().awaitTermination()
+    assert batches == {2: ["a_id", "b_id", "c_v"], 3: ["w"]}
 
 
 def test_the_time_zone_must_stay(spark, scenario):

@@ -63,6 +63,11 @@ FEATURES = {
     "a request that waits",
     "a decision to stay",
     "a decision to migrate",
+    "a wider window",
+    "a narrower window",
+    "another lateness",
+    "other outputs",
+    "terms that change in a migration",
 }
 
 

@@ -183,7 +183,7 @@ def make_encoders(query: Query, layout: Layout, routing: Routing, *, whole_rows:
 
 
 def _user_columns(query: Query, stream: str) -> list[ColumnRef]:
-    """The columns of a stream that outputs and residuals use."""
-    refs = [output.ref for output in query.outputs]
+    """The columns of a stream that states keep for outputs, and that residuals use."""
+    refs = [output.ref for output in query.kept]
     refs += [ref for residual in query.residuals for ref in residual.columns]
     return [ref for ref in dict.fromkeys(refs) if ref.stream == stream]

@@ -17,10 +17,11 @@ import polars as pl
 import pyarrow as pa
 
 from midstream.engine.arrays import as_array
+from midstream.engine.changed_windows import distance, may_be_combined
 from midstream.engine.epoch_filter import EpochRange, filter_by_epoch, may_have_rows
 from midstream.engine.error_context import error_context
 from midstream.engine.evaluate import filter_residual
-from midstream.engine.hashing import Hashes, hash_key
+from midstream.engine.hashing import hash_key
 from midstream.engine.hot_keys import Positions
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows, sort_rows
 from midstream.engine.payload import Payload
@@ -193,17 +194,21 @@ class Joiner:
         """Join the candidates that are within the windows, have equal keys, and pass the residuals.
 
         The windows come first: they are cheapest, and expired rows of the state never pass them, so the
-        payload of such rows, which may be gone, is never fetched.
+        payload of such rows, which may be gone, is never fetched. If the windows have changed, rows that had
+        expired before are not in the runs.
         """
         for left_stream, left_times in rows.times.items():
             for right_stream, right_times in run.times.items():
                 bound = self.query.windows.bound(left_stream, right_stream)
                 if bound is not None:
-                    within = _distance(left_times[left], right_times[right]) <= np.uint64(bound)
+                    within = distance(left_times[left], right_times[right]) <= np.uint64(bound)
                     left, right = left[within], right[within]
         if alive_only:
             alive = self.purge.alive({name: times[right] for name, times in run.times.items()})
             left, right = left[alive], right[alive]
+        if self.purge.changes and len(left):
+            combined = self._may_be_combined(self._combine(rows.take(left), run.take(right)))
+            left, right = left[combined], right[combined]
         for key_class in probe.verify:
             if len(left):
                 equal = self._equal(rows.take(left), run.take(right), key_class)
@@ -213,6 +218,11 @@ class Joiner:
             if len(joined):
                 joined = self._filter(joined, index)
         return joined
+
+    def _may_be_combined(self, rows: IndexRows) -> npt.NDArray[np.bool_]:
+        """Which rows are within the windows although these have changed since some components arrived."""
+        epochs = {stream: self.epochs(rows, stream) for stream in rows.times}
+        return may_be_combined(self.purge, rows.times, epochs)
 
     def _combine(self, rows: IndexRows, others: IndexRows) -> IndexRows:
         """Each row combined with the other row at its position."""
@@ -234,8 +244,3 @@ class Joiner:
             columns = {column_name(r): self.fetch(rows, r.stream, column_name(r)) for r in residual.columns}
             passed = filter_residual(residual, columns).to_numpy()
         return rows.take(passed)
-
-
-def _distance(a: Integers, b: Integers) -> Hashes:
-    """The distance of times; unsigned, because that of the smallest and the largest needs all 64 bits."""
-    return np.maximum(a, b).view(np.uint64) - np.minimum(a, b).view(np.uint64)

@@ -48,7 +48,8 @@ def _merge(owner: SliceOwner, chosen: Sequence[Slice], tables: Sequence[pa.Table
     if owner.kind == "payload":
         table = merge_payload(tables, owner.state.streams, purge)
     else:
-        rows = merge_rows([_alive_rows(IndexRows.from_table(t, owner.key), purge) for t in tables])
+        runs = [IndexRows.from_table(table, owner.key) for table in tables]
+        rows = merge_rows([alive_rows(run, s, purge) for run, s in zip(runs, chosen, strict=True)])
         table = in_time_order(rows).to_table()
     merged = Slice(
         owner=owner,
@@ -62,6 +63,7 @@ def _merge(owner: SliceOwner, chosen: Sequence[Slice], tables: Sequence[pa.Table
     return NewSlice(merged, table)
 
 
-def _alive_rows(rows: IndexRows, purge: Purge) -> IndexRows:
-    alive = purge.alive(rows.times)
+def alive_rows(rows: IndexRows, slice_: Slice, purge: Purge) -> IndexRows:
+    """The rows of a slice that have not expired."""
+    alive = purge.alive(rows.times, slice_.last_epoch)
     return rows if alive.all() else rows.take(alive)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from midstream.engine.error_context import error_context
 from midstream.engine.index_rows import IndexRows, merge_rows
 from midstream.engine.joiner import Joiner
-from midstream.engine.merge_slices import OpenSlice
+from midstream.engine.merge_slices import OpenSlice, alive_rows
 from midstream.engine.migration_step import Move
 from midstream.engine.payload import Payload
 from midstream.engine.program import Program
@@ -18,7 +18,7 @@ from midstream.engine.routed_rows import RoutedRows
 from midstream.engine.send import send
 from midstream.plan.layout import Key, Layout
 from midstream.plan.state_id import StateId
-from midstream.state.slices import SliceKind, SliceOwner
+from midstream.state.slices import Slice, SliceKind, SliceOwner
 
 
 def moved_rows(program: Program, partition: int, open_slice: OpenSlice) -> Iterator[RoutedRows]:
@@ -35,17 +35,19 @@ def _move(
 ) -> Iterator[RoutedRows]:
     fragment = next(f for f in layout.fragments if move.source in f.arrangements)
 
+    def slices(kind: SliceKind, state: StateId, key: Key) -> Sequence[Slice]:
+        return program.slices.get(SliceOwner(kind, state, key, partition), ())
+
     def tables(kind: SliceKind, state: StateId, key: Key) -> list[pa.Table]:
-        owner = SliceOwner(kind, state, key, partition)
-        return [open_slice(slice_) for slice_ in program.slices.get(owner, ())]
+        return [open_slice(slice_) for slice_ in slices(kind, state, key)]
 
     payloads = {
         state: Payload(partial(tables, "payload", state, fragment.key)) for state in fragment.inputs_by_id
     }
     joiner = Joiner(program.query, payloads, program.purge)
     key = fragment.arrangements[move.source][0]
-    runs = [IndexRows.from_table(table, key) for table in tables("index", move.source, key)]
-    alive = (run.take(program.purge.alive(run.times)) for run in runs)
+    stored = slices("index", move.source, key)
+    alive = (alive_rows(IndexRows.from_table(open_slice(s), key), s, program.purge) for s in stored)
     moving = [run for run in alive if len(run)]
     if moving:
         receiver = program.layout.fragment_of_input[move.target]

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.engine.arrays import as_column
-from midstream.engine.references import Integers, split_references
+from midstream.engine.references import Integers, epoch_of_segment, split_references
 from midstream.errors import InternalError
 from midstream.state.purge import Purge
 
@@ -35,7 +35,7 @@ def merge_payload(tables: Sequence[pa.Table], streams: Sequence[str], purge: Pur
         start = 0
         for entry in segments_of(table):
             rows = int(entry[1])
-            if not purge.is_dead(streams, entry[2:].tolist()):
+            if not purge.is_dead(streams, entry[2:].tolist(), epoch_of_segment(int(entry[0]))):
                 pieces.append(table.slice(start, rows))
                 alive.append(entry)
             start += rows

@@ -24,6 +24,7 @@ from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.state.purge import Purge
 from midstream.state.slices import Slice, SliceOwner
+from midstream.state.window_change import WindowChange
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Program:
     slices: Mapping[SliceOwner, tuple[Slice, ...]] = field(default_factory=dict)
     sampling: Mapping[str, Sampling] = field(default_factory=dict)
     """Which keys are counted, by the streams' key columns."""
+    window_changes: tuple[WindowChange, ...] = ()
+    """The changes of the windows that rows from before them are still joined by."""
     latest_accepted: Mapping[str, int | None] = field(default_factory=dict)
     """The latest event time that a row of each stream may have; a later one is from the future."""
     writer: Writer = Writer()
@@ -67,7 +70,7 @@ class Program:
     @property
     def purge(self) -> Purge:
         """Which rows have expired before this epoch."""
-        return Purge(self.query.windows, self.watermarks)
+        return Purge(self.query.windows, self.watermarks, self.window_changes)
 
 
 class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -54,6 +54,11 @@ def split_references(references: Integers) -> tuple[Integers, Integers]:
     return references >> _POSITION_BITS, references & (MAX_POSITIONS - 1)
 
 
+def epoch_of_segment(segment: int) -> int:
+    """The epoch in which the rows of a segment arrived."""
+    return segment >> _PARTITION_BITS
+
+
 def epoch_of(references: Integers) -> Integers:
     """The epoch in which each referenced row arrived."""
     return references >> (_POSITION_BITS + _PARTITION_BITS)

@@ -20,7 +20,7 @@ from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows
 from midstream.engine.intake import Ingested, admit, concat_arrivals, ingest, ingest_moved
 from midstream.engine.joiner import Joiner, SliceFilter
 from midstream.engine.key_sample import KeyCounts, count_keys
-from midstream.engine.merge_slices import OpenSlice, merge_slices
+from midstream.engine.merge_slices import OpenSlice, alive_rows, merge_slices
 from midstream.engine.migration_step import Rebuild
 from midstream.engine.ordering import stable_order
 from midstream.engine.payload import Payload
@@ -31,6 +31,8 @@ from midstream.engine.work import WorkCounts
 from midstream.plan.handover import Side
 from midstream.plan.layout import Fragment, FragmentInput, Key, Node, column_name
 from midstream.plan.state_id import StateId
+from midstream.query.clauses import Output
+from midstream.query.query import schema_of
 from midstream.state.slices import Slice, SliceKind, SliceOwner
 
 
@@ -171,7 +173,7 @@ class _Step:
                     self._add_index_slice("index", state, key, rows, self.program.epoch)
         layout = self.program.layout
         for rows in self.deferred:
-            table = self._result_table([rows])
+            table = self._result_table([rows], self.program.query.kept)
             self.new_slices.append(self._slice("deferred", layout.root, (), rows, table, self.program.epoch))
         slices, merged = merge_slices(self.program, self.new_slices, self.open_slice)
         return StepOutput(
@@ -239,6 +241,9 @@ class _Step:
 
     def _run(self, slice_: Slice) -> IndexRows:
         rows = IndexRows.from_table(self.open_slice(slice_), slice_.owner.key)
+        if any(slice_.last_epoch < change.epoch for change in self.program.window_changes):
+            # What had expired when the windows changed stays so. Otherwise no row that has expired is found.
+            rows = alive_rows(rows, slice_, self.program.purge)
         # Slices of formats before 4 are not in this order until they are merged.
         return rows if slice_.by_time else in_time_order(rows)
 
@@ -272,18 +277,19 @@ class _Step:
         """Deferred results, if they are released, then those of this epoch."""
         migration = self.program.migration
         releases = migration is not None and migration.releases_results
-        tables = list(self._open("deferred", self.program.layout.root, ())) if releases else []
+        query = self.program.query
+        deferred = self._open("deferred", self.program.layout.root, ()) if releases else ()
+        tables = [query.select_outputs(table) for table in deferred]
         if self.results:
-            tables.append(self._result_table(self.results))
+            tables.append(self._result_table(self.results, query.outputs))
         return pa.concat_tables(tables) if tables else None
 
-    def _result_table(self, parts: list[IndexRows]) -> pa.Table:
-        """The output columns of results, of one plan or both, in the order of their latest component."""
+    def _result_table(self, parts: list[IndexRows], outputs: tuple[Output, ...]) -> pa.Table:
+        """Columns of results, of one plan or both, in the order of their latest component."""
         parts = [rows.take(stable_order(rows.latest())) for rows in parts]
-        query = self.program.query
-        columns = [(output.ref.stream, column_name(output.ref)) for output in query.outputs]
+        columns = [(output.ref.stream, column_name(output.ref)) for output in outputs]
         fetched = [self.joiner.fetch_all(rows, columns) for rows in parts]
-        tables = [pa.table(arrays, schema=query.output_schema) for arrays in fetched]
+        tables = [pa.table(arrays, schema=schema_of(outputs)) for arrays in fetched]
         if len(tables) == 1:
             return tables[0]
         order = stable_order(np.concatenate([rows.latest() for rows in parts]))

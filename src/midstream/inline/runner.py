@@ -74,8 +74,6 @@ class InlineJoin(ReportingQuery):
         The same goes for late rows, which are otherwise only kept in ``late``. Without a ``lease`` the one of
         the store is taken, and its previous holder can commit nothing any more.
         """
-        super().__init__(EpochReporter(query, HealthLimits()))
-        self.query = query
         self.store = store if store is not None else MemoryStore()
         chosen = parse_plan(plan, query.names) if isinstance(plan, str) else plan
         run = uuid.uuid4().hex
@@ -86,6 +84,8 @@ class InlineJoin(ReportingQuery):
             stored = begin_manifest(coordinator.first_manifest("inline", chosen or default_plan(query)))
         else:
             coordinator = Coordinator.resume(query, settings, stored.manifest)
+        super().__init__(EpochReporter(coordinator.query, HealthLimits()))
+        self.query = coordinator.query
         self.coordinator = coordinator
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
@@ -153,7 +153,7 @@ class InlineJoin(ReportingQuery):
             trigger=trigger,
             duration_ms=self._runner.millis,
         )
-        return pa.concat_tables([self.query.output_schema.empty_table(), *shell.tables])
+        return pa.concat_tables([shell.schema.empty_table(), *shell.tables])
 
 
 @dataclass(frozen=True)
@@ -185,6 +185,7 @@ class _InlineShell:
         arrivals: Mapping[str, pa.Table],
         sinks: _Sinks,
     ) -> None:
+        self.schema = coordinator.query.output_schema
         self.tables: list[pa.Table] = []
         self.late_rows: list[tuple[str, pa.Table]] = []
         self._coordinator = coordinator
@@ -194,6 +195,7 @@ class _InlineShell:
 
     def run(self, program: Program) -> Report:
         """Every stage in every partition, one after the other."""
+        self.schema = program.query.output_schema
         messages, report = self._encode(program)
         for partition in range(self._coordinator.settings.partitions):
             messages += move_states(program, partition, self._store)
@@ -212,7 +214,7 @@ class _InlineShell:
             messages += passed_on
         return report
 
-    def prepare(self, epoch: int, report: Report) -> None:
+    def prepare(self, program: Program, report: Report) -> None:
         """Do nothing: the caller gets the results after the commit."""
 
     def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:

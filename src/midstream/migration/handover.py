@@ -112,7 +112,8 @@ def _is_dead(
 ) -> bool:
     latest = {stream: latest_times[epoch][stream] for stream, epoch in entry.bounds.items()}
     times = [time for time in latest.values() if time is not None]
-    return len(times) < len(latest) or purge.is_dead(tuple(latest), times)
+    last_epoch = max(entry.bounds.values()) - 1
+    return len(times) < len(latest) or purge.is_dead(tuple(latest), times, last_epoch)
 
 
 def bounds_of(entries: Iterable[HandoverEntry]) -> tuple[EpochBounds, ...]:

@@ -129,10 +129,11 @@ def _inputs(query: Query, group: _Group) -> tuple[FragmentInput, ...]:
 def _payload_columns(query: Query, streams: tuple[str, ...]) -> tuple[str, ...]:
     """Payload columns that rows of ``streams`` must carry for whatever may be joined to them.
 
-    They are the same in every plan, so that after a migration one plan can use what another has stored.
+    They are the same in every plan, so that after a migration one plan can use what another has stored; and
+    with other outputs, which may change when the query is started again.
     """
     members = frozenset(streams)
-    refs = {output.ref for output in query.outputs if output.ref.stream in members}
+    refs = {output.ref for output in query.kept if output.ref.stream in members}
     for residual in query.residuals:
         if not residual.streams <= members:
             refs.update(ref for ref in residual.columns if ref.stream in members)

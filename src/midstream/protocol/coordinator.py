@@ -28,6 +28,17 @@ from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings, describe, must_agree
 from midstream.protocol.statistics_update import update_statistics
+from midstream.protocol.terms import (
+    Terms,
+    changes_for,
+    committed_terms,
+    lasting_changes,
+    must_be_possible,
+    must_have_possible_changes,
+    query_on,
+    terms_of,
+    with_terms,
+)
 from midstream.protocol.watermark import advance_marks, latest_accepted
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation
@@ -48,12 +59,13 @@ class Coordinator:
     """Plans and commits the epochs of one query."""
 
     query: Query
+    """As it is asked now; an epoch that was begun before may run on other terms."""
     settings: Settings
 
     @classmethod
     def resume(cls, query: Query, settings: Settings, manifest: Manifest) -> Coordinator:
         """The coordinator that goes on from a manifest, if its state was made for this query."""
-        must_agree(manifest.definition, query, settings)
+        query = must_agree(manifest, query, settings)
         try:
             plan = parse_plan(manifest.plan, query.names)
             if manifest.migration is not None:
@@ -70,6 +82,7 @@ class Coordinator:
         if not settings.adapt and manifest.migration is None:
             # A query that adapts leaves such a plan by itself.
             settings.check_plan(query, plan)
+        must_have_possible_changes(manifest)
         for slice_ in manifest.slices:
             owner, streams = slice_.owner, slice_.owner.state.streams
             belongs = set(streams) <= set(query.names) and 0 <= owner.partition < settings.partitions
@@ -97,32 +110,43 @@ class Coordinator:
             streams={name: StreamProgress() for name in self.query.names},
         )
 
+    def next_terms(self, manifest: Manifest) -> Terms:
+        """The terms of the epoch after ``manifest``, if it was not begun before: those of now.
+
+        An epoch that another driver had begun may have changed what is possible since the query was resumed.
+        """
+        must_be_possible(committed_terms(manifest), self.query)
+        return terms_of(self.query)
+
     def layout(self, manifest: Manifest) -> Layout:
         """The layout of the plan that a manifest names."""
         return layout_of(self.query, manifest.plan, manifest.state_ids)
 
     def program(self, manifest: Manifest, intent: Intent, *, decides: bool = True) -> Program:
-        """The program of the epoch after ``manifest``; slices whose rows have all expired are not in it.
+        """The program of the epoch after ``manifest``, on the terms of its intent.
 
-        A request for another plan is applied unless a migration is under way. Without ``decides``, the last
-        decision about the plan is not carried out.
+        Slices whose rows have all expired are not in it. A request for another plan is applied unless a
+        migration is under way. Without ``decides``, the last decision about the plan is not carried out.
         """
+        terms = intent.terms or committed_terms(manifest)
+        query, changes = query_on(terms, self.query), changes_for(manifest, terms)
         watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
-        purge = Purge(self.query.windows, watermarks)
+        purge = Purge(query.windows, watermarks, changes)
         slices: dict[SliceOwner, tuple[Slice, ...]] = {}
         for slice_ in _alive(manifest, purge):
             slices[slice_.owner] = (*slices.get(slice_.owner, ()), slice_)
-        request = self._chosen_migration(manifest, intent, decides=decides)
-        plan = plan_epoch(self.query, manifest, purge, request, intent.background_epochs)
+        request = self._chosen_migration(query, manifest, intent, decides=decides)
+        plan = plan_epoch(query, manifest, purge, request, intent.background_epochs)
         return Program(
             epoch=manifest.epoch + 1,
-            query=self.query,
+            query=query,
             routing=self.settings.routing(),
             watermarks=watermarks,
             layout=plan.layout,
             migration=plan.migration,
             slices=slices,
-            sampling=samplings(self.query, manifest.statistics),
+            sampling=samplings(query, manifest.statistics),
+            window_changes=changes,
             latest_accepted=latest_accepted(manifest.streams, intent),
         )
 
@@ -136,60 +160,69 @@ class Coordinator:
         used = {slice_.name for slice_ in slices}
         unused = dict.fromkeys(s.name for s in manifest.slices if s.name not in used)
         retired = [r for r in manifest.retired if r.epoch > program.epoch - RETIRED_KEPT]
+        terms = intent.terms or committed_terms(manifest)
+        query = program.query
         after = replace(
             manifest,
             epoch=program.epoch,
+            definition=with_terms(manifest.definition, terms),
+            window_changes=program.window_changes,
             ended_migration=None,
             applied_requests=intent.applied_requests,
-            streams=advance_marks(self.query, manifest.streams, report.counts, intent.settings.idle_timeout),
+            streams=advance_marks(query, manifest.streams, report.counts, intent.settings.idle_timeout),
             slices=tuple(sorted(slices, key=lambda s: (s.owner, s.first_epoch))),
             retired=(*retired, *(Retired(name, program.epoch) for name in unused)),
             outputs=report.outputs,
             results=manifest.results + report.results,
         )
-        statistics = update_statistics(
-            self.query, manifest.statistics, report, alone=program.migration is None
-        )
-        after = replace(after, statistics=statistics)
+        # What a plan produces depends on the windows as well.
+        alone = program.migration is None and program.window_changes == manifest.window_changes
+        statistics = update_statistics(query, manifest.statistics, report, alone=alone)
+        after = replace(after, statistics=statistics, window_changes=lasting_changes(after))
         if program.migration is not None:
-            after = self._commit_migration(after, program.migration)
-        return replace(after, adaptation=self._adapt(after, intent))
+            after = self._commit_migration(query, after, program.migration)
+        return replace(after, adaptation=self._adapt(query, after, intent))
 
-    def _commit_migration(self, manifest: Manifest, step: MigrationStep) -> Manifest:
+    def _commit_migration(self, query: Query, manifest: Manifest, step: MigrationStep) -> Manifest:
         manifest = replace(
             manifest,
             migrations=manifest.migrations + step.begins,
-            migration=after_epoch(self.query, step, manifest),
+            migration=after_epoch(query, step, manifest),
         )
         if not step.ends:
             return manifest
         ended = step.migration
         return replace(manifest, plan=ended.new_plan, state_ids=ended.state_ids, ended_migration=ended)
 
-    def _chosen_migration(self, manifest: Manifest, intent: Intent, *, decides: bool) -> Request | None:
+    def _chosen_migration(
+        self, query: Query, manifest: Manifest, intent: Intent, *, decides: bool
+    ) -> Request | None:
         """The change of plan that was requested, or else decided with the last epoch; None if neither was.
 
         A decision is committed with its manifest. It is carried out even if the options have changed since.
         """
-        request = None if intent.request is None else intent.request.read(self.query)
+        request = None if intent.request is None else intent.request.read(query)
         decision = manifest.adaptation.decision_for(manifest.epoch + 1) if decides else None
         if request is None and decision is not None:
-            plan = parse_plan(decision.best_plan, self.query.names)
+            plan = parse_plan(decision.best_plan, query.names)
             return Request(plan, decision.strategy, decision.background, decision.isolated)
         if request is None or not request.leaves_a_choice:
             return request
         policy = replace_field(
             intent.settings.policy, strategy=request.strategy, background=request.background
         )
-        best = best_migration(self.layout(manifest), request.plan, manifest.statistics, self.query, policy)
+        best = best_migration(self.layout(manifest), request.plan, manifest.statistics, query, policy)
         if request.strategy == AUTO:
             return Request(request.plan, best.strategy, best.background, best.isolated)
         return replace_field(request, isolated=best.isolated)
 
     def decision_context(self, manifest: Manifest) -> DecisionContext:
         """What decisions about the plan are made from."""
+        return self._decision_context(self.query, manifest)
+
+    def _decision_context(self, query: Query, manifest: Manifest) -> DecisionContext:
         return DecisionContext(
-            query=self.query,
+            query=query,
             layout=self.layout(manifest),
             statistics=manifest.statistics,
             partitions=self.settings.partitions,
@@ -197,14 +230,14 @@ class Coordinator:
             single_partition=self.settings.single_partition,
         )
 
-    def _adapt(self, manifest: Manifest, intent: Intent) -> Adaptation:
+    def _adapt(self, query: Query, manifest: Manifest, intent: Intent) -> Adaptation:
         adaptation = manifest.adaptation
         if not intent.settings.adapt:
             return adaptation
         if intent.request is not None:
             adaptation = replace(adaptation, requested_plan=intent.request.plan, baseline={})
         context = replace_field(
-            self.decision_context(manifest), single_partition=intent.settings.single_partition
+            self._decision_context(query, manifest), single_partition=intent.settings.single_partition
         )
         if manifest.migration is not None or manifest.ended_migration is not None:
             return after_migration(context, adaptation)
@@ -225,7 +258,8 @@ def _alive(manifest: Manifest, purge: Purge) -> list[Slice]:
         slice_
         for slice_ in manifest.slices
         # Deferred results are results, however old.
-        if slice_.owner.kind == "deferred" or not purge.is_dead(slice_.owner.state.streams, slice_.latest)
+        if slice_.owner.kind == "deferred"
+        or not purge.is_dead(slice_.owner.state.streams, slice_.latest, slice_.last_epoch)
     ]
 
 

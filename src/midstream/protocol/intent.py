@@ -9,15 +9,21 @@ changed since takes effect with the epoch after it.
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from midstream.errors import CheckpointError
 from midstream.migration.request import WrittenRequest
 from midstream.plan.state_id import decode_state_id, encode_state_id
 from midstream.protocol.settings import Settings
+from midstream.protocol.terms import Terms
+from midstream.state.manifest import FORMAT as MANIFEST_FORMAT
 from midstream.state.manifest import Manifest
 from midstream.state.sealed import RESTORE, UNREADABLE, seal, unreadable, unseal
+from midstream.state.upgrade import upgrade_definition
 
-FORMAT = 1
+FORMAT = 2
+_BEFORE_TERMS = 1
+"""The format in which intents had no terms, because these could not change."""
 
 
 class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,6 +35,8 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     now: int
     """The wall-clock time when the epoch was first begun, in microseconds since 1970."""
     settings: Settings
+    terms: Terms | None = None
+    """What it asks of what may change when a query is started again; None if nothing could change."""
     background_epochs: int | None = None
     """How many epochs' worth of a missing state it computes in the background; None for all."""
     applied_requests: int = 0
@@ -52,6 +60,14 @@ def decode_intent(data: bytes, name: str) -> Intent:
         intent = msgspec.json.decode(body, type=Intent, dec_hook=decode_state_id)
     except UNREADABLE as error:
         raise unreadable(name, error) from None
-    if intent.format != FORMAT:
+    if intent.format not in (_BEFORE_TERMS, FORMAT):
         raise CheckpointError(f"{name} must have format {FORMAT}", got=intent.format, hint=RESTORE)
-    return intent
+    if intent.format == FORMAT or intent.first is None:
+        return intent
+    # The manifest in it has the format of that time.
+    try:
+        definition = upgrade_definition(intent.first.definition)
+    except (KeyError, TypeError) as error:
+        raise unreadable(name, error) from None
+    first = replace(intent.first, definition=definition, format=MANIFEST_FORMAT)
+    return replace(intent, first=first)

@@ -1,8 +1,12 @@
-"""The settings of a query. Those that shape its state are in the checkpoint, and a restart must agree."""
+"""The settings of a query. What shapes its state is in the checkpoint, and a restart must agree.
+
+What may change nevertheless are the options that are not in the checkpoint, and the terms
+(``protocol/terms.py``).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -11,13 +15,23 @@ from midstream.adapt.policy import MigrationPolicy
 from midstream.adapt.single_partition import SinglePartition, check_plan
 from midstream.engine.references import MAX_PARTITIONS
 from midstream.engine.routing import Routing, even_routing
-from midstream.errors import CheckpointError
+from midstream.errors import CheckpointError, QueryError
 from midstream.plan.tree import Plan
+from midstream.protocol.terms import (
+    committed_terms,
+    describe_outputs,
+    must_be_possible,
+    read_columns,
+    read_windows,
+    terms_of,
+)
+from midstream.query.clauses import Output
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
-from midstream.query.window import Windows
-from midstream.values import Micros, duration, show_duration
+from midstream.state.manifest import Manifest
+from midstream.state.sealed import RESTORE
+from midstream.values import Micros, duration
 
 MAX_GROUPS = 1 << 20
 ONE_DAY = Micros(86_400_000_000)
@@ -53,40 +67,52 @@ class Settings:
 
 def describe(query: Query, settings: Settings) -> dict[str, Any]:
     """What a restart must agree with, as plain values that a person can read in the manifest."""
+    terms = terms_of(query)
     return {
         "order": list(query.names),
         "timeZone": query.zone,
         "streams": {
             stream.name: {
                 "time": str(stream.time),
-                "lateness": show_duration(stream.lateness),
+                "lateness": terms.lateness[stream.name],
                 "columns": {f.name: show_type(f.type) for f in stream.schema},
             }
             for stream in query.streams
         },
         "on": [*map(str, query.equalities), *(residual.text for residual in query.residuals)],
-        "within": {f"{a}, {b}": show_duration(bound) for a, b, bound in query.windows.bounds},
-        "select": [f"{output.ref} AS {output.name}" for output in query.outputs],
+        "within": terms.within,
+        "select": terms.select,
+        "keeps": describe_outputs(query.kept),
         "options": {"partitions": settings.partitions, "groups": settings.groups},
     }
 
 
-def must_agree(stored: dict[str, Any], query: Query, settings: Settings) -> None:
-    """Refuse to go on from a checkpoint of another query, naming the first thing that differs.
+def must_agree(manifest: Manifest, query: Query, settings: Settings) -> Query:
+    """The query that goes on from a manifest: as it is asked now, with what the states keep.
 
-    Columns of a source that the query does not use are in no state: they may be added, removed and changed.
+    Another query is refused, naming the first thing that differs, and so are terms that the state does not
+    allow. Columns of a source that the query does not use are in no state: they may be added, removed and
+    changed.
     """
+    stored = manifest.definition
     read_description(stored)
-    used = {name: query.columns_of(name) | _selected(stored, name) for name in query.names}
-    current = _only_used(describe(query, settings), used)
+    kept = _kept_columns(stored)
+    used = {
+        name: query.columns_of(name) | {ref.path[0] for ref, _ in kept if ref.stream == name}
+        for name in query.names
+    }
     stored = _with_current_type_names(stored, query)
-    for path, before, now in _differences(_only_used(stored, used), current, ()):
+    before_now = (_fixed(stored, used), _fixed(describe(query, settings), used))
+    for path, before, now in _differences(*before_now, ()):
         was = f"{'.'.join(path)} was {_show(before)}"
         raise CheckpointError(
             f"a query must go on with what its checkpoint was made with: {was}",
             got=_show(now),
             hint=_hint(path, before),
         )
+    resumed = replace(query, kept=tuple(_output(query, ref, name) for ref, name in kept))
+    must_be_possible(committed_terms(manifest), resumed)
+    return resumed
 
 
 def _with_current_type_names(stored: dict[str, Any], query: Query) -> dict[str, Any]:
@@ -110,24 +136,17 @@ class PersistedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_description(stored: dict[str, Any]) -> PersistedOptions:
     """The persisted options of a description, if it has the form that :func:`describe` gives it."""
     try:
-        return msgspec.convert(stored, _Description).options
-    except msgspec.ValidationError as error:
+        description = msgspec.convert(stored, _Description)
+        read_windows(description.within)
+        for source in description.streams.values():
+            duration(source.lateness, "lateness")
+        return description.options
+    except (ValueError, QueryError) as error:
         raise CheckpointError(
             "a checkpoint must say what it was made with",
             got=str(error),
             hint="restore its manifests from a copy",
         ) from None
-
-
-def described_windows(stored: dict[str, Any]) -> Windows:
-    """The windows of a description."""
-    pairs = ((pair.split(", "), bound) for pair, bound in stored["within"].items())
-    return Windows(tuple((a, b, duration(bound, "a window")) for (a, b), bound in pairs))
-
-
-def described_lateness(stored: dict[str, Any], stream: str) -> Micros:
-    """The lateness of a stream of a description."""
-    return duration(stored["streams"][stream]["lateness"], "lateness")
 
 
 class _Source(msgspec.Struct, forbid_unknown_fields=True):
@@ -143,23 +162,40 @@ class _Description(msgspec.Struct, forbid_unknown_fields=True, rename={"time_zon
     on: list[str]
     within: dict[str, str]
     select: list[str]
+    keeps: list[str]
     options: PersistedOptions
 
 
-def _selected(stored: dict[str, Any], stream: str) -> frozenset[str]:
-    """The columns of a stream that were outputs. One that is gone is no longer part of ``*``."""
-    columns = stored["streams"][stream]["columns"] if stream in stored["streams"] else {}
-    refs = {column: str(ColumnRef(stream, (column,))) for column in columns}
-    outputs = [item.rpartition(" AS ")[0] for item in stored["select"]]
-    return frozenset(column for column, ref in refs.items() if ref in outputs)
+def _kept_columns(stored: dict[str, Any]) -> list[tuple[ColumnRef, str]]:
+    """What the states keep for outputs: columns and their names."""
+    try:
+        kept = read_columns(stored["keeps"])
+        unknown = [ref for ref, _ in kept if ref.path[0] not in stored["streams"][ref.stream]["columns"]]
+    except (KeyError, ValueError, IndexError) as error:
+        raise CheckpointError("a checkpoint must say what its states keep", got=error, hint=RESTORE) from None
+    if unknown:
+        raise CheckpointError("states must keep columns of the streams", got=unknown[0], hint=RESTORE)
+    return kept
 
 
-def _only_used(description: dict[str, Any], used: dict[str, frozenset[str]]) -> dict[str, Any]:
+def _output(query: Query, ref: ColumnRef, name: str) -> Output:
+    try:
+        return Output(name, ref, query.by_name[ref.stream].type_of(ref))
+    except KeyError:
+        raise CheckpointError("states must keep columns of the streams", got=ref, hint=RESTORE) from None
+
+
+def _fixed(description: dict[str, Any], used: dict[str, frozenset[str]]) -> dict[str, Any]:
+    """What must stay as it is: no terms, and of the columns only those that are used."""
     streams = {
-        name: {**source, "columns": {c: t for c, t in source["columns"].items() if c in used.get(name, ())}}
+        name: {
+            "time": source["time"],
+            "columns": {c: t for c, t in source["columns"].items() if c in used.get(name, ())},
+        }
         for name, source in description["streams"].items()
     }
-    return {**description, "streams": streams}
+    fixed = {key: description[key] for key in ("order", "timeZone", "on", "options")}
+    return {**fixed, "streams": streams}
 
 
 def _hint(path: tuple[str, ...], before: Any) -> str:

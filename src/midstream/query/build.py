@@ -46,14 +46,16 @@ def build_query(
     residuals += [compare_exactly(e, streams, zone) for e in coarse]
     if not cross:
         _check_connected([s.name for s in streams], classes, residuals)
+    outputs = read_outputs(select, streams)
     return Query(
         streams=tuple(streams),
         equalities=tuple(equalities),
         residuals=tuple(residuals),
         windows=close_windows([s.name for s in streams], everywhere, dict(pairs or {})),
-        outputs=read_outputs(select, streams),
+        outputs=outputs,
         classes=classes,
         zone=zone,
+        kept=outputs,
     )
 
 

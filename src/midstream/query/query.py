@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -28,6 +28,8 @@ class Query:
     classes: tuple[KeyClass, ...]
     zone: str
     """The time zone of local times, and of literals without a zone."""
+    kept: tuple[Output, ...]
+    """The columns that states keep for outputs: those that were selected when the query began."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -42,7 +44,13 @@ class Query:
     @cached_property
     def output_schema(self) -> pa.Schema:
         """The columns of the results."""
-        return pa.schema([(out.name, out.type) for out in self.outputs])
+        return schema_of(self.outputs)
+
+    def select_outputs(self, kept: pa.Table) -> pa.Table:
+        """The outputs of results that have the kept columns."""
+        names = {output.ref: output.name for output in self.kept}
+        columns = [kept.column(names[output.ref]) for output in self.outputs]
+        return pa.table(columns, schema=self.output_schema)
 
     @cached_property
     def longest_window(self) -> float:
@@ -51,8 +59,8 @@ class Query:
         return max(inf if bound is None else bound for bound in bounds)
 
     def columns_of(self, stream: str) -> frozenset[str]:
-        """The columns of a stream that the query uses: as time, key, output or in a residual."""
-        refs = [self.by_name[stream].time, *(output.ref for output in self.outputs)]
+        """The columns of a stream that the query uses: as time or key, for outputs, or in a residual."""
+        refs = [self.by_name[stream].time, *(output.ref for output in self.kept)]
         refs += [ref for key_class in self.classes for ref in key_class.members]
         refs += [ref for residual in self.residuals for ref in residual.columns]
         return frozenset(ref.path[0] for ref in refs if ref.stream == stream)
@@ -60,3 +68,8 @@ class Query:
     def classes_of(self, streams: frozenset[str]) -> frozenset[int]:
         """The key classes in which at least one of the streams has a column."""
         return frozenset(c.id for c in self.classes if c.streams & streams)
+
+
+def schema_of(outputs: Iterable[Output]) -> pa.Schema:
+    """The columns of a table of outputs."""
+    return pa.schema([(output.name, output.type) for output in outputs])

@@ -50,7 +50,7 @@ class Shell(Protocol):
     def run(self, program: Program) -> Report:
         """Run the stages of an epoch and add up what their partitions report."""
 
-    def prepare(self, epoch: int, report: Report) -> None:
+    def prepare(self, program: Program, report: Report) -> None:
         """Before the commit: hand results to a receiver that is not a folder of files. May be repeated."""
 
 
@@ -131,6 +131,7 @@ class EpochRunner:
             epoch=self.manifest.epoch + 1,
             now=now,
             settings=self.coordinator.settings,
+            terms=self.coordinator.next_terms(self.manifest),
             background_epochs=background_epochs,
             applied_requests=applied,
             request=request,
@@ -167,7 +168,7 @@ class EpochRunner:
         # A driver that has taken over runs the epoch as well: the sink need not get it twice.
         self._lease.check()
         with self._timed("sink"):
-            shell.prepare(program.epoch, report)
+            shell.prepare(program, report)
         crash_point("after the sink prepared")
         after = self.coordinator.commit(before, intent, program, report)
         after = replace(after, previous=self._digest, lease=self._lease.number)

@@ -26,11 +26,12 @@ from midstream.engine.index_rows import IndexRows
 from midstream.engine.program import NewSlice
 from midstream.errors import CheckpointError, OptionError
 from midstream.protocol.lease import LeaseHandle
-from midstream.protocol.settings import described_lateness, described_windows
+from midstream.protocol.terms import described_lateness, purge_after
 from midstream.state.manifest import Manifest, Retired, StreamProgress
 from midstream.state.migration import Migration
 from midstream.state.purge import Purge
 from midstream.state.slices import Slice
+from midstream.state.window_change import WindowChange
 from midstream.storage.intents import kept_intent
 from midstream.storage.manifest_log import Committed, commit_manifest
 from midstream.storage.open_checkpoint import open_manifest
@@ -47,7 +48,7 @@ def reset_watermark(store: Store, lease: LeaseHandle, stream: str, watermark: in
     mark = _may_be_set_back(store, stored, stream, watermark)
     manifest = stored.manifest
     slices = _slices_without_lost_rows(SliceFiles(store, manifest.id, lease.number), manifest, stream)
-    lateness = described_lateness(manifest.definition, stream)
+    lateness = described_lateness(manifest, stream)
     _must_be_after(slices, mark, stream, watermark, lateness)
     used = {slice_.name for slice_ in slices}
     unused = dict.fromkeys(s.name for s in manifest.slices if s.name not in used)
@@ -57,6 +58,7 @@ def reset_watermark(store: Store, lease: LeaseHandle, stream: str, watermark: in
         manifest,
         streams=_limit_last_active({**manifest.streams, stream: moved}),
         migration=_limit_latest_times(manifest.migration, stream, latest),
+        window_changes=_limit_changes(manifest.window_changes, stream, latest),
         slices=tuple(slices),
         retired=(*manifest.retired, *(Retired(name, manifest.epoch) for name in unused)),
         previous=stored.digest,
@@ -129,17 +131,30 @@ def _limit_latest_times(migration: Migration | None, stream: str, latest: int | 
     return replace(migration, latest_times=latest_times)
 
 
+def _limit_changes(
+    changes: tuple[WindowChange, ...], stream: str, latest: int | None
+) -> tuple[WindowChange, ...]:
+    """A change of the windows is kept until rows as late as the latest have expired, too."""
+    if latest is None:
+        return changes
+    limited = []
+    for change in changes:
+        before = change.latest[stream]
+        times = {**change.latest, stream: None if before is None else min(before, latest)}
+        limited.append(replace(change, latest=times))
+    return tuple(limited)
+
+
 def _slices_without_lost_rows(files: SliceFiles, manifest: Manifest, stream: str) -> list[Slice]:
     """The slices without the rows that the runaway watermark has cost."""
-    marks = {name: mark.watermark for name, mark in manifest.streams.items()}
-    purge = Purge(described_windows(manifest.definition), marks)
+    purge = purge_after(manifest)
     slices = []
     for slice_ in manifest.slices:
         if not slice_.owner.has_index_rows:
             slices.append(slice_)
             continue
         rows = IndexRows.from_table(files.open(slice_), slice_.owner.key)
-        remains = purge.alive(rows.times) & _may_join(purge, rows.times, stream)
+        remains = purge.alive(rows.times, slice_.last_epoch) & _may_join(purge, rows.times, stream)
         if not remains.any():
             continue
         rows = rows.take(remains)

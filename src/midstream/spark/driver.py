@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -158,12 +158,14 @@ class _SparkShell:
             program.query, program.layout, program.routing, whole_rows=self.writer.keeps_late_rows
         )
         messages = self.sources.messages(self.batch, encoders)
+        # An epoch that was begun before a restart may have had other outputs.
+        writer = replace(self.writer, schema=program.query.output_schema)
         partitions = self.coordinator.settings.partitions
         if program.migration is not None and program.migration.moves:
             tasks = context.parallelize(range(partitions), partitions)
             messages = messages.union(tasks.mapPartitionsWithIndex(move_task(program, self.store)))
         for stage in range(program.layout.stages):
-            task = stage_task(program, stage, self.store, self.writer)
+            task = stage_task(program, stage, self.store, writer)
             messages = shuffle(messages, partitions).mapPartitionsWithIndex(task)
         reports = messages.values().collect()
         for message in reports:
@@ -171,6 +173,7 @@ class _SparkShell:
                 raise error_from(msgspec.json.decode(message.blob))
         return add_reports(message.blob for message in reports if message.kind == "report")
 
-    def prepare(self, epoch: int, report: Report) -> None:
+    def prepare(self, program: Program, report: Report) -> None:
         """Let the sink prepare the results."""
-        self.sink.prepare(self.batch.sparkSession, epoch, results_among(report.outputs))
+        results, schema = results_among(report.outputs), program.query.output_schema
+        self.sink.prepare(self.batch.sparkSession, program.epoch, results, schema)

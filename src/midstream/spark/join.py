@@ -17,14 +17,10 @@ from midstream.plan.explain import explain
 from midstream.plan.tree import parse_plan
 from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.query.stream import Stream, check_name, resolve_path
+from midstream.query.stream import Stream, check_name
 from midstream.query.types import show_type
-from midstream.spark.join_arguments import (
-    equalities,
-    name_parts,
-    refuse_columns,
-    refuse_outer_join,
-)
+from midstream.spark.declared_watermark import declared_watermark, lateness_of, time_of
+from midstream.spark.join_arguments import equalities, refuse_columns, refuse_outer_join
 from midstream.spark.schema import arrow_schema, spark_schema
 from midstream.spark.writer import JoinStreamWriter
 from midstream.values import Micros, duration
@@ -48,16 +44,23 @@ class Join:
     _cross: bool = False
 
     def stream(
-        self, name: str, df: DataFrame, *, time: str | Column, lateness: str | timedelta = "0 seconds"
+        self,
+        name: str,
+        df: DataFrame,
+        *,
+        time: str | Column | None = None,
+        lateness: str | timedelta | None = None,
     ) -> Join:
         """Add a stream.
 
         Args:
             name: What predicates, windows and outputs call it.
             df: Any streaming DataFrame; the same one may be added under several names.
-            time: Its event-time column, a timestamp; may be a nested field.
+            time: Its event-time column, a timestamp; may be a nested field. Left out, it is the column of
+                ``df.withWatermark``.
             lateness: How far behind the latest row of earlier batches a row may be. Later rows are
-                counted and, with option ``lateRows``, kept aside.
+                counted and, with option ``lateRows``, kept aside. Left out, it is the delay of
+                ``df.withWatermark``, or else zero.
         """
         check_name(name, self._frames)
         if not isinstance(df, ClassicDataFrame):
@@ -73,8 +76,9 @@ class Join:
                 hint="read it with spark.readStream",
             )
         schema = arrow_schema(name, df)
-        ref = resolve_path(name, schema, name_parts(time, schema))
-        stream = Stream(name, schema, ref, duration(lateness, f"the lateness of {name}"))
+        declared = declared_watermark(df)
+        ref = time_of(name, schema, time, declared)
+        stream = Stream(name, schema, ref, lateness_of(name, lateness, declared))
         if not types.is_timestamp(stream.type_of(ref)):
             raise QueryError(
                 "the time of a stream must be a timestamp",

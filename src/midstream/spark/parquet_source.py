@@ -29,6 +29,7 @@ from midstream.engine.error_context import error_context
 from midstream.errors import InternalError, StreamError
 from midstream.query.query import Query
 from midstream.query.stream import Stream
+from midstream.spark.declared_watermark import NODE as WATERMARK_NODE
 from midstream.spark.messages import Addressed, encoded, errors_as_messages, running_batch
 from midstream.spark.row_groups import RowGroup, distribute, row_groups
 from midstream.spark.row_source import Encoders, RowSources, Sources
@@ -197,6 +198,8 @@ def _top_columns(encoder: Encoder) -> list[str]:
 def _is_plain_parquet(frame: DataFrame) -> bool:
     try:
         plan = frame._jdf.queryExecution().analyzed()
+        while plan.getClass().getSimpleName() == WATERMARK_NODE:
+            plan = plan.child()
         if plan.getClass().getSimpleName() != "StreamingRelation":
             return False
         source = plan.dataSource()

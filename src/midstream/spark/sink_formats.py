@@ -103,7 +103,7 @@ def foreach_batch(function: BatchFunction) -> SinkFormat:
 
 
 def _foreach_batch_sink(context: SinkContext, function: BatchFunction) -> Sink:
-    return ForeachBatchSink(context.tables.results_in_checkpoint(), function, context.schema)
+    return ForeachBatchSink(context.tables.results_in_checkpoint(), function)
 
 
 def _check_parquet(options: QueryOptions, _query_name: str | None) -> None:

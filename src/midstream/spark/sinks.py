@@ -34,8 +34,10 @@ class Sink(Protocol):
 
     table: OutputTable
 
-    def prepare(self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile]) -> None:
-        """Before the commit: hand results to a receiver that is not a folder of files."""
+    def prepare(
+        self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile], schema: pa.Schema
+    ) -> None:
+        """Before the commit: hand results, of this schema, to a receiver that is not a folder of files."""
 
     def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """After the commit: make results visible. May be repeated, always with the same outputs."""
@@ -47,7 +49,9 @@ class ParquetSink:
     def __init__(self, table: OutputTable) -> None:
         self.table = table
 
-    def prepare(self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile]) -> None:
+    def prepare(
+        self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile], schema: pa.Schema
+    ) -> None:
         """Nothing: staged files wait for the commit."""
 
     def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
@@ -65,7 +69,9 @@ class MemorySink:
         self._schema = spark_schema(schema)
         self._refresh()
 
-    def prepare(self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile]) -> None:
+    def prepare(
+        self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile], schema: pa.Schema
+    ) -> None:
         """Nothing: staged files wait for the commit."""
 
     def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
@@ -84,16 +90,18 @@ class MemorySink:
 class ForeachBatchSink:
     """A function that is called with the results of each epoch and its number."""
 
-    def __init__(self, table: OutputTable, function: BatchFunction, schema: pa.Schema) -> None:
+    def __init__(self, table: OutputTable, function: BatchFunction) -> None:
         self.table = table
         self._function = function
-        self._schema = spark_schema(schema)
 
-    def prepare(self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile]) -> None:
+    def prepare(
+        self, session: SparkSession, epoch: int, outputs: Sequence[OutputFile], schema: pa.Schema
+    ) -> None:
         """Call the function with a DataFrame over the staged files."""
         files = [self.table.staged_url(output) for output in outputs if output.rows]
-        reader = session.read.schema(self._schema)
-        rows = reader.parquet(*files) if files else session.createDataFrame([], self._schema)
+        columns = spark_schema(schema)
+        reader = session.read.schema(columns)
+        rows = reader.parquet(*files) if files else session.createDataFrame([], columns)
         self._function(rows, epoch)
 
     def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:

@@ -64,6 +64,7 @@ def start_query(
         coordinator, committed = begin_or_resume(
             query, store, options, lease=lease.number, parallelism=parallelism
         )
+        query = coordinator.query
         tables = QueryTables(
             query=committed.manifest.id[:8],
             lease=lease.number,

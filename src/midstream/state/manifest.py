@@ -18,8 +18,9 @@ from midstream.state.sealed import RESTORE, UNREADABLE, digest, seal, unreadable
 from midstream.state.slices import Slice
 from midstream.state.statistics import Statistics
 from midstream.state.upgrade import OLDEST_FORMAT, upgrade_manifest
+from midstream.state.window_change import WindowChange
 
-FORMAT = 5
+FORMAT = 6
 
 
 class StreamProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -67,7 +68,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     spark_query: str
     """Spark's id of the query whose micro-batches are the epochs; empty before the first."""
     definition: dict[str, Any]
-    """The query and its persisted options; a restart must have the same."""
+    """The query and its persisted options. A restart must have the same, except for its terms: lateness,
+    windows and outputs are those of the last epoch."""
     plan: str
     """The running plan; during a migration, the old one."""
     initial_plan: str
@@ -87,6 +89,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Statistics of the streams."""
     adaptation: Adaptation = Adaptation()
     """The last decision about the plan."""
+    window_changes: tuple[WindowChange, ...] = ()
+    """The changes of the windows from before which rows may still be in a result."""
     slices: tuple[Slice, ...] = ()
     retired: tuple[Retired, ...] = ()
     outputs: tuple[OutputFile, ...] = ()
@@ -126,7 +130,7 @@ def decode_manifest(data: bytes, name: str) -> tuple[Manifest, str]:
             raise FormatError(must, got=version, hint=hint)
         current = body
         if version < FORMAT:
-            fields = upgrade_manifest(msgspec.json.decode(body, type=dict[str, Any]), FORMAT)
+            fields = upgrade_manifest(msgspec.json.decode(body, type=dict[str, Any]), version, FORMAT)
             current = msgspec.json.encode(fields)
         return msgspec.json.decode(current, type=Manifest, dec_hook=decode_state_id), digest(body)
     except (

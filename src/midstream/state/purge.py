@@ -10,6 +10,9 @@ component is older than watermark - window".
         t_i            t_i + window(i, j)      watermark_j
          |---------------------|                    |
        stored                                       +--- future rows of j ----->        dead
+
+If the windows have changed, a row is dead as well if it was dead by the earlier windows when they changed. It
+stays so, however much wider the new ones are: it may have been dropped, and its payload with it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from midstream.query.window import Windows
+from midstream.state.window_change import WindowChange
 
 
 @dataclass(frozen=True)
@@ -29,13 +33,37 @@ class Purge:
 
     windows: Windows
     watermarks: Mapping[str, int | None]
+    changes: tuple[WindowChange, ...] = ()
+    """The changes of the windows; rows from before one may have expired by then."""
     _known: dict[tuple[str, ...], list[dict[str, int]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """The bounds by streams: an epoch asks for those of each state many times."""
 
-    def alive(self, times: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.bool_]:
-        """Which rows may still be part of a result."""
+    def alive(
+        self, times: Mapping[str, npt.NDArray[np.int64]], last_epoch: int | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Which rows may still be part of a result.
+
+        All of them arrived up to ``last_epoch``; if it is None, they may have arrived after all changes of
+        the windows.
+        """
+        alive = self._alive_now(times)
+        for earlier in self._before_changes(last_epoch):
+            alive &= earlier._alive_now(times)
+        return alive
+
+    def is_dead(self, streams: Sequence[str], latest: Sequence[int], last_epoch: int | None = None) -> bool:
+        """Whether all rows are dead whose components are not after ``latest``, nor after ``last_epoch``."""
+        purges = (self, *self._before_changes(last_epoch))
+        return any(purge._is_dead_now(streams, latest) for purge in purges)
+
+    def _before_changes(self, last_epoch: int | None) -> list[Purge]:
+        """What had expired when the windows changed, for each change after an epoch."""
+        after = [c for c in self.changes if last_epoch is not None and last_epoch < c.epoch]
+        return [Purge(change.windows, change.watermarks) for change in after]
+
+    def _alive_now(self, times: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.bool_]:
         count = len(next(iter(times.values())))
         alive = np.zeros(count, np.bool_)
         for bounds in self._bounds(tuple(times)):
@@ -45,8 +73,7 @@ class Purge:
             alive |= within
         return alive
 
-    def is_dead(self, streams: Sequence[str], latest: Sequence[int]) -> bool:
-        """Whether all rows are dead whose components are not after ``latest``."""
+    def _is_dead_now(self, streams: Sequence[str], latest: Sequence[int]) -> bool:
         newest = dict(zip(streams, latest, strict=True))
         return all(
             any(newest[stream] < oldest for stream, oldest in bounds.items())

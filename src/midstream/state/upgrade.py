@@ -7,6 +7,7 @@ A manifest is upgraded when it is read. Nothing is written: the next commit writ
 | 3      | the oldest format that can be read                                                             |
 | 4      | leases, rows from the future, slices in order of time; format 3 gets the default values        |
 | 5      | new names of fields; the slices of a state that is being rebuilt are of the kind "pending"     |
+| 6      | lateness, windows and outputs may change: what the states keep, and changes of the windows     |
 """
 
 from __future__ import annotations
@@ -53,9 +54,21 @@ _PENDING_SUFFIX = "~"
 """The suffix with which formats before 5 marked the id of a state that is being rebuilt."""
 
 
-def upgrade_manifest(fields: Fields, current: int) -> Fields:
-    """The fields of a manifest of formats 3 or 4 in the current format."""
-    upgraded = _rename(fields, _MANIFEST_FIELDS) | {"format": current}
+def upgrade_manifest(fields: Fields, version: int, current: int) -> Fields:
+    """The fields of a manifest of formats 3 to 5 in the current format."""
+    upgraded = _with_new_names(fields) if version < 5 else fields
+    definition = upgrade_definition(upgraded["definition"])
+    return upgraded | {"format": current, "definition": definition}
+
+
+def upgrade_definition(definition: Fields) -> Fields:
+    """The definition of a query before format 6, whose outputs never changed."""
+    return {**definition, "keeps": definition["select"]}
+
+
+def _with_new_names(fields: Fields) -> Fields:
+    """The fields of a manifest of formats 3 or 4 by the names of format 5."""
+    upgraded = _rename(fields, _MANIFEST_FIELDS)
     upgraded["streams"] = {
         name: _rename(stream, _STREAM_FIELDS) for name, stream in fields["streams"].items()
     }

@@ -12,9 +12,9 @@ from midstream.engine.references import split_references
 from midstream.engine.routing import even_routing
 from midstream.errors import CheckpointError
 from midstream.protocol.lease import LeaseHandle
-from midstream.protocol.settings import described_windows, read_description
+from midstream.protocol.settings import read_description
+from midstream.protocol.terms import must_have_possible_changes, purge_after
 from midstream.state.manifest import Manifest
-from midstream.state.purge import Purge
 from midstream.state.slices import Slice
 from midstream.storage.intents import intent_name, kept_intent, stale_intents
 from midstream.storage.manifest_log import Committed, manifests_newest_first, read_manifest
@@ -100,6 +100,7 @@ def _manifests(store: Store, problems: list[Problem]) -> list[Manifest]:
         try:
             committed = read_manifest(store, name)
             read_description(committed.manifest.definition)
+            must_have_possible_changes(committed.manifest)
         except CheckpointError as error:
             remedy = "restore it from a copy; a start goes on from the manifest before it, if that is valid"
             problems.append(Problem(name.file, str(error), remedy))
@@ -170,8 +171,7 @@ def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[P
 
 def _check_references(files: SliceFiles, manifest: Manifest) -> list[Problem]:
     """Every live reference must be to a segment of payload, if its stream has payload at all."""
-    marks = {name: mark.watermark for name, mark in manifest.streams.items()}
-    purge = Purge(described_windows(manifest.definition), marks)
+    purge = purge_after(manifest)
     segments: dict[tuple[str, int], set[int]] = {}
     stored: set[str] = set()
     for slice_ in manifest.slices:
@@ -185,7 +185,7 @@ def _check_references(files: SliceFiles, manifest: Manifest) -> list[Problem]:
             continue
         rows = IndexRows.from_table(files.open(slice_), slice_.owner.key)
         # Expired rows may lose their payload before compaction drops them.
-        rows = rows.take(purge.alive(rows.times))
+        rows = rows.take(purge.alive(rows.times, slice_.last_epoch))
         for name, references in rows.references.items():
             referenced = set(np.unique(split_references(references)[0]).tolist())
             if name in stored and not referenced <= segments.get((name, slice_.owner.partition), set()):

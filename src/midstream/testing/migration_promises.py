@@ -97,9 +97,9 @@ class MigrationPromises:
         if migration is None or migration.background:
             return None
         for name in self._query.names:
-            times = self._expected.times(name, migration.start_epoch - 1)
-            if times and not self._expected.has_expired(name, max(times), manifest.epoch):
-                return None
+            for arrival, time in self._expected.arrivals(name, migration.start_epoch - 1):
+                if not self._expected.has_expired(name, arrival, time, manifest.epoch):
+                    return None
         return f"migration {migration.number} waits in epoch {manifest.epoch} for rows that have expired"
 
     def group_epochs(self, epochs: Iterable[int]) -> Iterator[tuple[list[int], bool]]:
@@ -108,6 +108,10 @@ class MigrationPromises:
             group = list(members)
             migration = self._under_way(group[-1])
             yield group, migration is not None and migration.start_epoch == start and _defers(migration)
+
+    def is_under_way(self, epoch: int) -> bool:
+        """Whether a migration is under way after an epoch."""
+        return self._under_way(epoch) is not None
 
     def features(self) -> set[str]:
         """Which kinds of migrations, decisions and requests the run had."""

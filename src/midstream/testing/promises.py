@@ -14,6 +14,7 @@
 | *fsck*         | after each life the checkpoint is sound                                                |
 | *litter*       | a life without faults leaves no unused file                                            |
 | *metamorphic*  | another plan, other partitions and other epochs give the same results in the end       |
+| *terms*        | an epoch is begun on the terms of a driver that runs, not on earlier ones              |
 | *requests*,    | see :mod:`midstream.testing.migration_promises`                                        |
 | *ending*       |                                                                                        |
 | *liveness*     | a life ends early only by a fault, so that the run ends when faults stop               |
@@ -25,14 +26,19 @@ A *life* is one process of the simulator, from its start until it ends or dies.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import pyarrow as pa
 
 from midstream.engine.index_rows import IndexRows
+from midstream.engine.references import epoch_of
 from midstream.migration.lifecycle import layout_of
 from midstream.plan.state_id import StateId
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.protocol.intent import Intent
+from midstream.protocol.terms import terms_of
+from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.slices import Slice
 from midstream.storage.fsck import check
@@ -77,7 +83,7 @@ class Promises:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self.expected = Expected(workload.query, workload.epochs)
+        self.expected = Expected(workload.widest, workload.epochs)
         self.migrations_seen = MigrationPromises(workload.query, workload.plan, self.expected)
         self.replays = 0
         self._confirmed = -1
@@ -86,11 +92,14 @@ class Promises:
         self._intents: dict[int, Intent] = {}
         self._run: set[int] = set()
         self._batches: dict[int, pa.Table] = {}
-        self._checked: dict[tuple[str, int], dict[str, pa.Buffer]] = {}
+        self._checked: dict[tuple[str, int], dict[int, dict[str, pa.Buffer]]] = {}
         """Files that were found right, so that they are compared once."""
 
-    def begin(self, intent: Intent) -> None:
-        """An epoch is about to run with an intent; *replay*: once it has run, with no other."""
+    def begin(self, intent: Intent, asked: Sequence[Query]) -> None:
+        """An epoch is about to run with an intent; *replay*: once it has run, with no other.
+
+        *terms*: they are those of a query that was ``asked`` by a driver that has not ended.
+        """
         epoch, earlier = intent.epoch, self._intents.get(intent.epoch)
         if earlier == intent:
             return
@@ -105,7 +114,10 @@ class Promises:
             clock_is_stream=settings.event_time_clock == "stream",
             now=intent.now,
         )
-        self.expected.begin(epoch, rules)
+        query = next((query for query in asked if terms_of(query) == intent.terms), None)
+        if query is None:
+            raise BrokenPromiseError("terms", f"epoch {epoch} is begun on terms that no driver has asked for")
+        self.expected.begin(epoch, rules, query)
         problem = self.migrations_seen.begin(intent)
         hold("requests", problem is None, str(problem))
 
@@ -113,13 +125,30 @@ class Promises:
         """An epoch runs: from now on its intent must not change."""
         self._run.add(epoch)
 
-    def check_batch(self, epoch: int, rows: pa.Table) -> None:
+    def check_batch(self, epoch: int, staged: Sequence[pa.Table]) -> None:
         """*batches*: a function that is called again for an epoch gets the same rows."""
+        if epoch not in range(len(self.expected.queries)):
+            return  # a driver that was given up has come to an epoch that no other has begun
+        schema = self.expected.queries[epoch].output_schema
+        rows = pa.concat_tables([schema.empty_table(), *staged])
         earlier = self._batches.setdefault(epoch, rows)
         try:
             assert_same_rows(rows, earlier, f"batch {epoch} when it came again")
         except AssertionError as error:
             raise BrokenPromiseError("batches", str(error)) from error
+
+    def changes_of_terms(self) -> set[str]:
+        """How the terms have changed; a test checks that the seeds together have all of it."""
+        changes: set[str] = set()
+        for epoch, (before, after) in enumerate(pairwise(self.expected.queries), 1):
+            bounds = list(zip(before.windows.bounds, after.windows.bounds, strict=True))
+            changes |= {"a wider window"} if any(a < b for a, b in bounds) else set()
+            changes |= {"a narrower window"} if any(a > b for a, b in bounds) else set()
+            changes |= {"other outputs"} if before.outputs != after.outputs else set()
+            changes |= {"another lateness"} if before.streams != after.streams else set()
+            migrates = self.migrations_seen.is_under_way(epoch - 1)
+            changes |= {"terms that change in a migration"} if migrates and before != after else set()
+        return changes
 
     def check_published(self, sink: Reader, last: int, deferred: pa.Table | None = None) -> None:
         """*prefix*: all is published up to ``last``; of a later commit, a part may be.
@@ -135,7 +164,7 @@ class Promises:
         for group, may_defer in (
             self.migrations_seen.group_epochs(epochs) if results else (([e], False) for e in epochs)
         ):
-            published = {name: file for epoch in group for name, file in files.get(epoch, {}).items()}
+            published = {epoch: files[epoch] for epoch in group if epoch in files}
             whole = group[-1] <= last and not may_defer
             if whole and self._checked.get((sink.table, group[-1])) == published:
                 continue
@@ -145,16 +174,29 @@ class Promises:
                 self._checked[sink.table, group[-1]] = published
 
     def _check_epochs(
-        self, name: str, epochs: list[int], files: dict[str, pa.Buffer], *, whole: bool, more: pa.Table | None
+        self,
+        name: str,
+        epochs: list[int],
+        files: Mapping[int, dict[str, pa.Buffer]],
+        *,
+        whole: bool,
+        more: pa.Table | None,
     ) -> None:
-        """Compare the files of some epochs, and ``more`` rows, with what is expected of them."""
+        """Compare the files of some epochs, and ``more`` rows, with what is expected of them.
+
+        Results of epochs with different outputs are compared by those that all of them have.
+        """
         want = pa.concat_tables([self.expected.tables[name][epoch] for epoch in epochs])
         what = f"{name} of epoch {' and '.join(map(str, epochs))}"
         try:
-            parts = [read_rows(file) for file in files.values()]
-            if name == "late":
-                parts = [late_rows_of(part) for part in parts]
-            got = pa.concat_tables([want.slice(0, 0), *parts, *([] if more is None else [more])])
+            parts = [(epoch, read_rows(file)) for epoch, named in files.items() for file in named.values()]
+            rows = [late_rows_of(part) for _, part in parts] if name == "late" else []
+            if name == "results":
+                common = self.expected.common_outputs(epochs)
+                want = want.select(common)
+                rows = [self.expected.named_as_kept(epoch, part).select(common) for epoch, part in parts]
+                rows += [] if more is None else [more.select(common)]
+            got = pa.concat_tables([want.slice(0, 0), *rows])
             if whole:
                 assert_same_rows(got, want, what)
                 return
@@ -188,7 +230,7 @@ class Promises:
     def check_state(self, store: MemoryStore, manifest: Manifest) -> None:
         """*conservation*, of the state: it has the accepted rows except for those that have expired."""
         files = SliceFiles(store)
-        held: dict[str, dict[tuple[StateId, tuple[int, ...]], Counter[int]]] = {
+        held: dict[str, dict[tuple[StateId, tuple[int, ...]], Counter[tuple[int, int]]]] = {
             name: {} for name in self.workload.query.names
         }
         for slice_ in manifest.slices:
@@ -196,16 +238,18 @@ class Promises:
             if slice_.owner.kind == "index" and state.is_base:
                 (name,) = state.streams
                 rows = IndexRows.from_table(files.open(slice_), key)
-                held[name].setdefault((state, key), Counter()).update(rows.times[name].tolist())
+                (references,) = rows.references.values()
+                arrivals = zip(epoch_of(references).tolist(), rows.times[name].tolist(), strict=True)
+                held[name].setdefault((state, key), Counter()).update(arrivals)
         for name, arrangements in held.items():
-            empty = {(StateId.of([name]), ()): Counter[int]()}
+            empty = {(StateId.of([name]), ()): Counter[tuple[int, int]]()}
             for (state, _), live in (arrangements or empty).items():
-                accepted = self.expected.times(name, manifest.epoch, _first_epoch(manifest, state))
+                accepted = self.expected.arrivals(name, manifest.epoch, _first_epoch(manifest, state))
                 hold("conservation", live <= accepted, f"the state of {name} has rows that never came")
                 if self._is_of_old_plan_only(manifest, state):
                     continue
-                for time in accepted - live:
-                    expired = self.expected.has_expired(name, time, manifest.epoch)
+                for arrival, time in accepted - live:
+                    expired = self.expected.has_expired(name, arrival, time, manifest.epoch)
                     hold("conservation", expired, f"a row of {name} at {time} is gone before its time")
 
     def _is_of_old_plan_only(self, manifest: Manifest, state: StateId) -> bool:
@@ -216,7 +260,7 @@ class Promises:
         return state not in layout_of(self.workload.query, migration.new_plan, migration.state_ids).states
 
     def deferred(self, store: MemoryStore, manifest: Manifest) -> pa.Table:
-        """The results that a migration defers."""
+        """The results that a migration defers, with all columns that the states keep."""
         tables = [SliceFiles(store).open(slice_) for slice_ in _deferred_slices(manifest)]
         return pa.concat_tables([self.workload.query.output_schema.empty_table(), *tables])
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ from midstream.errors import CheckpointError, FencedError
 from midstream.inline import InlineJoin
 from midstream.migration.request import write_request
 from midstream.protocol.intent import decode_intent
+from midstream.query.query import Query
 from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import collect_garbage
 from midstream.storage.intents import intent_name
@@ -94,6 +95,8 @@ class _Simulation:
         if self.workload.keeps_late:
             self.readers.append(Reader(self.store, "late"))
         self.life = _Life()
+        self.asked: dict[int, list[Query]] = {}
+        """For each epoch, the query as the drivers have asked it that have come to the epoch."""
         self.paused = 0
         """How many processes are paused now."""
         self.calls = 0
@@ -118,6 +121,7 @@ class _Simulation:
         self.outcome.features |= {"an idle stream"} if any(s.idle for s in history) else set()
         self.outcome.features |= {"a row from the future"} if any(s.future for s in history) else set()
         self.outcome.features |= self.promises.migrations_seen.features()
+        self.outcome.features |= self.promises.changes_of_terms()
         return self.outcome
 
     def _live(self) -> bool:
@@ -159,7 +163,7 @@ class _Simulation:
             (self.workload.background_epochs, self.workload.background_epochs, 0, 1, None)
         )
         while query.manifest.epoch + 1 < len(self.workload.epochs):
-            self.life.epoch = query.manifest.epoch + 1
+            self._enter_epoch(query)
             self._request_migration(query)
             now = self._clock()
             query.run_epoch(self.workload.epochs[self.life.epoch], background_epochs=background, now=now)
@@ -188,8 +192,9 @@ class _Simulation:
     def _open(self, lease: Lease) -> InlineJoin:
         self.life.results = StoreSink(self.store, "results", lease.number)
         changes = self.chance.random() < self.change_rate
+        asked = (self.workload.query, *self.workload.other_terms)
         return InlineJoin(
-            self.workload.query,
+            self.chance.choice(asked) if changes else self.workload.query,
             self.workload.plan,
             settings=changed_settings(self.workload, self.chance) if changes else self.workload.settings,
             store=self.store,
@@ -197,6 +202,11 @@ class _Simulation:
             late_sink=StoreSink(self.store, "late", lease.number) if self.workload.keeps_late else None,
             lease=lease,
         )
+
+    def _enter_epoch(self, query: InlineJoin) -> None:
+        """A driver is about to run the next epoch."""
+        self.life.epoch = query.manifest.epoch + 1
+        self.asked.setdefault(self.life.epoch, []).append(query.query)
 
     def _clock(self) -> int:
         """The wall-clock time, which may be wrong."""
@@ -244,9 +254,7 @@ class _Simulation:
             case "after the step":
                 self._end_step(whole=True)
             case "after the sink prepared" if self.life.results is not None:
-                empty = self.workload.query.output_schema.empty_table()
-                rows = pa.concat_tables([empty, *self.life.results.staged])
-                self.promises.check_batch(self.life.epoch, rows)
+                self.promises.check_batch(self.life.epoch, self.life.results.staged)
             case "after the commit":
                 self._add_manifest()
         self._maybe_read(1.0)
@@ -261,7 +269,8 @@ class _Simulation:
             name = intent_name(self.life.epoch)
             data = self.store.inner.files.get(name)
             if data is not None:
-                self.promises.begin(decode_intent(data.to_pybytes(), name))
+                asked = self.asked.get(self.life.epoch, [])
+                self.promises.begin(decode_intent(data.to_pybytes(), name), asked)
 
     def _add_manifest(self) -> None:
         """An epoch was committed: other processes, while this one is paused, go on from there."""
@@ -347,7 +356,7 @@ class _Simulation:
         self.store.stop_faults()
         self.life = _Life(pausable=False)
         query = self._open(self._take_lease("the last"))
-        self.life.epoch = query.manifest.epoch + 1
+        self._enter_epoch(query)
         query.run_epoch({}, background_epochs=self.workload.background_epochs, now=self._clock())
         manifest = query.manifest
         self.promises.migrations_seen.add_manifest(manifest)
@@ -356,10 +365,16 @@ class _Simulation:
         self._check_published(manifest.epoch, self.promises.deferred(self.store.inner, manifest))
 
     def _check_variation(self) -> None:
-        """The same rows under another plan, in other partitions and epochs."""
+        """The same rows under another plan, in other partitions and epochs.
+
+        If windows have changed, results depend on the epochs: then only those of the run itself are known.
+        """
+        if len({query.windows for query in self.promises.expected.queries}) > 1:
+            return
         self.life = _Life(pausable=False)
         accepted = self.promises.expected.accepted.tables(self.workload.query)
-        other = vary(self.workload, accepted, self.chance)
+        asked = replace(self.workload.query, windows=self.promises.expected.queries[0].windows)
+        other = vary(replace(self.workload, query=asked), accepted, self.chance)
         query = InlineJoin(other.query, other.plan, settings=other.settings, store=MemoryStore())
         got = pa.concat_tables([query.run_epoch(epoch) for epoch in other.epochs])
         late = sum(mark.late for mark in query.manifest.streams.values())

@@ -23,6 +23,7 @@ from midstream.plan.tree import Plan, join, leaf
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
+from midstream.query.window import Windows, close_windows
 from midstream.testing.random_streams import SECOND, Shape, generate, stream
 from midstream.values import Micros
 
@@ -89,6 +90,14 @@ class Workload:
     """Requests for other plans, by the epoch before which they are made."""
     background_epochs: int | None = None
     """How many epochs' worth of a missing state an epoch computes."""
+    other_terms: tuple[Query, ...] = ()
+    """The query as it may be asked when it is started again: with other lateness, windows and outputs."""
+
+    @property
+    def widest(self) -> Query:
+        """The query with windows as wide as it ever has them."""
+        bounds = zip(*(query.windows.bounds for query in (self.query, *self.other_terms)), strict=True)
+        return replace(self.query, windows=Windows(tuple(max(of_pair) for of_pair in bounds)))
 
     def __str__(self) -> str:
         idle = self.settings.idle_timeout
@@ -158,7 +167,9 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     background_epochs = migration_chance.choice((1, 1, 2, 3, None))
     # Comparing all plans of many streams would take most of the time.
     settings = replace(settings, adapt=migration_chance.random() < 0.5 and len(names) < 6)
-    return Workload(query, plan, settings, arrivals, keeps_late, requests, background_epochs)
+    terms_chance = random.Random(f"terms {seed}")  # noqa: S311  # it must be reproducible
+    other_terms = tuple(_draw_terms(terms_chance, query) for _ in range(3))
+    return Workload(query, plan, settings, arrivals, keeps_late, requests, background_epochs, other_terms)
 
 
 def draw_plan(chance: random.Random, names: Sequence[str]) -> Plan:
@@ -205,6 +216,29 @@ def changed_settings(workload: Workload, chance: random.Random) -> Settings:
         policy=MigrationPolicy(chance.choice(STRATEGY_CHOICES), chance.random() < 0.5, chance.choice(GOALS)),
         max_event_time_ahead=chance.choice((None, ONE_DAY, ONE_DAY, Micros(60 * SECOND))),
         event_time_clock=chance.choice(CLOCKS),
+    )
+
+
+def _draw_terms(chance: random.Random, query: Query) -> Query:
+    """A query on other terms; pairs that have a window keep one."""
+    lateness = [Micros(chance.choice((0, 2, 5, 20)) * SECOND) for _ in query.streams]
+    changes = chance.random() < 0.8
+    factors = [chance.choice((0.25, 0.5, 0.9, 1.5, 2.5)) if changes else 1.0 for _ in query.windows.bounds]
+    same = chance.random() < 0.5
+    scaled = {
+        (a, b): Micros(round(bound * (factors[0] if same else factor)))
+        for (a, b, bound), factor in zip(query.windows.bounds, factors, strict=True)
+    }
+    # The first one stays, so that results on all terms can be compared.
+    first, *others = query.outputs
+    chosen = [first, *chance.sample(others, chance.randint(0, len(others)))]
+    renames = chance.random() < 0.5
+    outputs = [replace(o, name=f"{o.name}_{i}") if renames else o for i, o in enumerate(chosen)]
+    return replace(
+        query,
+        streams=tuple(replace(s, lateness=value) for s, value in zip(query.streams, lateness, strict=True)),
+        windows=close_windows(query.names, None, scaled),
+        outputs=tuple(chance.sample(outputs, len(outputs))),
     )
 
 

@@ -1,0 +1,205 @@
+"""Terms: what a query may ask differently when it is started again: lateness, windows and outputs.
+
+The definition in a manifest has the terms of its epoch, the intent of an epoch those that it runs with. So a
+change holds from the next epoch that is begun, and one that was begun before runs again as it was.
+
+- A watermark never goes back: a longer lateness accepts more rows once the stream has advanced by the
+  difference, a shorter one moves the watermark with the next epoch.
+- :mod:`midstream.state.window_change` says which rows meet after a change of the windows.
+- Outputs may be any of the columns that the states keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from midstream.errors import CheckpointError, QueryError
+from midstream.query.clauses import Output
+from midstream.query.query import Query
+from midstream.query.sql import split_name
+from midstream.query.stream import ColumnRef
+from midstream.query.types import show_type
+from midstream.query.window import Windows
+from midstream.state.manifest import Manifest
+from midstream.state.purge import Purge
+from midstream.state.sealed import RESTORE
+from midstream.state.window_change import WindowChange
+from midstream.values import Micros, duration, show_duration
+
+_AS = " AS "
+
+
+class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The terms of a query, as plain values that a person can read."""
+
+    lateness: dict[str, str]
+    within: dict[str, str]
+    select: list[str]
+
+
+def terms_of(query: Query) -> Terms:
+    """The terms that a query has."""
+    return Terms(
+        lateness={stream.name: show_duration(stream.lateness) for stream in query.streams},
+        within={f"{a}, {b}": show_duration(bound) for a, b, bound in query.windows.bounds},
+        select=describe_outputs(query.outputs),
+    )
+
+
+def committed_terms(manifest: Manifest) -> Terms:
+    """The terms of the last epoch; before the first, those that the query began with."""
+    definition = manifest.definition
+    lateness = {name: source["lateness"] for name, source in definition["streams"].items()}
+    return Terms(lateness, definition["within"], definition["select"])
+
+
+def with_terms(definition: Mapping[str, Any], terms: Terms) -> dict[str, Any]:
+    """A definition with other terms."""
+    streams = {n: {**source, "lateness": terms.lateness[n]} for n, source in definition["streams"].items()}
+    return {**definition, "streams": streams, "within": terms.within, "select": terms.select}
+
+
+def query_on(terms: Terms, query: Query) -> Query:
+    """The query on other terms, which must be such that it can have them."""
+    if terms == terms_of(query):
+        return query
+    try:
+        kept = {str(output.ref): output for output in query.kept}
+        outputs = [(kept[ref], name) for ref, name in map(_split_output, terms.select)]
+        return replace(
+            query,
+            streams=tuple(
+                replace(s, lateness=duration(terms.lateness[s.name], "lateness")) for s in query.streams
+            ),
+            windows=read_windows(terms.within),
+            outputs=tuple(replace(output, name=name) for output, name in outputs),
+        )
+    except (KeyError, ValueError, QueryError) as error:
+        raise CheckpointError(
+            "an epoch must run on terms that its query can have", got=error, hint=RESTORE
+        ) from None
+
+
+def must_be_possible(before: Terms, query: Query) -> None:
+    """Refuse terms that the state of a query does not allow."""
+    bounded = {pair for pair in before.within if query.windows.bound(*pair.split(", ")) is None}
+    if bounded:
+        pair = min(bounded)
+        raise CheckpointError(
+            f"streams that are joined within a window must keep one: {pair} had {before.within[pair]!r}",
+            got="none",
+            hint="say a long one; a change of plan may be waiting for rows to expire",
+        )
+    kept = {output.ref: output for output in query.kept}
+    types = {name.lower(): kept_type for name, kept_type in _types_of(before.select, kept)}
+    for output in query.outputs:
+        if output.ref not in kept:
+            raise CheckpointError(
+                f"a query must select columns that its state has: {', '.join(map(str, kept))}",
+                got=str(output.ref),
+                hint="these are the columns that were selected when it began; to have others, start a new "
+                "query with another checkpointLocation",
+            )
+        was = types.get(output.name.lower(), output.type)
+        if was != output.type:
+            raise CheckpointError(
+                f"an output must keep its type as long as it keeps its name: {output.name} was "
+                f"{show_type(was)}",
+                got=f"{output.ref} of type {show_type(output.type)}",
+                hint="give it another name in select",
+            )
+
+
+def _types_of(select: Sequence[str], kept: Mapping[ColumnRef, Output]) -> list[tuple[str, Any]]:
+    by_text = {str(ref): output.type for ref, output in kept.items()}
+    named = map(_split_output, select)
+    return [(name, by_text[ref]) for ref, name in named if ref in by_text]
+
+
+def describe_outputs(outputs: Sequence[Output]) -> list[str]:
+    """Outputs as text, as they could be written in ``select``, but for the quotes of their names."""
+    return [f"{output.ref}{_AS}{output.name}" for output in outputs]
+
+
+def read_columns(described: Sequence[str]) -> list[tuple[ColumnRef, str]]:
+    """The columns and names of described outputs."""
+    columns = []
+    for ref, name in map(_split_output, described):
+        stream, *path = split_name(ref)
+        columns.append((ColumnRef(stream, tuple(path)), name))
+    return columns
+
+
+def _split_output(described: str) -> tuple[str, str]:
+    """The column and the name; either may contain the word between them, a column only in quotes."""
+    position = -1
+    while (position := described.find(_AS, position + 1)) >= 0:
+        if described.count("`", 0, position) % 2 == 0:
+            return described[:position], described[position + len(_AS) :]
+    raise ValueError(f"{described!r} is no output")
+
+
+def read_windows(described: Mapping[str, str]) -> Windows:
+    """The windows of a description."""
+    pairs = ((pair.split(", "), bound) for pair, bound in described.items())
+    return Windows(tuple((a, b, duration(bound, "a window")) for (a, b), bound in pairs))
+
+
+def described_lateness(manifest: Manifest, stream: str) -> Micros:
+    """The lateness of a stream in the last epoch."""
+    return duration(manifest.definition["streams"][stream]["lateness"], "lateness")
+
+
+def changes_for(manifest: Manifest, terms: Terms) -> tuple[WindowChange, ...]:
+    """The changes of the windows up to the epoch after ``manifest``, which runs on these terms."""
+    before = committed_terms(manifest).within
+    if before == terms.within:
+        return manifest.window_changes
+    change = WindowChange(
+        epoch=manifest.epoch + 1,
+        within=read_windows(before).bounds,
+        watermarks={name: stream.watermark for name, stream in manifest.streams.items()},
+        latest={name: stream.latest for name, stream in manifest.streams.items()},
+    )
+    return (*manifest.window_changes, change)
+
+
+def purge_after(manifest: Manifest) -> Purge:
+    """What has expired after the epoch of a manifest."""
+    watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
+    return Purge(read_windows(manifest.definition["within"]), watermarks, manifest.window_changes)
+
+
+def lasting_changes(manifest: Manifest) -> tuple[WindowChange, ...]:
+    """The changes from before which rows may still be in a result after the epoch of a manifest."""
+    if not manifest.window_changes:
+        return ()
+    purge = purge_after(manifest)
+    return tuple(
+        change
+        for change in manifest.window_changes
+        if any(
+            latest is not None and not purge.is_dead((name,), (latest,), change.epoch - 1)
+            for name, latest in change.latest.items()
+        )
+    )
+
+
+def must_have_possible_changes(manifest: Manifest) -> None:
+    """Refuse a manifest with changes of windows that cannot be those of its streams."""
+    names = set(manifest.streams)
+    epochs = [change.epoch for change in manifest.window_changes]
+    ordered = epochs == sorted(set(epochs)) and all(0 <= epoch <= manifest.epoch for epoch in epochs)
+    complete = all(
+        set(change.watermarks) == set(change.latest) == names
+        and all({a, b} <= names and a < b and bound >= 0 for a, b, bound in change.within)
+        for change in manifest.window_changes
+    )
+    if not (ordered and complete):
+        raise CheckpointError(
+            "a manifest must have changes of the windows of its streams", got=epochs, hint=RESTORE
+        )
