@@ -10,7 +10,7 @@
 A crash before 4 leaves files that no manifest names; the epoch runs again with the same rows. A crash after 4
 leaves at most publishing to do, which the next start finishes, or the same epoch when it runs again.
 
-A driver may have been given up at any point without knowing it. :mod:`midstream.protocol.lease` says why it
+A driver may have been fenced at any point without knowing it. :mod:`midstream.protocol.lease` says why it
 can then do no harm.
 """
 
@@ -68,7 +68,7 @@ class Publisher(Protocol):
 
 
 class EpochRunner:
-    """The committed truth of one query in a store."""
+    """Runs the epochs of one query and commits each to its store."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class EpochRunner:
         try:
             return self._run_epoch(shell, now, background_epochs)
         except CheckpointError:
-            # If this driver was given up, the file is not damaged: the driver that took over deleted it.
+            # If this driver was fenced, the file is not damaged: the driver that took over deleted it.
             self._lease.check()
             raise
 

@@ -126,7 +126,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     def stop(self) -> None:
         """Stop the query; started again with the same checkpoint it goes on from here.
 
-        A batch that is running is given up, and runs again then; but a function of ``foreachBatch`` that has
+        A batch that is running is abandoned, and runs again then; but a function of ``foreachBatch`` that has
         begun is waited for. If such a function, or a listener, calls this, the query stops when it returns.
         """
         stopping = in_thread("stop", super().stop)
@@ -152,7 +152,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         if self._driver.error is not None:
             return self._driver.error
         try:
-            # Spark also ends a driver that was given up, when it finds offsets of the one that took over.
+            # Spark also ends a driver that was fenced, when it finds offsets of the one that took over.
             self._driver.lease.check()
         except FencedError as fenced:
             fenced.__cause__ = error

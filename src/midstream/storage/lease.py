@@ -1,11 +1,11 @@
-"""Taking and keeping a lease: its files in the store, and the thread that beats. Rules: protocol/lease.py.
+"""Taking and keeping a lease: its files in the store, and its heartbeat. Rules: protocol/lease.py.
 
     leases/<number>.json        the holder
     leases/<number>.beat        changes while the holder lives
     leases/<number>.released    the holder has ended
 
-Whether a holder lives is seen by watching its beat change, not by comparing times: the clocks of two machines
-may differ. On the same machine it is enough that the holder's process no longer exists.
+Whether a holder lives is seen by watching its heartbeat change, not by comparing times: the clocks of two
+machines may differ. On the same machine it is enough that the holder's process no longer exists.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Lease:
         """For an operation that must not happen once the lease was released.
 
         Stopping a query does not stop the thread that runs its batch. A commit of that thread after the
-        release would be as wrong as one of a driver that was given up.
+        release would be as wrong as one of a driver that was fenced.
         """
         with self._commit_lock:
             if self._released:
@@ -84,7 +84,7 @@ class Lease:
             self._settled = True
 
     def release(self) -> None:
-        """Release the lease, so that the next driver need not wait; no beat comes afterwards."""
+        """Release the lease, so that the next driver need not wait; no heartbeat comes afterwards."""
         with self._commit_lock:
             self._released = True
         with self._beat_lock:
@@ -113,7 +113,7 @@ class Lease:
                 except FileNotFoundError:
                     pass  # somebody is removing the checkpoint; the next round sees that the lease is gone
                 except (OSError, MidstreamError) as error:
-                    # A disk that is full for a moment must not end the beating.
+                    # A disk that is full for a moment must not end the heartbeat.
                     _log.warning("the lease of the checkpoint could not be renewed: %s", error)
         atexit.unregister(self._stop_beating)
 
@@ -126,20 +126,20 @@ class Lease:
             self._done.set()  # somebody has removed the checkpoint, and it must not be made again
 
     def _stop_beating(self) -> None:
-        """At the end of the process: whoever removes the checkpoint then must not meet a beat."""
+        """At the end of the process: whoever removes the checkpoint then must not meet a heartbeat."""
         with self._beat_lock:
             self._done.set()
 
 
 def take_lease(store: Store, run: str) -> Lease:
-    """Take the lease of a checkpoint, and beat from now on; an error if another driver holds it."""
+    """Take the lease of a checkpoint, and keep it by heartbeats; an error if another driver holds it."""
     lease = claim_lease(store, run, wait=True)
     lease.start_beating()
     return lease
 
 
 def claim_lease(store: Store, run: str, *, wait: bool = False) -> Lease:
-    """Take the lease, without beating. Without ``wait`` it is taken from a living holder, too.
+    """Take the lease, without a heartbeat. Without ``wait`` it is taken from a living holder, too.
 
     This is for drivers that share a process, and replace each other on purpose.
     """
@@ -152,7 +152,7 @@ def claim_lease(store: Store, run: str, *, wait: bool = False) -> Lease:
         # If the folder of leases was removed, numbers must still grow: names of manifests have them.
         number = max(number, *(name.lease for name in manifest_files(store)), 0)
         lease = Lease(store, number + 1, me)
-        # The beat comes first: a lease without one would look abandoned.
+        # The heartbeat comes first: a lease without one would look abandoned.
         lease.beat()
         name = _name(lease.number, "json")
         # If only the response was lost, the lease is ours.
@@ -181,7 +181,7 @@ def _close_earlier_leases(store: Store, own_number: int) -> None:
 
 
 def _wait_for_end(store: Store, number: int, me: Holder) -> None:
-    """Return once the holder has ended or is given up; raise as soon as it beats."""
+    """Return once the holder has ended or is fenced; raise as soon as it sends a heartbeat."""
     holder = _read_holder(store, number)
     if holder.machine == me.machine and not _process_exists(holder.pid):
         return

@@ -2,7 +2,7 @@
 
     slices/<lease>-<digest>.arrow
 
-Without the lease, two drivers that run the same epoch would write the same names, and one that was given up
+Without the lease, two drivers that run the same epoch would write the same names, and one that was fenced
 could delete a file that the other has just written and named in its manifest.
 
 The IPC *file* format is used because a truncated *stream* reads as a shorter valid table. Arrow does not

@@ -128,7 +128,7 @@ class Promises:
     def check_batch(self, epoch: int, staged: Sequence[pa.Table]) -> None:
         """*batches*: a function that is called again for an epoch gets the same rows."""
         if epoch not in range(len(self.expected.queries)):
-            return  # a driver that was given up has come to an epoch that no other has begun
+            return  # a driver that was fenced has come to an epoch that no other has begun
         schema = self.expected.queries[epoch].output_schema
         rows = pa.concat_tables([schema.empty_table(), *staged])
         earlier = self._batches.setdefault(epoch, rows)

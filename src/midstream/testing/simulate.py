@@ -143,7 +143,7 @@ class _Simulation:
                 raise
         except CheckpointError as error:
             if self._is_given_up():
-                # Either the error says that it was given up, or a file that it needs was deleted.
+                # Either the error says that it was fenced, or a file that it needs was deleted.
                 self.outcome.fenced += 1
             elif damage is not None and not isinstance(error, FencedError):
                 self.outcome.refused += 1
@@ -180,7 +180,7 @@ class _Simulation:
         return True
 
     def _take_lease(self, run: str) -> Lease:
-        """Take the lease; if its holder has not ended, it is given up."""
+        """Take the lease; if its holder has not ended, it is fenced."""
         lease = claim_lease(self.store, run)
         self.life.lease = lease.number
         return lease
