@@ -162,7 +162,7 @@ def test_a_link_inside_a_checkpoint_is_refused(spark, frames, tmp_path):
         (checkpoint / name).symlink_to(elsewhere)
         writer = _pair(spark, frames).writeStream.foreachBatch(lambda df, _: None)
         writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-        with pytest.raises(CheckpointError, match="plain files and folders"):
+        with pytest.raises(CheckpointError, match=r"plain files and folders|a folder with other things"):
             writer.start().awaitTermination()
         assert list(elsewhere.iterdir()) == []
 

@@ -49,7 +49,7 @@ def test_streams_that_cannot_be_joined(spark, streams):
         join.stream("b", streams["b"].selectExpr("*", "k2 COLLATE UNICODE_CI AS c"), time="t")
     with pytest.raises(QueryError, match=r"classic Spark session; got a value of type list"):
         join.stream("b", [1, 2], time="t")  # type: ignore[arg-type]
-    with pytest.raises(QueryError, match=r"must be the name of a column; got 3"):
+    with pytest.raises(QueryError, match=r"a column must be given by its name; got 3"):
         join.stream("b", streams["b"], time=3)  # type: ignore[arg-type]
 
 

@@ -152,16 +152,32 @@ def _migrates(option: str, value: str) -> Callable[[RestartScenario, Path, Any],
     return run
 
 
+def _late_share(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
+    query = scenario.start(scenario.join(), lateShareWarning="0.75")
+    query.awaitTermination()
+    assert query._driver.reporter._limits.late_share == 0.75
+    scenario.check(scenario.runner.out)
+
+
+def _single_partition(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
+    query = scenario.start(scenario.join(), singlePartition="forbid")
+    query.awaitTermination()
+    assert query._driver.coordinator.settings.single_partition == "forbid"
+    scenario.check(scenario.runner.out)
+
+
 ALLOWED = {
     "path": _path,
     "checkpointLocation": _moved,
     "compression": _compression,
     "lateRows": _late_rows,
+    "lateShareWarning": _late_share,
     "idleTimeout": _idle_timeout,
     # By the wall clock none of the rows are ahead: both have to hold.
     "maxEventTimeAhead": _ahead(3),
     "eventTimeClock": _ahead(6),
     "adapt": _adapts,
+    "singlePartition": _single_partition,
     "goal": _migrates("goal", "quick"),
     "strategy": _migrates("strategy", "moving_state"),
     "background": _migrates("background", "off"),

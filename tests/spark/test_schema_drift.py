@@ -76,13 +76,13 @@ DRIFT: dict[str, tuple[Callable[[Any], Any], str, str, str]] = {
     "a new field": (
         lambda a: a.withColumn("s", F.struct("v", "k2", "id")),
         "s",
-        "'struct<v: int32, k2: string>'",
+        "'struct<v:int,k2:string>'",
         "'struct<v: int32, k2: string, id: int64>'",
     ),
     "a field that cannot be null": (
         lambda a: a.withColumn("s", F.struct(F.coalesce("v", F.lit(0)).alias("v"), "k2")),
         "s",
-        "'struct<v: int32, k2: string>'",
+        "'struct<v:int,k2:string>'",
         "'struct<v: int32 not null, k2: string>'",
     ),
 }

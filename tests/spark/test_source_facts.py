@@ -16,6 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from midstream import Join
 from midstream.protocol.trigger_facts import TREND_EPOCHS
 from midstream.spark.source_facts import reports_metrics, source_metrics
+from midstream.spark.worker_python import use_this_python
 from midstream.testing import Shape, generate
 from tests.spark.runner import Runner, one_key
 
@@ -203,6 +204,8 @@ class Flood(DataSource):
 
 @pytest.mark.slow
 def test_a_stream_that_falls_behind_its_source_is_told_of(spark, tmp_path):
+    # A Python source keeps the Python that it is registered with, and imports this module there.
+    use_this_python(spark)
     spark.dataSource.register(Flood)
     flood = spark.readStream.format("flood").load()
     query = run_until_done(join_of(spark, {"a": flood, "b": flood}), tmp_path, processingTime="1 millisecond")

@@ -51,6 +51,8 @@ def start_query(
     sink.format.check(options, name)
     partition_columns = sink.partition_columns(query.output_schema)
     checkpoint = options.checkpoint_location or temporary_checkpoint()
+    # First: a job, and a stream from when it is made, keeps the Python that its tasks run with.
+    use_this_python(spark)
     check_workers(spark.sparkContext, remote=is_remote(checkpoint))
     store = store_at(checkpoint)
     local_checkpoint = None if is_remote(checkpoint) else checkpoint
@@ -88,8 +90,6 @@ def start_query(
             run=run,
         )
         runner.recover()
-        # First: a stream keeps the Python that its tasks run with from when it is made.
-        use_this_python(spark)
         sources = _make_sources(runner, frames, whole_rows=writer.keeps_late_rows)
         stream = sources.stream()
         driver = Driver(
