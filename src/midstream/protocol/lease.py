@@ -26,9 +26,9 @@ import msgspec
 
 from midstream.errors import FencedError, LockedError
 
-BEAT_SECONDS = 0.4
+HEARTBEAT_SECONDS = 0.4
 """The time between heartbeats: a second driver sees one, and is refused, within a second."""
-GIVE_UP_SECONDS = 10.0
+LEASE_TIMEOUT_SECONDS = 10.0
 """How long to wait for a heartbeat before a holder is fenced: longer than garbage collectors pause."""
 
 
@@ -69,7 +69,7 @@ def locked_error(me: Holder, holder: Holder) -> LockedError:
     )
 
 
-def must_hold(number: int, newest: int, me: Holder) -> None:
+def check_held(number: int, newest: int, me: Holder) -> None:
     """Refuse to go on once another driver has taken the lease."""
     if newest > number:
         raise FencedError(

@@ -116,11 +116,11 @@ def restore_manifest(store: Store, lease: int) -> Committed | None:
         _log.warning("%s; going on from the manifest of epoch %d before it", damage, before.manifest.epoch)
         return before
     if len(names) == 2:
-        _must_follow(store, names[1], newest.manifest)
+        _check_follows(store, names[1], newest.manifest)
     return newest
 
 
-def _must_follow(store: Store, name: ManifestName, newest: Manifest) -> None:
+def _check_follows(store: Store, name: ManifestName, newest: Manifest) -> None:
     """Refuse manifests that were put together from several checkpoints."""
     try:
         before = read_manifest(store, name)
