@@ -44,7 +44,7 @@ lint: setup ## Check style, types, architecture and house rules
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy $(PYTHON_DIRS)
 	@$(PY) tools/check_imports.py
-	@$(PY) tools/check_house.py
+	@$(PY) tools/check_project_rules.py
 
 fmt: setup ## Format, and repair what ruff can repair
 	@$(PY) -m ruff check --fix .

@@ -58,8 +58,10 @@ class Drift:
     def query(self) -> Query:
         """The query; its default plan is the initial one."""
         streams = [Stream(n, SCHEMA, ColumnRef(n, ("ts",)), Micros(0)) for n in self.streams]
-        everywhere = Micros(self.window * MICROS_PER_SECOND)
-        return build_query(streams, list(self.on), everywhere=everywhere, select=[f"{self.streams[0]}.id"])
+        default_window = Micros(self.window * MICROS_PER_SECOND)
+        return build_query(
+            streams, list(self.on), default_window=default_window, select=[f"{self.streams[0]}.id"]
+        )
 
     def epochs(self) -> list[list[dict[str, pa.Table]]]:
         """The input of each phase."""

@@ -39,8 +39,8 @@ def run_adaptive(adapt: str, plan: str, data: Path, out: Path) -> dict[str, Any]
             candidates=counts["candidates"],
             intermediate_rows=counts["intermediateRows"],
             comparisons=counts["comparisons"],
-            inserted=counts["insertedRows"],
-            sent=counts["sentRows"],
+            inserted_rows=counts["insertedRows"],
+            sent_rows=counts["sentRows"],
         )
         for counts in (p["work"] for p in epochs)
     ]

@@ -63,7 +63,10 @@ class RandomQuery:
             key = f"k{i % 2}" if self.chain else "k0"
             on.append(f"{a}.{key} = {b}.{key}")
         return build_query(
-            streams, on, everywhere=Micros(self.window * MICROS_PER_SECOND), select=[f"{self.names[0]}.id"]
+            streams,
+            on,
+            default_window=Micros(self.window * MICROS_PER_SECOND),
+            select=[f"{self.names[0]}.id"],
         )
 
     def rows(self, random: np.random.Generator, name: str, begin: float, seconds: float) -> pa.Table:

@@ -54,7 +54,7 @@ class Experiment:
         """The clique."""
         streams = [Stream(n, SCHEMA, ColumnRef(n, ("ts",)), Micros(0)) for n in self.names]
         on = [f"{a}.k = {b}.k" for a, b in zip(self.names, self.names[1:], strict=False)]
-        return build_query(streams, on, everywhere=Micros(self.window * SECOND), select=["A.id"])
+        return build_query(streams, on, default_window=Micros(self.window * SECOND), select=["A.id"])
 
     def epochs(self) -> tuple[list[dict[str, pa.Table]], list[dict[str, pa.Table]]]:
         """The input before the migration, and for 1.2 windows after."""

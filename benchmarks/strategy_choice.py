@@ -24,7 +24,7 @@ from benchmarks.migration import SCHEMA, SECOND, last_two_first, right_deep
 from midstream.adapt.cost import work_in_units
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import MigrationCost
-from midstream.adapt.policy import GOALS, Goal, MigrationPolicy, best_migration, candidate_migrations
+from midstream.adapt.policy import GOALS, Goal, MigrationPolicy, allowed_migrations, best_migration
 from midstream.inline import InlineJoin
 from midstream.plan.tree import Plan, join, leaf, left_deep
 from midstream.protocol.settings import Settings
@@ -88,7 +88,7 @@ class GridCase:
         """All streams by one key; results have one column, since nobody reads them."""
         streams = [Stream(n, SCHEMA, ColumnRef(n, ("ts",)), Micros(0)) for n in self.names]
         on = [f"{a}.k = {b}.k" for a, b in zip(self.names, self.names[1:], strict=False)]
-        return build_query(streams, on, everywhere=Micros(self.window * SECOND), select=["A.id"])
+        return build_query(streams, on, default_window=Micros(self.window * SECOND), select=["A.id"])
 
     @cached_property
     def epochs(self) -> list[dict[str, pa.Table]]:
@@ -182,7 +182,7 @@ def measure(case: GridCase) -> Outcome:
     def name_of(migration: MigrationCost) -> str:
         return names[migration.strategy, migration.background, migration.isolated]
 
-    candidates = candidate_migrations(layout, after, Estimator(query, statistics), MigrationPolicy())
+    candidates = allowed_migrations(layout, after, Estimator(query, statistics), MigrationPolicy())
     chosen = {
         goal: name_of(best_migration(layout, after, statistics, query, MigrationPolicy(goal=goal)))
         for goal in GOALS

@@ -11,7 +11,7 @@ import pyarrow as pa
 from midstream.adapt.cost import work_in_units
 from midstream.engine.work import WorkCounts
 from midstream.inline import InlineJoin
-from midstream.plan.handover import Side
+from midstream.plan.handover import PlanSide
 from midstream.protocol.events import Event
 from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings
@@ -30,7 +30,7 @@ class RecordedRun:
     store: MemoryStore = field(default_factory=MemoryStore)
     manifests: list[Manifest] = field(default_factory=list)
     results: list[pa.Table] = field(default_factory=list)
-    work: list[dict[Side, WorkCounts]] = field(default_factory=list)
+    work: list[dict[PlanSide, WorkCounts]] = field(default_factory=list)
     work_units: float = 0.0
     """The work of all epochs, as the cost model weighs it."""
     progress: list[EpochProgress] = field(default_factory=list)

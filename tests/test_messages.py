@@ -18,7 +18,7 @@ from midstream.cli.main import app
 from midstream.errors import CheckpointError, MidstreamError, OptionError
 from midstream.inline import InlineJoin
 from midstream.plan.tree import parse_plan
-from midstream.protocol.settings import must_agree
+from midstream.protocol.settings import check_same_definition
 from midstream.query.build import build_query
 from midstream.query.stream import check_name, resolve_path
 from midstream.spark.failures import readable_error
@@ -26,9 +26,9 @@ from midstream.spark.join import Join
 from midstream.spark.options import OPTIONS, QueryOptions
 from midstream.spark.worker_packages import Worker, must_fit, readable_failure
 from midstream.spark.writer import JoinStreamWriter
-from midstream.storage.checkpoint_folder import explain_unusable, refuse_foreign_checkpoint
+from midstream.storage.checkpoint_folder import check_not_foreign, explain_unusable
 from midstream.storage.fsck import check as fsck
-from midstream.storage.lease import claim_lease
+from midstream.storage.lease import seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.memory import MemoryStore
 from midstream.storage.output_table import OutputTable
@@ -235,7 +235,7 @@ def made(tmp_path_factory):
         query.run_epoch(epoch)
     query.migrate("a (b c)", "moving_state")
     # So that nobody waits for this process to give the lease back.
-    claim_lease(LocalStore(str(folder)), "test").release()
+    seize_lease(LocalStore(str(folder)), "test").release()
     return folder
 
 
@@ -289,7 +289,7 @@ def test_a_checkpoint_whose_nested_types_are_written_in_the_words_of_arrow_still
         .replace("array<bigint>", str(COLUMNS["arr"]))
     )
     assert earlier != definition
-    must_agree(earlier, query, join.coordinator.settings)
+    check_same_definition(earlier, query, join.coordinator.settings)
 
 
 DAMAGE = {
@@ -313,7 +313,7 @@ def test_files_that_are_damaged(checkpoint, folder, damage):
         path.write_bytes(DAMAGE[damage])
     try:
         if folder == "leases":
-            claim_lease(LocalStore(str(checkpoint)), "test", wait=True)
+            seize_lease(LocalStore(str(checkpoint)), "test", wait=True)
         _resume(checkpoint)
     except MidstreamError as error:
         assert_plain(error)
@@ -343,7 +343,7 @@ def test_a_checkpoint_of_somebody_else_is_refused_by_name(tmp_path, files, told)
         (tmp_path / name).touch()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(CheckpointError) as raised:
-        refuse_foreign_checkpoint(str(tmp_path), LocalStore(str(tmp_path)))
+        check_not_foreign(str(tmp_path), LocalStore(str(tmp_path)))
     assert_plain(raised.value)
     assert told in str(raised.value)
     assert sorted(tmp_path.rglob("*")) == before
@@ -356,7 +356,7 @@ def test_checkpoints_of_joins_and_empty_folders_are_not_refused(checkpoint, tmp_
     (tmp_path / "leased" / "leases").mkdir(parents=True)
     (tmp_path / "leased" / "leases" / "000000000001.beat").touch()
     for folder in (checkpoint, tmp_path / "none", *(tmp_path / n for n in ("new", "begun", "leased"))):
-        refuse_foreign_checkpoint(str(folder), LocalStore(str(folder)))
+        check_not_foreign(str(folder), LocalStore(str(folder)))
 
 
 @pytest.fixture
@@ -375,7 +375,7 @@ def read_only(tmp_path) -> Iterator[Path]:
 
 def _must_be_unusable(location: Path, reason: str) -> None:
     with pytest.raises(CheckpointError) as raised, explain_unusable("x", str(location), CheckpointError):
-        claim_lease(LocalStore(str(location)), "test")
+        seize_lease(LocalStore(str(location)), "test")
     assert_plain(raised.value)
     assert f"got {location}" in str(raised.value)
     assert reason in str(raised.value)
@@ -438,6 +438,6 @@ def test_commands_say_what_is_wrong_in_a_line(checkpoint, tmp_path, name):
 
 
 def test_a_checkpoint_without_a_committed_epoch_is_one(tmp_path):
-    claim_lease(LocalStore(str(tmp_path)), "test").release()
+    seize_lease(LocalStore(str(tmp_path)), "test").release()
     done = CliRunner().invoke(app, ["fsck", str(tmp_path)])
     assert (done.exit_code, "no epoch is committed" in done.stdout) == (0, True)

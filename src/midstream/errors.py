@@ -54,7 +54,7 @@ class LockedError(CheckpointError):
 
 
 class FencedError(CheckpointError):
-    """This driver was given up: another driver has taken its lease."""
+    """This driver was fenced: another driver has taken its lease."""
 
 
 class StreamError(MidstreamError):

@@ -71,7 +71,7 @@ def query_of(
     return build_query(
         [Stream(name, SCHEMA, ColumnRef(name, ("t",)), Micros(0)) for name in names],
         list(on),
-        everywhere=None if window is None else _micros(window),
+        default_window=None if window is None else _micros(window),
         pairs={pair: _micros(bound) for pair, bound in (pairs or {}).items()},
         select=[f"{name}.id" for name in names],
         cross=cross,

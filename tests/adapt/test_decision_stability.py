@@ -55,11 +55,11 @@ def test_fsck_accepts_manifests_with_decisions():
 def test_a_query_goes_on_if_the_migration_that_it_decided_on_is_impossible(monkeypatch):
     concat_arrivals = intake.concat_arrivals
 
-    def with_small_columns(name, tables, *, moved=False):
+    def with_small_columns(name, tables, *, backfilled=False):
         # As if a moved state had more than 2 GiB, the most that a column can hold.
         with monkeypatch.context() as patch:
-            patch.setattr(intake, "_MAX_COLUMN_BYTES", 100 if moved else 1 << 31)
-            return concat_arrivals(name, tables, moved=moved)
+            patch.setattr(intake, "_MAX_COLUMN_BYTES", 100 if backfilled else 1 << 31)
+            return concat_arrivals(name, tables, backfilled=backfilled)
 
     query = query_of("abc", chain("abc"), window=20)
     epochs = epochs_of(dict.fromkeys("abc", 8.0), dict.fromkeys("abc", uniform(50)), 16, 2.0)

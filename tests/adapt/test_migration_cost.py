@@ -7,7 +7,7 @@ import pytest
 from midstream.adapt.cost import work_in_units
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import UNNOTICEABLE_SLOWDOWN, MigrationCost, migration_costs
-from midstream.adapt.policy import Goal, MigrationPolicy, best_migration, candidate_migrations, pick
+from midstream.adapt.policy import Goal, MigrationPolicy, allowed_migrations, best_migration, pick
 from midstream.inline import InlineJoin
 from midstream.migration.strategies import STRATEGIES
 from midstream.plan.tree import parse_plan
@@ -136,5 +136,5 @@ def test_without_a_window_only_migrations_that_end_are_candidates():
         join.run_epoch(epoch)
     estimator = Estimator(endless, join.manifest.statistics)
     layout = join.coordinator.layout(join.manifest)
-    candidates = candidate_migrations(layout, parse_plan(EXPENSIVE, NAMES), estimator, MigrationPolicy())
+    candidates = allowed_migrations(layout, parse_plan(EXPENSIVE, NAMES), estimator, MigrationPolicy())
     assert [(m.strategy, m.background) for m in candidates] == [("hybrid", True), ("moving_state", False)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from midstream.adapt.cost import UNITS_PER_SHUFFLED_ROW, Cost, work_in_units
+from midstream.adapt.cost import UNITS_PER_SENT_ROW, Cost, work_in_units
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.optimizer import best_plan
 from midstream.adapt.plan_cost import cost_of
@@ -73,7 +73,7 @@ def work_of(query: Query, plan: Plan, epochs: list[Epoch]) -> tuple[float, Stati
         if number >= WARM_UP:
             work += work_in_units(run.report.work)
             work += sum(
-                UNITS_PER_SHUFFLED_ROW * table.num_rows * (1 + stages[name]) for name, table in epoch.items()
+                UNITS_PER_SENT_ROW * table.num_rows * (1 + stages[name]) for name, table in epoch.items()
             )
     return work / (EPOCH_SECONDS * (len(epochs) - WARM_UP)), run.manifest.statistics
 

@@ -15,8 +15,8 @@ from midstream.adapt.statistics import (
     MAX_FREQUENT_KEYS,
     MAX_SAMPLED_ENTRIES,
     Entries,
+    decay_seconds,
     entries,
-    half_window,
     samplings,
 )
 from midstream.engine.hashing import hash_values
@@ -82,14 +82,14 @@ def test_a_steady_stream_has_its_true_rate_whatever_the_window(window):
 
 def test_statistics_cover_half_a_window():
     statistics = statistics_of(QUERY, epochs_of({"a": 20, "b": 5}, {"a": uniform(9), "b": uniform(9)}, 40))
-    assert half_window(QUERY) == 10
+    assert decay_seconds(QUERY) == 10
     assert statistics.seconds == pytest.approx(10, rel=0.01)
     assert statistics.epochs / statistics.seconds == pytest.approx(1 / 2.5, rel=0.01)
 
 
 def test_nothing_decays_if_some_streams_have_no_window_between_them():
     query = query_of("abc", clique("abc"), None, {("a", "b"): 20})
-    assert half_window(query) == math.inf
+    assert decay_seconds(query) == math.inf
     epochs = epochs_of(dict.fromkeys("abc", 10.0), dict.fromkeys("abc", uniform(9)), 60)
     statistics = statistics_of(query, epochs)
     assert statistics.seconds == statistics.elapsed == 150

@@ -16,7 +16,9 @@ MINUTE = Micros(60_000_000)
 @pytest.fixture(scope="module")
 def query():
     streams = [stream("a", BAD), stream("b", BAD)]
-    return build_query(streams, ["a.k = b.k"], everywhere=MINUTE, pairs={}, select=["a.id", "b.id", "b.v"])
+    return build_query(
+        streams, ["a.k = b.k"], default_window=MINUTE, pairs={}, select=["a.id", "b.id", "b.v"]
+    )
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,7 @@ def test_a_date_that_no_timestamp_holds_is_no_key_of_theirs():
 
 
 def test_event_times_may_be_anything_that_64_bits_hold_and_beyond_that_are_none():
-    query = small_query(["a.k = b.k"], lateness=1000, everywhere=10)
+    query = small_query(["a.k = b.k"], lateness=1000, default_window=10)
     sink = Sink()
     any_time = Settings(1, 1, max_event_time_ahead=None)
     join = InlineJoin(query, settings=any_time, late_sink=sink)
@@ -176,7 +176,7 @@ def three(*, timeless: bool) -> dict[str, pa.Table]:
 @pytest.mark.parametrize("case", FAILURES)
 def test_what_fails_in_any_task_names_stream_column_and_batch_but_no_value(monkeypatch, case, error):
     module, name, what, place = FAILURES[case]
-    query = small_query(TWO_KEYS, "abc", everywhere=10, select=["a.v", "c.v"])
+    query = small_query(TWO_KEYS, "abc", default_window=10, select=["a.v", "c.v"])
     lost = "late" in case
     sink, late_sink = (None, Sink()) if lost else (Sink(), None)
     join = InlineJoin(query, "(a b) c", settings=Settings(1, 1), sink=sink, late_sink=late_sink)
@@ -196,7 +196,7 @@ def test_what_fails_in_any_task_names_stream_column_and_batch_but_no_value(monke
 
 
 def test_moving_states_names_the_streams_too(monkeypatch):
-    query = small_query(["a.k = b.k", "b.j = c.j"], "abc", everywhere=10)
+    query = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=10)
     join = InlineJoin(query, "(a b) c", settings=Settings(2, 4))
     join.run_epoch(three(timeless=False))
     join.migrate("a (b c)", "moving_state")

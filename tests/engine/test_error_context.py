@@ -95,7 +95,7 @@ def test_a_condition_that_cannot_be_computed_gives_no_value_away(monkeypatch, er
     def fail(*_):
         raise error
 
-    query = small_query(["a.k = b.k", "a.v <> b.v"], everywhere=10)
+    query = small_query(["a.k = b.k", "a.v <> b.v"], default_window=10)
     join = InlineJoin(query)
     monkeypatch.setattr(joiner, "filter_residual", fail)
     with pytest.raises(InternalError, match=r"got a failure of \w+ \([a-z ]+\) in \w+.py") as failure:

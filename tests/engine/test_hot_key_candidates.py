@@ -47,20 +47,20 @@ def run(query: Query, plan: str | None, epochs: list[dict[str, pa.Table]]) -> tu
 
 
 def test_a_hot_key_costs_what_it_finds():
-    query = small_query(["a.k = b.k"], everywhere=0)
+    query = small_query(["a.k = b.k"], default_window=0)
     results, work = run(query, None, [arrivals("ab")])
     assert results == work.candidates == ROWS
 
 
 def test_so_it_does_with_a_window_of_some_rows():
-    query = small_query(["a.k = b.k"], everywhere=3000)
+    query = small_query(["a.k = b.k"], default_window=3000)
     results, work = run(query, None, [arrivals("ab")])
     assert 6 * ROWS < results == work.candidates
 
 
 @pytest.mark.parametrize("plan", ["a b c", "(a b) c", "a (b c)"])
 def test_so_it_does_in_every_plan(plan):
-    query = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=0)
+    query = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=0)
     results, work = run(query, plan, [arrivals("abc")])
     assert results == ROWS
     # One node over all streams also makes pairs that meet their third row only through another stream.
@@ -68,13 +68,13 @@ def test_so_it_does_in_every_plan(plan):
 
 
 def test_so_it_does_without_a_key():
-    query = small_query([], everywhere=0, cross=True)
+    query = small_query([], default_window=0, cross=True)
     results, work = run(query, None, [arrivals("ab")])
     assert results == work.candidates == ROWS
 
 
 def test_so_it_does_where_plans_search_by_several_keys():
-    query = small_query(["a.k = b.k", "b.j = c.j"], "abc", everywhere=0, select=["a.t"])
+    query = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=0, select=["a.t"])
     results, work = run(query, None, [arrivals("abc")])
     assert results == ROWS
     assert work.candidates == work.intermediate_rows == 2 * ROWS
@@ -82,7 +82,7 @@ def test_so_it_does_where_plans_search_by_several_keys():
 
 @pytest.mark.parametrize("plan", ["a b c", "(a b) c"])
 def test_so_it_does_across_epochs_and_when_slices_have_merged(plan):
-    query = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=0, lateness=FAR)
+    query = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=0, lateness=FAR)
     # Each stream is an epoch later than the one before it, so that new rows find stored ones.
     epochs = [
         {name: arrivals(name, number - i, 2000)[name] for i, name in enumerate("abc") if 0 <= number - i < 6}
@@ -108,13 +108,13 @@ def test_times_at_both_ends_of_the_calendar_are_far_apart():
     times = np.concatenate([np.arange(100) + (8 - 2**63), 2**63 - 1 - np.arange(100)])
     columns = {name: np.zeros(200, np.int64) for name in "kj"}
     table = pa.table({"t": pa.array(times, TIME), **columns, "v": pa.nulls(200, pa.string())})
-    query = small_query(["a.k = b.k"], everywhere=1, lateness=FAR)
+    query = small_query(["a.k = b.k"], default_window=1, lateness=FAR)
     results, work = run(query, None, [{"a": table, "b": table}])
     assert results == work.candidates == 2 * (100 + 99 + 99)
 
 
 EPOCHS = [arrivals("ab", epoch, 500) for epoch in range(3)]
-OLD = small_query(["a.k = b.k"], everywhere=3000, lateness=FAR, select=["a.t", "b.t as other"])
+OLD = small_query(["a.k = b.k"], default_window=3000, lateness=FAR, select=["a.t", "b.t as other"])
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from midstream.engine.references import epoch_of, new_references, segment_of, sp
 from midstream.errors import InternalError, StreamError
 from midstream.plan.state_id import StateId
 from midstream.query.window import Windows
-from midstream.state.purge import Purge
+from midstream.state.expiry import Expiry
 from midstream.values import Micros
 
-ALIVE = Purge(Windows(()), {"a": None, "b": None})
+ALIVE = Expiry(Windows(()), {"a": None, "b": None})
 
 
 def test_a_reference_is_epoch_partition_and_position():
@@ -73,12 +73,12 @@ def test_merged_payload_has_the_same_rows():
 
 
 def test_merging_drops_dead_segments():
-    purge = Purge(Windows((("a", "b", Micros(10)),)), {"a": None, "b": 100})
+    expiry = Expiry(Windows((("a", "b", Micros(10)),)), {"a": None, "b": 100})
     tables = [segment(1, "old", latest=89), segment(2, "new", "n", latest=90)]
-    merged = merge_payload(tables, ["a"], purge)
+    merged = merge_payload(tables, ["a"], expiry)
     assert merged.column("a.v").to_pylist() == ["new", "n"]
     assert segments_of(merged).tolist() == [[segment_of(2, 1), 2, 90]]
-    empty = merge_payload(tables[:1], ["a"], purge)
+    empty = merge_payload(tables[:1], ["a"], expiry)
     assert empty.num_rows == 0
     assert segments_of(empty).shape == (0, 3)
 

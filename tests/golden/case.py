@@ -25,7 +25,7 @@ SETTINGS = Settings(2, 8)
 QUERY = build_query(
     [stream(name, SHAPE) for name in "abc"],
     ["a.k = b.k", "b.k2 = c.k2", "a.v <> c.v"],
-    everywhere=Micros(25_000_000),
+    default_window=Micros(25_000_000),
     select=["a.id", "b.id", "c.id", "c.k2"],
 )
 

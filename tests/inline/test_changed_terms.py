@@ -16,9 +16,9 @@ from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.runtime.crash_points import crash_hook
 from midstream.runtime.watermark_reset import reset_watermark
-from midstream.state.purge import Purge
+from midstream.state.expiry import Expiry
 from midstream.storage.fsck import check
-from midstream.storage.lease import claim_lease
+from midstream.storage.lease import seize_lease
 from midstream.storage.memory import MemoryStore
 from midstream.testing import Shape, assert_same_rows, generate, stream
 from midstream.testing.expected import Expected
@@ -40,7 +40,7 @@ def ask(seconds: float, lateness: int = 4, select=SELECT, **pairs: int) -> Query
     return build_query(
         [stream(name, shape) for name in "abc"],
         ["a.k = b.k", "b.k2 = c.k2"],
-        everywhere=Micros(int(seconds * SECOND)),
+        default_window=Micros(int(seconds * SECOND)),
         pairs={(pair[0], pair[1]): Micros(bound * SECOND) for pair, bound in pairs.items()},
         select=select,
     )
@@ -164,7 +164,7 @@ def test_terms_change_while_the_plan_changes(changes, strategy, background):
 
 def small(window: int, **more) -> Query:
     select = ["a.v AS a", "b.v AS b", "c.v AS c"]
-    return small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=window, select=select, **more)
+    return small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=window, select=select, **more)
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -233,7 +233,7 @@ def test_statistics_of_what_the_plan_produced_begin_anew():
 def test_a_pair_without_a_window_may_get_one_and_not_lose_it():
     store = MemoryStore()
     InlineJoin(small_query(["a.k = b.k"]), store=store).run_epoch({"a": rows((1, 1))})
-    bounded = small_query(["a.k = b.k"], everywhere=10)
+    bounded = small_query(["a.k = b.k"], default_window=10)
     InlineJoin(bounded, store=store).run_epoch({"b": rows((5, 1))})
     with pytest.raises(CheckpointError, match="must keep one: a, b had '10 microseconds'; got none"):
         InlineJoin(small_query(["a.k = b.k"]), store=store)
@@ -242,7 +242,7 @@ def test_a_pair_without_a_window_may_get_one_and_not_lose_it():
 def test_a_window_that_a_begun_epoch_has_brought_is_not_lost_either():
     store = MemoryStore()
     InlineJoin(small_query(["a.k = b.k"]), store=store).run_epoch({"a": rows((1, 1))})
-    join = InlineJoin(small_query(["a.k = b.k"], everywhere=10), store=store)
+    join = InlineJoin(small_query(["a.k = b.k"], default_window=10), store=store)
     with (
         crash_hook(lambda point: (_ for _ in ()).throw(SimulatedCrash(point))),
         pytest.raises(SimulatedCrash),
@@ -260,7 +260,7 @@ def test_a_watermark_is_set_back_by_the_windows_and_the_lateness_of_the_last_epo
     join.run_epoch({name: rows((100, 1, 1, name)) for name in "abc"})
     join = InlineJoin(small(50, lateness=20), store=store)
     join.run_epoch({"a": rows((10**9, 1, 1, "wrong"))})
-    manifest = reset_watermark(store, claim_lease(store, "reset"), "a", 95)
+    manifest = reset_watermark(store, seize_lease(store, "reset"), "a", 95)
     assert manifest.streams["a"].latest == 115
     assert [change.latest["a"] for change in manifest.window_changes] == [100]
     assert check(store).problems == ()
@@ -270,12 +270,14 @@ def test_a_watermark_is_set_back_by_the_windows_and_the_lateness_of_the_last_epo
 def test_rows_that_had_expired_before_are_not_searched(monkeypatch, mutant):
     """Their payload goes when slices merge, and a plan of several stages would look for it."""
     if mutant:
-        real = Purge.alive
-        monkeypatch.setattr(Purge, "alive", lambda self, times, last_epoch=None: real(self, times))
+        real = Expiry.is_live
+        monkeypatch.setattr(Expiry, "is_live", lambda self, times, last_epoch=None: real(self, times))
     store = MemoryStore()
 
     def query(window: int) -> Query:
-        return small_query(["a.k = b.k", "b.j = c.j"], "abc", everywhere=window, select=["a.v", "b.v", "c.v"])
+        return small_query(
+            ["a.k = b.k", "b.j = c.j"], "abc", default_window=window, select=["a.v", "b.v", "c.v"]
+        )
 
     def run() -> None:
         join = InlineJoin(query(25), "(a b) c", store=store)

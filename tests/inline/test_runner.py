@@ -8,7 +8,7 @@ from midstream.storage.local import LocalStore
 from midstream.storage.memory import MemoryStore
 from tests.helpers import rows, small_query
 
-QUERY = small_query(["a.k = b.k"], everywhere=10, select=["a.v as left", "b.v as right"])
+QUERY = small_query(["a.k = b.k"], default_window=10, select=["a.v as left", "b.v as right"])
 
 
 def pairs(table: pa.Table) -> list[tuple[str, ...]]:

@@ -34,7 +34,7 @@ def query_of(shape: Shape, on: tuple[str, ...], window: int, select: tuple[str, 
     return build_query(
         [stream(name, shape) for name in "abcd"],
         list(on),
-        everywhere=Micros(window * SECOND),
+        default_window=Micros(window * SECOND),
         select=list(select or ("a.id", "b.id", "c.id", "d.id")),
     )
 

@@ -18,7 +18,7 @@ from tests.migration.migration_cases import StrategyCase
 from tests.recorded_run import RecordedRun
 
 ON = ["a.k = b.k", "b.k = c.k", "c.k = d.k"]
-QUERY = small_query(ON, "abcd", everywhere=30, select=["a.v as a", "b.v as b", "c.v as c", "d.v as d"])
+QUERY = small_query(ON, "abcd", default_window=30, select=["a.v as a", "b.v as b", "c.v as c", "d.v as d"])
 WITHOUT_WINDOW = small_query(ON, "abcd", select=["a.v as a", "b.v as b", "c.v as c", "d.v as d"])
 LEFT_DEEP, REORDERED = "((a b) c) d", "((c d) a) b"
 START = 3
@@ -76,7 +76,7 @@ def entries_of(migration: Migration | None) -> list[HandoverEntry]:
 def work_of(names: str, plan: str) -> WorkCounts:
     """The work of a query over some of the streams in the epoch in which migrations begin."""
     on = [f"a.k = {name}.k" for name in names[1:]]
-    join = InlineJoin(small_query(on, names, everywhere=30), plan, settings=Settings(1, 1))
+    join = InlineJoin(small_query(on, names, default_window=30), plan, settings=Settings(1, 1))
     for epoch in range(START + 1):
         join.run_epoch({name: table for name, table in arrivals(epoch).items() if name in names})
     return join.report.work

@@ -17,7 +17,7 @@ from midstream.query.query import Query
 from midstream.storage.memory import MemoryStore
 from midstream.storage.slice_files import SliceFiles
 from midstream.testing import accept, assert_same_rows, batch_join
-from midstream.testing.strategies import Case, cases, plans
+from midstream.testing.hypothesis_strategies import Case, cases, plans
 from tests.migration.migration_cases import STRATEGY_CASES, StrategyCase
 
 

@@ -46,7 +46,7 @@ def equal_rows(names: str) -> Arrivals:
 
 def test_two_streams_that_share_two_keys_and_are_placed_by_a_third():
     on = ["a.k = b.k", "a.j = b.j", "a.k = c.k", "b.v = d.v"]
-    query = small_query(on, "abcd", everywhere=1000, select=[f"{n}.t AS {n}" for n in "abcd"])
+    query = small_query(on, "abcd", default_window=1000, select=[f"{n}.t AS {n}" for n in "abcd"])
     unchanged = run(query, "((a b) c) d", equal_rows("abcd"), 8)
     for background_epochs in (None, 1):
         paces = dict.fromkeys(range(8), background_epochs)
@@ -59,7 +59,7 @@ def test_two_streams_that_share_two_keys_and_are_placed_by_a_third():
 @pytest.mark.parametrize("names", ["abcde", "bacde"])
 def test_a_shared_state_whose_stream_is_moved(names):
     on = ["a.k = b.k", "b.j = c.j", "c.v = d.v", "d.k = e.k"]
-    query = small_query(on, names, everywhere=1000, select=[f"{n}.t AS {n}" for n in names])
+    query = small_query(on, names, default_window=1000, select=[f"{n}.t AS {n}" for n in names])
     unchanged = run(query, "((a b) c) (d e)", equal_rows(names), 9)
     migrated = run(query, "((a b) c) (d e)", equal_rows(names), 9, change=(3, "((a (b c)) d) e", "hybrid"))
     for actual, expected in zip(migrated, unchanged, strict=True):
@@ -68,7 +68,7 @@ def test_a_shared_state_whose_stream_is_moved(names):
 
 def test_an_entry_that_expires_while_its_state_is_being_rebuilt():
     on = ["a.k = b.k", "b.k = c.k", "c.k = d.k", "d.k = e.k"]
-    query = small_query(on, "abcde", everywhere=100, select=[f"{n}.v AS {n}" for n in "abcde"])
+    query = small_query(on, "abcde", default_window=100, select=[f"{n}.v AS {n}" for n in "abcde"])
 
     def time(name: str, epoch: int) -> int | None:
         if name == "e":
@@ -91,7 +91,7 @@ def test_an_entry_that_expires_while_its_state_is_being_rebuilt():
 def test_results_wait_only_for_the_old_plans_results():
     """A lower sub-plan may last longer than that of the results; they must not wait for it."""
     on = ["a.k = b.k", "b.k = c.k", "c.k = d.k", "d.k = e.k"]
-    query = small_query(on, "abcde", everywhere=30, select=[f"{n}.v AS {n}" for n in "abcde"])
+    query = small_query(on, "abcde", default_window=30, select=[f"{n}.v AS {n}" for n in "abcde"])
 
     def arrivals(epoch: int) -> dict[str, pa.Table]:
         def time(name: str) -> int:
@@ -119,7 +119,7 @@ def test_results_wait_only_for_the_old_plans_results():
 def test_a_state_that_is_too_large_to_be_moved_stops_the_query_once(monkeypatch):
     from midstream.engine import intake
 
-    query = small_query(["a.k = b.k", "b.j = c.j"], "abc", everywhere=1000)
+    query = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=1000)
     store = MemoryStore()
     join = InlineJoin(query, "(a b) c", settings=Settings(1, 1), store=store)
     for epoch in range(4):
@@ -155,7 +155,7 @@ def test_a_state_that_is_too_large_to_be_moved_stops_the_query_once(monkeypatch)
     ids=str,
 )
 def test_a_manifest_with_an_impossible_migration_is_refused(change):
-    query = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=1000)
+    query = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=1000)
     join = InlineJoin(query, "(a b) c", settings=Settings(1, 1))
     for epoch in range(3):
         join.run_epoch(equal_rows("abc")(epoch))

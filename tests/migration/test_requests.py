@@ -100,7 +100,7 @@ def test_plans_can_be_isolated_only_by_hybrid_without_background_work(strategy: 
 
 
 def test_hybrid_without_background_work_is_possible_with_a_window_of_zero():
-    query = small_query(ON, "abcd", everywhere=0, select=["a.v as a"])
+    query = small_query(ON, "abcd", default_window=0, select=["a.v as a"])
     run = MigrationRun(query).go(2)
     run.join.migrate(REORDERED, "hybrid", background="off")
     run.go(1)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from midstream.engine.work import WorkCounts
 from midstream.migration import lifecycle
-from midstream.migration.handover import complete
+from midstream.migration.handover_tables import complete
 from midstream.plan.tree import parse_plan
 from midstream.protocol.settings import Settings
 from midstream.testing import Shape, assert_same_rows

@@ -5,7 +5,7 @@ from midstream.plan.build_layout import build_layout
 from midstream.plan.layout import column_name, representative, state_of
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import all_plans, parse_plan
-from midstream.testing.strategies import cases
+from midstream.testing.hypothesis_strategies import cases
 from tests.helpers import small_query
 
 CHAIN = ["a.k = b.k", "b.j = c.j", "c.k = d.k"]

@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.plan.placement import (
+    common_classes,
     fragment_classes,
     fragment_stage,
     next_input,
     search_classes,
-    spanning_classes,
 )
 
 classes = st.frozensets(st.integers(0, 3))
@@ -21,9 +21,9 @@ def mask(of: frozenset[int]) -> int:
 
 @given(st.lists(classes, min_size=1, max_size=4))
 def test_a_node_is_spanned_by_what_all_its_inputs_have(inputs):
-    spanning = spanning_classes(inputs)
-    assert spanning == {one for one in range(4) if all(one in of for of in inputs)}
-    assert mask(spanning) == spanning_classes([mask(of) for of in inputs])
+    common = common_classes(inputs)
+    assert common == {one for one in range(4) if all(one in of for of in inputs)}
+    assert mask(common) == common_classes([mask(of) for of in inputs])
 
 
 @given(classes, classes)

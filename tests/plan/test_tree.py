@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from midstream.errors import PlanError
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import all_plans, join, leaf, left_deep, parse_plan
-from midstream.testing.strategies import plans
+from midstream.testing.hypothesis_strategies import plans
 from tests.helpers import make_query
 
 

@@ -13,9 +13,9 @@ from midstream.protocol.settings import Settings
 from midstream.storage.memory import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join, naive_join
 from midstream.testing.domains import DOMAINS
+from midstream.testing.hypothesis_strategies import Case, cases, plans
 from midstream.testing.oracle import matching_rows, outputs
 from midstream.testing.reference import Accepted
-from midstream.testing.strategies import Case, cases, plans
 
 
 def run(case: Case, plan=None, settings=None) -> list[pa.Table]:

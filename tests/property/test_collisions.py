@@ -10,7 +10,7 @@ from hypothesis import given
 from midstream.engine import encode, hashing, joiner, send
 from midstream.inline import InlineJoin
 from midstream.testing import accept, assert_same_rows, batch_join
-from midstream.testing.strategies import cases
+from midstream.testing.hypothesis_strategies import cases
 
 
 def colliding(columns, rows):

@@ -13,7 +13,7 @@ from midstream.inline import InlineJoin
 from midstream.storage.fsck import check
 from midstream.storage.memory import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
-from midstream.testing.strategies import cases
+from midstream.testing.hypothesis_strategies import cases
 from tests.helpers import rows, small_query
 from tests.migration.test_any_migration import check_migrations, migration_schedules
 
@@ -66,7 +66,7 @@ def test_combined_rows_are_in_time_order_for_every_key_they_are_searched_by(
     monkeypatch.setattr(hot_keys, "HOT_KEY_ROWS", 2)
     names = "abcde"[: len(on) + 1]
     select = [f"{name}.t as t{name}" for name in names]
-    query = small_query(on, names, lateness=1000, everywhere=6, select=select)
+    query = small_query(on, names, lateness=1000, default_window=6, select=select)
     epochs = _few_keys(names, seed, 8)
     join = InlineJoin(query, plan, store=MemoryStore())
     tables = []

@@ -22,8 +22,8 @@ from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
 from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.state.manifest import OutputFile
 from midstream.storage.fsck import check
-from midstream.storage.intents import kept_intent
-from midstream.storage.lease import claim_lease
+from midstream.storage.intents import find_intent
+from midstream.storage.lease import seize_lease
 from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory import MemoryStore
 from midstream.storage.output_table import OutputTable, TaskId
@@ -73,7 +73,7 @@ class Run:
         self.store = store
 
     def open(self, settings: Settings) -> tuple[InlineJoin, dict[str, RecordingTable]]:
-        lease = claim_lease(self.store, "run")
+        lease = seize_lease(self.store, "run")
         sinks = {
             "results": RecordingTable(
                 OutputTable("results", f"{self.root}/results", "q", lease=lease.number)
@@ -204,7 +204,7 @@ class Trial:
         undisturbed = Run(self.work, self.root / "alone", MemoryStore(dict(self.disturbed.store.files)))
         expected, expected_sinks = undisturbed.open(terms.settings)
         assert run_until(expected, self.work, number, terms, None)
-        intent = kept_intent(undisturbed.store, number)
+        intent = find_intent(undisturbed.store, number)
         assert intent is not None
         assert intent.request == due, "a request is applied by the next epoch that is begun"
         self.pending_request = None if due is not None else self.pending_request
@@ -260,7 +260,7 @@ def test_an_epoch_of_any_workload_that_runs_again_is_the_same_epoch(tmp_path, se
     Trial(seed, tmp_path).run()
 
 
-QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=10)
+QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=10)
 
 
 def _begin(store: MemoryStore) -> None:
@@ -277,17 +277,17 @@ def _begin(store: MemoryStore) -> None:
         (QUERY, Settings(3, 8), "options.partitions was 2; got 3"),
         (QUERY, Settings(2, 9), "options.groups was 8; got 9"),
         (
-            small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=11),
+            small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=11),
             Settings(2, 8),
             "within.*was '10 microseconds'; got '11 microseconds'",
         ),
         (
-            small_query(["a.k = b.k", "b.j = c.j"], "abc", everywhere=10),
+            small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=10),
             Settings(2, 8),
             r"on was .*'b.k = c.k'.*; got .*'b.j = c.j'",
         ),
         (
-            small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=10, lateness=3),
+            small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=10, lateness=3),
             Settings(2, 8),
             "streams.a.lateness was '0 microseconds'",
         ),
@@ -316,7 +316,7 @@ def test_a_first_intent_without_the_query_is_refused():
 
     store = MemoryStore()
     _begin(store)
-    intent = kept_intent(store, 0)
+    intent = find_intent(store, 0)
     assert intent is not None
     store.put("intents/000000000000.json", encode_intent(changed(intent, first=None)))
     with pytest.raises(CheckpointError, match="must say what the query began with"):

@@ -16,13 +16,13 @@ from midstream.inline import InlineJoin
 from midstream.protocol.coordinator import EPOCHS_KEPT, RETIRED_KEPT
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
-from midstream.state.purge import Purge
+from midstream.state.expiry import Expiry
 from midstream.storage.memory import MemoryStore
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, naive_join, stream
+from midstream.testing.hypothesis_strategies import cases
 from midstream.testing.oracle import matching_rows
 from midstream.testing.random_streams import SECOND
 from midstream.testing.reference import micros
-from midstream.testing.strategies import cases
 from midstream.values import Micros
 from tests.helpers import rows, small_query
 
@@ -40,7 +40,7 @@ def test_a_dead_row_is_in_no_later_result(case):
     results = matching_rows(query, tables).to_pylist()
     for epoch in range(1, len(case.epochs)):
         progress = accept(query, case.epochs[:epoch], case.settings.idle_timeout).progress
-        purge = Purge(query.windows, {n: stream.watermark for n, stream in progress.items()})
+        expiry = Expiry(query.windows, {n: stream.watermark for n, stream in progress.items()})
         later = [r for r in results if max(arrival[n][r[n]] for n in names) >= epoch]
         for size in range(1, len(names)):
             for part in combinations(names, size):
@@ -48,10 +48,10 @@ def test_a_dead_row_is_in_no_later_result(case):
                 if not stored:
                     continue
                 columns = {n: np.array([times[n][r[n]] for r in stored]) for n in part}
-                alive = purge.alive(columns)
+                alive = expiry.is_live(columns)
                 assert alive.all(), f"{part} at epoch {epoch}"
                 newest = [int(columns[n].max()) for n in part]
-                assert not purge.is_dead(part, newest)
+                assert not expiry.has_expired(part, newest)
 
 
 @given(
@@ -60,7 +60,9 @@ def test_a_dead_row_is_in_no_later_result(case):
     st.integers(0, 4),
 )
 def test_nothing_is_purged_too_early(arrivals, window, lateness):
-    query = small_query(["a.k = b.k"], lateness=lateness, everywhere=Micros(window), select=["a.t", "b.t"])
+    query = small_query(
+        ["a.k = b.k"], lateness=lateness, default_window=Micros(window), select=["a.t", "b.t"]
+    )
     # With one row per epoch, whatever is purged is at the edge of its window.
     epochs = [{name: rows((time, 1))} for name, time in arrivals]
     join = InlineJoin(query, settings=Settings(1, 1))
@@ -74,9 +76,9 @@ SHAPE = Shape(rows=4, keys=4, late=0.05, null_keys=0.02, duplicates=0.1)
 HALF_MINUTE = Micros(30 * SECOND)
 
 
-def query_of(names="abc", everywhere=HALF_MINUTE):
+def query_of(names="abc", default_window=HALF_MINUTE):
     pairs = [f"{x}.k = {y}.k" for x, y in pairwise(names)]
-    return build_query([stream(n, SHAPE) for n in names], pairs, everywhere=everywhere)
+    return build_query([stream(n, SHAPE) for n in names], pairs, default_window=default_window)
 
 
 @pytest.mark.parametrize("plan", ["(a b) c", "a b c"])
@@ -126,7 +128,7 @@ def test_thousands_of_rows_with_every_irregularity(seed):
         [stream(n, shapes[n]) for n in names],
         [f"{x}.k = {y}.k" for x, y in pairwise(names)]
         + [f"{names[0]}.k2 = {names[-1]}.k2", f"{names[0]}.v <= {names[-1]}.v"],
-        everywhere=Micros(15 * SECOND),
+        default_window=Micros(15 * SECOND),
         select=[f"{n}.id" for n in names],
     )
     epochs = generate(shapes, 20, seed)

@@ -22,7 +22,7 @@ def _query(window: int, lateness: int = 5 * SECOND):
     return build_query(
         [stream(name, shape) for name in "abc"],
         ["a.k = b.k", "b.k = c.k"],
-        everywhere=Micros(window),
+        default_window=Micros(window),
         select=["a.id", "b.id", "c.id"],
     )
 

@@ -3,19 +3,19 @@ from dataclasses import replace as replace_field
 import pytest
 from msgspec.structs import replace
 
-from midstream.engine.program import InputCount
+from midstream.engine.program import StreamCounts
 from midstream.errors import CheckpointError
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import RETIRED_KEPT, Coordinator, deletable_slices
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report, add_reports, encode_report
-from midstream.protocol.settings import Settings, must_agree
+from midstream.protocol.settings import Settings, check_same_definition
 from midstream.state.manifest import Retired, StreamProgress
 from midstream.state.slices import Slice, SliceOwner
 from tests.helpers import small_query
 
-QUERY = small_query(["a.k = b.k"], everywhere=10, select=["a.v", "b.k", "b.v"])
+QUERY = small_query(["a.k = b.k"], default_window=10, select=["a.v", "b.k", "b.v"])
 SETTINGS = Settings(1, 4)
 NOW = 1_700_000_000_000_000
 COORDINATOR = Coordinator(QUERY, SETTINGS)
@@ -26,10 +26,10 @@ def make_slice(name: str, epoch: int = 0, latest: int = 0) -> Slice:
     return Slice(SliceOwner("index", StateId("a"), (0,), 0), epoch, epoch, 1, 1, (latest,), name)
 
 
-def commit(manifest, *slices, merged=(), counts=None):
+def commit(manifest, *slices, replaced=(), counts=None):
     intent = intend(manifest)
     program = COORDINATOR.program(manifest, intent)
-    report = Report(slices=slices, merged=merged, counts=counts or {}, results=2)
+    report = Report(slices=slices, replaced=replaced, counts=counts or {}, results=2)
     return COORDINATOR.commit(manifest, intent, program, report)
 
 
@@ -38,7 +38,7 @@ def intend(manifest, **changes):
 
 
 def test_a_commit_adds_what_is_new():
-    one = commit(FIRST, make_slice("x"), counts={"a": InputCount(accepted=1, latest=5)})
+    one = commit(FIRST, make_slice("x"), counts={"a": StreamCounts(accepted=1, latest=5)})
     two = commit(one, make_slice("y", 1))
     assert (two.epoch, two.results) == (1, 4)
     assert [s.name for s in two.slices] == ["x", "y"]
@@ -48,7 +48,7 @@ def test_a_commit_adds_what_is_new():
 
 def test_merged_slices_retire_and_are_expendable_later():
     one = commit(FIRST, make_slice("x"))
-    two = commit(one, make_slice("xy"), merged=(make_slice("x"),))
+    two = commit(one, make_slice("xy"), replaced=(make_slice("x"),))
     assert two.retired == (Retired("x", 1),)
     before, after = one, two
     for _ in range(RETIRED_KEPT):
@@ -79,22 +79,27 @@ def test_the_same_facts_give_the_same_manifest():
 def test_reports_add_up():
     a = Report(
         slices=(make_slice("x"),),
-        merged=(make_slice("m"),),
-        counts={"a": InputCount(accepted=1, late=2, null_time=3, null_key=4, latest=5)},
+        replaced=(make_slice("m"),),
+        counts={"a": StreamCounts(accepted=1, late=2, null_time=3, null_key=4, latest=5)},
         results=1,
         millis={"join": 3.0},
     )
     b = Report(
-        counts={"a": InputCount(accepted=1, latest=9), "b": InputCount(late=1)},
+        counts={"a": StreamCounts(accepted=1, latest=9), "b": StreamCounts(late=1)},
         results=2,
         millis={"join": 1.0},
     )
     total = add_reports([encode_report(a), encode_report(b)])
     assert total.counts == {
-        "a": InputCount(accepted=2, late=2, null_time=3, null_key=4, latest=9),
-        "b": InputCount(late=1),
+        "a": StreamCounts(accepted=2, late=2, null_time=3, null_key=4, latest=9),
+        "b": StreamCounts(late=1),
     }
-    assert (total.results, total.merged, total.millis, len(total.slices)) == (3, a.merged, {"join": 3.0}, 1)
+    assert (total.results, total.replaced, total.millis, len(total.slices)) == (
+        3,
+        a.replaced,
+        {"join": 3.0},
+        1,
+    )
     assert total.counts["a"].rows == 11
 
 
@@ -102,14 +107,14 @@ def test_reports_add_up():
     ("query", "settings", "message"),
     [
         (small_query(["a.k = b.k"]), SETTINGS, r"must keep one: a, b had '10 microseconds'; got none"),
-        (small_query(["a.k = b.j"], everywhere=10), SETTINGS, "on was"),
+        (small_query(["a.k = b.j"], default_window=10), SETTINGS, "on was"),
         (
-            small_query(["a.k = b.k"], everywhere=10, select=["b.j"]),
+            small_query(["a.k = b.k"], default_window=10, select=["b.j"]),
             SETTINGS,
             r"must select columns that its state has: a\.v, b\.k, b\.v; got b\.j",
         ),
         (
-            small_query(["a.k = b.k"], everywhere=10, select=["b.k AS a_v"]),
+            small_query(["a.k = b.k"], default_window=10, select=["b.k AS a_v"]),
             SETTINGS,
             "must keep its type as long as it keeps its name: a_v was string; got b.k of type bigint",
         ),
@@ -120,15 +125,15 @@ def test_reports_add_up():
 )
 def test_a_restart_must_ask_the_same(query, settings, message):
     with pytest.raises(CheckpointError, match=message):
-        must_agree(FIRST, query, settings)
+        check_same_definition(FIRST, query, settings)
 
 
 def test_a_restart_that_asks_the_same_may_go_on():
-    assert must_agree(FIRST, QUERY, Settings(1, 4)) == QUERY
+    assert check_same_definition(FIRST, QUERY, Settings(1, 4)) == QUERY
 
 
 def test_a_restart_on_other_terms_goes_on_with_what_the_states_keep():
-    other = small_query(["a.k = b.k"], everywhere=11, lateness=5, select=["b.k AS `x AS y`", "a.v"])
-    resumed = must_agree(FIRST, other, SETTINGS)
+    other = small_query(["a.k = b.k"], default_window=11, lateness=5, select=["b.k AS `x AS y`", "a.v"])
+    resumed = check_same_definition(FIRST, other, SETTINGS)
     assert resumed.kept == QUERY.outputs
     assert resumed == replace_field(other, kept=QUERY.outputs)

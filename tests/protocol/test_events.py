@@ -36,7 +36,7 @@ from midstream.state.adaptation import Adaptation, Decision
 from midstream.values import Micros
 from tests.helpers import rows, small_query
 
-QUERY = small_query(["a.k = b.k"], everywhere=30)
+QUERY = small_query(["a.k = b.k"], default_window=30)
 PLANS: dict[str, Any] = {"migration": 2, "old_plan": "(a b) c", "new_plan": "a (b c)"}
 EXAMPLES = (
     StreamMissing(batch_id=7, since=7, stream="a", rows=1234),

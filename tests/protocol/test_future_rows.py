@@ -20,7 +20,7 @@ QUERY = small_query(
     ["a.k = b.k", "a.k = c.k"],
     "abc",
     lateness=10 * SECOND,
-    everywhere=60 * SECOND,
+    default_window=60 * SECOND,
     select=["a.v as x", "b.v as y", "c.v as z"],
 )
 

@@ -35,7 +35,7 @@ from midstream.values import Micros
 from tests.helpers import rows, small_query
 
 WINDOW = 30
-QUERY = small_query(["a.k = b.k"], everywhere=WINDOW)
+QUERY = small_query(["a.k = b.k"], default_window=WINDOW)
 SETTINGS = Settings(1, 1)
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 Told = tuple[str, str, str]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from midstream.engine.program import InputCount
+from midstream.engine.program import StreamCounts
 from midstream.engine.work import WorkCounts
 from midstream.plan.explain import StateSize
 from midstream.plan.state_id import StateId
@@ -25,7 +25,7 @@ from midstream.state.migration import Migration, RebuildProgress
 from midstream.state.slices import Slice, SliceOwner
 from tests.helpers import small_query
 
-QUERY = small_query(["a.k = b.k"], everywhere=10)
+QUERY = small_query(["a.k = b.k"], default_window=10)
 FIRST = Coordinator(QUERY, Settings(1, 4)).first_manifest("q", parse_plan("a b", QUERY.names))
 NOW = datetime(2026, 3, 2, 12, 0, 0, 250_999, tzinfo=UTC)
 IDLE = StreamIdle(batch_id=3, since=3, stream="b")
@@ -65,11 +65,11 @@ MANIFEST = structs.replace(
         make_slice("index", "a,b@1", rows=2, size=30),
     ),
 )
-WORK = WorkCounts(probes=1, candidates=2, intermediate_rows=3, comparisons=4, inserted=5, sent=6)
+WORK = WorkCounts(probes=1, candidates=2, intermediate_rows=3, comparisons=4, inserted_rows=5, sent_rows=6)
 REPORT = Report(
     counts={
-        "a": InputCount(accepted=10, late=1, null_time=2, null_key=3, future=4),
-        "b": InputCount(accepted=1),
+        "a": StreamCounts(accepted=10, late=1, null_time=2, null_key=3, future=4),
+        "b": StreamCounts(accepted=1),
     },
     results=6,
     work=WORK,

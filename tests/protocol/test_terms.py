@@ -11,7 +11,7 @@ from midstream.inline import InlineJoin
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.intent import Intent, decode_intent, encode_intent
-from midstream.protocol.settings import Settings, must_agree
+from midstream.protocol.settings import Settings, check_same_definition
 from midstream.protocol.terms import query_on, terms_of
 from midstream.query.build import build_query
 from midstream.state.window_change import WindowChange
@@ -27,7 +27,7 @@ ODD = make_query("ab", ["a.l = b.l"], select=["a.`odd name` AS `x AS y`", "a.s.D
 def test_terms_survive_as_text():
     streams = [make_stream(name, lateness=90_000_001) for name in "ab"]
     select = ["b.n AS `one AS two`", "a.`odd name`"]
-    asked = build_query(streams, ["a.l = b.l"], everywhere=Micros(7), select=select)
+    asked = build_query(streams, ["a.l = b.l"], default_window=Micros(7), select=select)
     asked = replace_field(asked, kept=ODD.outputs)
     assert query_on(terms_of(asked), ODD) == asked
     assert query_on(terms_of(ODD), asked) == ODD
@@ -35,7 +35,7 @@ def test_terms_survive_as_text():
 
 def test_odd_names_are_kept_across_a_restart():
     first = Coordinator(ODD, SETTINGS).first_manifest("q", parse_plan("a b", ODD.names))
-    assert must_agree(first, ODD, SETTINGS) == ODD
+    assert check_same_definition(first, ODD, SETTINGS) == ODD
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_terms_that_a_query_cannot_have_are_refused(change):
 
 
 def test_a_first_epoch_that_an_earlier_version_has_begun_goes_on():
-    query = small_query(["a.k = b.k"], everywhere=10, select=["a.v", "b.v"], lateness=100)
+    query = small_query(["a.k = b.k"], default_window=10, select=["a.v", "b.v"], lateness=100)
     first = Coordinator(query, SETTINGS).first_manifest("inline", parse_plan("a b", query.names))
     definition = {key: value for key, value in first.definition.items() if key != "keeps"}
     old = Intent("inline", 0, 0, SETTINGS, first=replace(first, definition=definition, format=5), format=1)
@@ -63,7 +63,7 @@ def test_a_first_epoch_that_an_earlier_version_has_begun_goes_on():
     store = MemoryStore()
     store.put(intent_name(0), encode_intent(old))
     join = InlineJoin(
-        small_query(["a.k = b.k"], everywhere=20, select=["b.v"], lateness=100),
+        small_query(["a.k = b.k"], default_window=20, select=["b.v"], lateness=100),
         settings=SETTINGS,
         store=store,
     )
@@ -85,7 +85,7 @@ def test_a_first_epoch_that_an_earlier_version_has_begun_goes_on():
     ],
 )
 def test_changes_of_windows_that_cannot_be_are_refused(changes):
-    query = small_query(["a.k = b.k"], everywhere=10)
+    query = small_query(["a.k = b.k"], default_window=10)
     store = MemoryStore()
     join = InlineJoin(query, settings=SETTINGS, store=store)
     join.run_epoch({"a": rows((0, 1))})

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from midstream.errors import QueryError
 from midstream.inline import InlineJoin
 from midstream.query.build import build_query
-from midstream.query.window import close_windows
+from midstream.query.window import imply_windows
 from midstream.values import Micros
 from tests.helpers import TIME, make_query, make_stream
 
@@ -118,17 +118,17 @@ def test_names_of_outputs_must_be_unique_regardless_of_case():
 
 
 def test_windows_close_by_the_shortest_path():
-    windows = close_windows(
+    windows = imply_windows(
         "abcd", None, {("a", "b"): Micros(5), ("c", "b"): Micros(10), ("a", "c"): Micros(100)}
     )
     assert windows.bounds == (("a", "b", 5), ("a", "c", 15), ("b", "c", 10))
     assert (windows.bound("c", "a"), windows.bound("a", "d")) == (15, None)
-    everywhere = close_windows("abc", Micros(7), {("a", "b"): Micros(3)})
-    assert everywhere.bounds == (("a", "b", 3), ("a", "c", 7), ("b", "c", 7))
+    default_window = imply_windows("abc", Micros(7), {("a", "b"): Micros(3)})
+    assert default_window.bounds == (("a", "b", 3), ("a", "c", 7), ("b", "c", 7))
 
 
 def test_the_stream_with_the_narrowest_bound_to_others_is_first():
-    windows = close_windows(
+    windows = imply_windows(
         "abcde", None, {("a", "b"): Micros(1), ("b", "c"): Micros(5), ("c", "d"): Micros(2)}
     )
     assert windows.narrowest_first("ab") == ("b", "a")
@@ -147,15 +147,15 @@ def test_the_stream_with_the_narrowest_bound_to_others_is_first():
     st.none() | st.integers(0, 30),
     st.lists(st.integers(0, 40), min_size=4, max_size=4),
 )
-def test_closing_the_windows_changes_no_result(stated, everywhere, times):
+def test_closing_the_windows_changes_no_result(stated, default_window, times):
     time_of = dict(zip("abcd", times, strict=True))
 
     def is_within(bounds):
         return all(abs(time_of[x] - time_of[y]) <= bound for (x, y), bound in bounds.items())
 
-    closed = {(x, y): bound for x, y, bound in close_windows("abcd", everywhere, stated).bounds}
+    closed = {(x, y): bound for x, y, bound in imply_windows("abcd", default_window, stated).bounds}
     open_bounds = {}
     for x, y in np.array(np.meshgrid(list("abcd"), list("abcd"))).T.reshape(-1, 2).tolist():
-        if x < y and ((x, y) in stated or everywhere is not None):
-            open_bounds[x, y] = stated.get((x, y), everywhere)
+        if x < y and ((x, y) in stated or default_window is not None):
+            open_bounds[x, y] = stated.get((x, y), default_window)
     assert is_within(open_bounds) == is_within(closed)

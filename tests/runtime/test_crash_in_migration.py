@@ -35,7 +35,7 @@ EPOCHS = generate(dict.fromkeys(NAMES, SHAPE), epochs=11, seed=5)
 def _query(window: int, *predicates: str) -> Query:
     streams = [stream(name, SHAPE) for name in NAMES]
     items = [f"{name}.id" for name in NAMES]
-    return build_query(streams, predicates, everywhere=Micros(window * SECOND), select=items)
+    return build_query(streams, predicates, default_window=Micros(window * SECOND), select=items)
 
 
 # States move between partitions only with several keys, and are computed in parts only with one.

@@ -20,7 +20,7 @@ EPOCHS = generate(dict.fromkeys("abc", SHAPE), epochs=16, seed=1)
 QUERY = build_query(
     [stream(name, SHAPE) for name in "abc"],
     ["a.k = b.k", "b.k2 = c.k2"],
-    everywhere=Micros(8_000_000),
+    default_window=Micros(8_000_000),
     select=["a.id", "b.id", "c.id"],
 )
 

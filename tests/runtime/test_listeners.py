@@ -18,7 +18,7 @@ from midstream.runtime.epoch_reporter import PROGRESS_KEPT
 from midstream.storage.memory import MemoryStore
 from tests.helpers import rows, small_query
 
-QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=30)
+QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=30)
 SETTINGS = Settings(1, 1)
 
 

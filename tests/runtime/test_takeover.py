@@ -13,8 +13,8 @@ from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.storage.fsck import check
-from midstream.storage.intents import settle_intent
-from midstream.storage.lease import claim_lease
+from midstream.storage.intents import write_or_read_intent
+from midstream.storage.lease import seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.memory import MemoryStore
 from midstream.storage.output_table import OutputTable
@@ -27,7 +27,7 @@ EPOCHS = generate(dict.fromkeys("ab", SHAPE), epochs=18, seed=1)
 QUERY = build_query(
     [stream(name, SHAPE) for name in "ab"],
     ["a.k = b.k"],
-    everywhere=Micros(8_000_000),
+    default_window=Micros(8_000_000),
     select=["a.id", "b.id"],
 )
 SETTINGS = Settings(2, 8)
@@ -41,7 +41,7 @@ class Drivers:
         self.table = OutputTable("results", folder, "q").identified()
 
     def open(self) -> InlineJoin:
-        lease = claim_lease(self.store, "driver")
+        lease = seize_lease(self.store, "driver")
         table = replace(self.table, lease=lease.number)
         return InlineJoin(QUERY, settings=SETTINGS, store=self.store, sink=table, lease=lease)
 
@@ -98,7 +98,7 @@ def test_a_query_that_two_drivers_begin_is_one_query():
     paused = InlineJoin(QUERY, "b a", settings=SETTINGS, store=store)
     other = InlineJoin(QUERY, "a b", settings=SETTINGS, store=store)
     # The first wakes between looking at its lease and writing down what it is about to do.
-    settle_intent(store, paused._runner.new_intent(0, None))
+    write_or_read_intent(store, paused._runner.new_intent(0, None))
     with pytest.raises(CheckpointError, match="must begin once"):
         other.run_epoch(EPOCHS[0])
     again = InlineJoin(QUERY, "a b", settings=SETTINGS, store=store)

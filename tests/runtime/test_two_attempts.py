@@ -34,7 +34,7 @@ EPOCHS = generate(dict.fromkeys("abc", SHAPE), epochs=6, seed=21)
 QUERY = build_query(
     [stream(name, SHAPE) for name in "abc"],
     ["a.k = b.k", "b.k2 = c.k2"],
-    everywhere=Micros(8_000_000),
+    default_window=Micros(8_000_000),
     select=["a.id", "b.id", "c.id"],
 )
 PATIENCE = 60.0
@@ -80,7 +80,7 @@ class Rivals:
         call = Call(program, stage, partition, arrivals, store, self._table)
         # In turn one that has results to stage, and one that has rows for the next stage.
         zombie = self._zombies and (stage, partition) == (program.epoch % 2, 0)
-        name = manifest_name(program.writer.lease, program.epoch)
+        name = manifest_name(program.run.lease, program.epoch)
         until = f"{store.root}/{name}" if zombie else None
         pair = self._pool.submit(attempt, call, until), self._pool.submit(attempt, call, None)
         self.pairs.append(pair)
@@ -113,7 +113,7 @@ def test_of_two_attempts_of_a_task_one_counts_and_none_does_harm(pool, tmp_path,
         for pair in rivals.pairs:
             (one, sent), (other, sent_too) = (future.result(PATIENCE) for future in pair)
             assert one.slices == other.slices
-            assert (one.merged, one.counts, one.results) == (other.merged, other.counts, other.results)
+            assert (one.replaced, one.counts, one.results) == (other.replaced, other.counts, other.results)
             assert sent == sent_too
             staged = [{output.staged for output in report.outputs} for report in (one, other)]
             assert len(staged[0]) == len(staged[1]) == len(committed & (staged[0] | staged[1]))

@@ -13,7 +13,7 @@ from midstream.protocol.settings import Settings
 from midstream.runtime.watermark_reset import reset_watermark
 from midstream.storage import lease as leases
 from midstream.storage.fsck import check
-from midstream.storage.lease import claim_lease, take_lease
+from midstream.storage.lease import acquire_lease, seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import close_log, manifests_newest_first, newest_manifest
 from midstream.storage.memory import MemoryStore
@@ -29,7 +29,7 @@ QUERY = small_query(
     ["a.k = b.k", "a.k = c.k"],
     "abc",
     lateness=10 * SECOND,
-    everywhere=60 * SECOND,
+    default_window=60 * SECOND,
     select=["a.v as x", "b.v as y", "c.v as z"],
 )
 
@@ -56,7 +56,7 @@ def _poisoned(store, plan: str, *, seed: int, who: str, idle: bool, migrate: str
     """Epochs of which the fourth has a wrong row; gives what came and the results so far."""
     chance = random.Random(seed)
     settings = Settings(2, 4, Micros(120 * SECOND) if idle else None, max_event_time_ahead=None)
-    lease = claim_lease(store, "query")
+    lease = seize_lease(store, "query")
     join = InlineJoin(QUERY, plan, settings=settings, store=store, lease=lease)
     found, came = [], []
     for number in range(6):
@@ -117,7 +117,7 @@ def test_a_watermark_that_was_set_back_accepts_rows_again(plan, who, idle):
     for name in runaway:
         kept = _without_lost(kept, marks, name)
         marks[name] = back
-        reset_watermark(store, claim_lease(store, "reset"), name, back)
+        reset_watermark(store, seize_lease(store, "reset"), name, back)
         assert check(store).problems == ()
     manifest = newest_manifest(store)
     assert manifest is not None
@@ -145,7 +145,7 @@ def test_a_migration_comes_to_its_end_after_a_watermark_was_set_back(strategy, w
     tables = _accepted(join, came).tables(QUERY)
     marks = {n: mark.watermark for n, mark in join.manifest.streams.items()}
     kept = _without_lost(tables, marks, who)
-    reset_watermark(store, claim_lease(store, "reset"), who, NOW + 45 * SECOND)
+    reset_watermark(store, seize_lease(store, "reset"), who, NOW + 45 * SECOND)
     again = InlineJoin(QUERY, settings=OPEN, store=store)
     chance = random.Random(2)
     more = [{n: _table(n, number, chance) for n in "abc"} for number in range(6, 26)]
@@ -205,9 +205,9 @@ def test_the_command_refuses_what_it_cannot_do_and_changes_nothing(tmp_path, arg
 def test_a_watermark_is_set_back_only_where_that_makes_sense():
     store = MemoryStore()
     with pytest.raises(CheckpointError, match="must have moved to be set back"):
-        reset_watermark(store, claim_lease(store, "reset"), "a", 0)
+        reset_watermark(store, seize_lease(store, "reset"), "a", 0)
     join, *_ = _poisoned(store, "a b c", seed=1, who="a", idle=False)
-    lease = claim_lease(store, "reset")
+    lease = seize_lease(store, "reset")
     there = join.manifest.streams["a"].watermark
     assert there is not None
     with pytest.raises(
@@ -229,16 +229,16 @@ def test_a_watermark_is_not_set_back_while_an_epoch_is_under_way():
     with pytest.raises(SimulatedCrash), die_at("after the intent is written"):
         InlineJoin(QUERY, settings=OPEN, store=store).run_epoch({})
     with pytest.raises(CheckpointError, match="got epoch 6, which was begun and not committed"):
-        reset_watermark(store, claim_lease(store, "reset"), "a", NOW + 45 * SECOND)
+        reset_watermark(store, seize_lease(store, "reset"), "a", NOW + 45 * SECOND)
     InlineJoin(QUERY, settings=OPEN, store=store).run_epoch({})
-    assert reset_watermark(store, claim_lease(store, "reset"), "a", NOW + 45 * SECOND).epoch == 6
+    assert reset_watermark(store, seize_lease(store, "reset"), "a", NOW + 45 * SECOND).epoch == 6
 
 
 def test_a_watermark_is_not_set_back_while_a_query_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
     store = LocalStore(str(tmp_path))
     join, *_ = _poisoned(store, "a b c", seed=1, who="a", idle=False)
-    running = take_lease(store, "query")
+    running = acquire_lease(store, "query")
     arguments = ["watermark", str(tmp_path), "--stream", "a", "--to", "2023-11-14T22:14:05Z"]
     refused = CliRunner().invoke(app, arguments)
     assert isinstance(refused.exception, LockedError) or refused.exit_code not in (0, 1)
@@ -251,7 +251,7 @@ def test_a_damaged_manifest_with_a_watermark_set_back_is_not_done_without():
     # The one before it is of the same epoch, with the watermark that ran away: nobody would notice.
     store = MemoryStore()
     _poisoned(store, "(a b) c", seed=1, who="a", idle=False)
-    reset_watermark(store, claim_lease(store, "reset"), "a", NOW + 45 * SECOND)
+    reset_watermark(store, seize_lease(store, "reset"), "a", NOW + 45 * SECOND)
     name = next(manifests_newest_first(store)).file
     whole = store.read(name).to_pybytes()
     store.put(name, whole[:-9])
@@ -265,7 +265,7 @@ def test_a_damaged_manifest_with_a_watermark_set_back_is_not_done_without():
 def test_whoever_was_paused_while_setting_a_watermark_back_does_so_no_more():
     store = MemoryStore()
     join, *_ = _poisoned(store, "a b c", seed=1, who="a", idle=False)
-    paused = claim_lease(store, "paused")
+    paused = seize_lease(store, "paused")
     # It has looked whether it holds the lease, and is given up right after.
     successor = InlineJoin(QUERY, settings=OPEN, store=store)
     paused.check = lambda: None  # type: ignore[method-assign]  # it has looked before
@@ -280,7 +280,7 @@ def test_whoever_was_paused_while_setting_a_watermark_back_does_so_no_more():
 def test_nothing_is_set_back_once_the_lease_was_given_back():
     store = MemoryStore()
     join, *_ = _poisoned(store, "a b c", seed=1, who="a", idle=False)
-    lease = claim_lease(store, "reset")
+    lease = seize_lease(store, "reset")
     lease.release()
     with pytest.raises(CheckpointError, match="which has given it back"):
         reset_watermark(store, lease, "a", NOW + 45 * SECOND)
@@ -299,14 +299,14 @@ def test_a_closed_log_takes_no_second_manifest_of_its_newest_epoch():
 def test_a_stream_that_only_followed_others_is_set_back_to_what_it_brought():
     store = MemoryStore()
     settings = Settings(1, 1, Micros(30 * SECOND), max_event_time_ahead=None)
-    query = small_query(["a.k = b.k", "b.k = c.k"], "abc", everywhere=60 * SECOND)
+    query = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=60 * SECOND)
     join = InlineJoin(query, settings=settings, store=store)
     join.run_epoch({"a": rows((0, 1)), "b": rows((0, 1))})
     join.run_epoch({"b": rows((100 * SECOND, 1))})
     marks = join.manifest.streams
     assert (marks["a"].watermark, marks["c"].watermark) == (100 * SECOND, 100 * SECOND)
     for name, latest in (("a", 0), ("c", None)):
-        after = reset_watermark(store, claim_lease(store, "reset"), name, 40 * SECOND).streams[name]
+        after = reset_watermark(store, seize_lease(store, "reset"), name, 40 * SECOND).streams[name]
         assert (after.watermark, after.latest, after.idle) == (40 * SECOND, latest, False)
     with pytest.raises(OptionError, match="where the rows of a"):
-        reset_watermark(store, claim_lease(store, "reset"), "a", -SECOND)
+        reset_watermark(store, seize_lease(store, "reset"), "a", -SECOND)

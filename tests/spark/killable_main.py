@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from midstream import Join
 from midstream.migration.request import BackgroundChoice
 from midstream.runtime.crash_points import crash_hook
-from midstream.spark.driver import Driver
+from midstream.spark.micro_batch_handler import MicroBatchHandler
 from midstream.spark.query import JoinStreamingQuery
-from midstream.storage.intents import kept_intent
+from midstream.storage.intents import find_intent
 from tests.spark.feed import Feed
 from tests.spark.process_faults import Fault, failing_tasks
 from tests.spark_session import make_session
@@ -36,11 +36,11 @@ class Change(NamedTuple):
     background: BackgroundChoice = "auto"
 
 
-def phases_of(driver: Driver) -> set[str]:
+def phases_of(driver: MicroBatchHandler) -> set[str]:
     """The phases of a migration that the next epoch is in."""
     migration, runner = driver.manifest.migration, driver.runner
-    intent = kept_intent(runner.store, driver.manifest.epoch + 1) or runner.new_intent(0, 1)
-    step = driver.coordinator.program(driver.manifest, intent).migration
+    intent = find_intent(runner.store, driver.manifest.epoch + 1) or runner.new_intent(0, 1)
+    step = driver.coordinator.program(driver.manifest, intent).migration_step
     phases = {
         "begins": step is not None and step.begins and not step.ends,
         "ends": step is not None and step.ends,
@@ -79,7 +79,7 @@ class Events:
         # Epochs may begin before start() has returned the query.
         self.started.wait()
         assert self.query is not None
-        driver = self.query._driver
+        driver = self.query._handler
         epoch = driver.manifest.epoch + 1
         for change in [c for c in self.migrations if point == "before the step" and c.epoch == epoch]:
             self.migrations.remove(change)

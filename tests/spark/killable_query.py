@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 
-from midstream.protocol.lease import GIVE_UP_SECONDS
+from midstream.protocol.lease import LEASE_TIMEOUT_SECONDS
 from midstream.query.build import build_query
 from midstream.state.manifest import Manifest
 from midstream.storage import publish_log
@@ -68,7 +68,7 @@ class KillableQuery:
         return self._run("killable_main", master, point, phase, json.dumps(faults), json.dumps(migrations))
 
     def start_pausable(
-        self, pause: Pause | None = None, give_up_seconds: float = GIVE_UP_SECONDS
+        self, pause: Pause | None = None, give_up_seconds: float = LEASE_TIMEOUT_SECONDS
     ) -> subprocess.Popen[bytes]:
         """Start a driver that pauses itself, and that gives up others after ``give_up_seconds`` seconds."""
         return self._run("pausable_main", json.dumps(pause), str(give_up_seconds))
@@ -127,7 +127,7 @@ class KillableQuery:
         query = build_query(
             [stream(name, SHAPE) for name in "abc"],
             ["a.k = b.k", "b.k2 = c.k2"],
-            everywhere=Micros(8_000_000),
+            default_window=Micros(8_000_000),
             select=["a.id", "b.id", "c.id"],
         )
         files = sorted((self.root / "out").glob("*.parquet"))

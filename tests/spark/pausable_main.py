@@ -29,8 +29,8 @@ BEFORE = {
     "before the checkpoint is opened": ("midstream.spark.resume", "open_manifest"),
     "before the query recovers": ("midstream.runtime.epoch_runner", "EpochRunner.recover"),
     "before Spark starts": ("midstream.spark.start_query", "_start_spark"),
-    "before Spark's batch is looked at": ("midstream.spark.driver", "Driver._epoch"),
-    "before the intent is written": ("midstream.runtime.epoch_runner", "settle_intent"),
+    "before Spark's batch is looked at": ("midstream.spark.micro_batch_handler", "MicroBatchHandler._epoch"),
+    "before the intent is written": ("midstream.runtime.epoch_runner", "write_or_read_intent"),
     "before results are renamed": ("midstream.storage.output_table", "OutputTable.publish"),
     "before the old is swept": ("midstream.runtime.epoch_runner", "EpochRunner._sweep"),
 }
@@ -71,7 +71,7 @@ def main(root: Path, pause: Pause, give_up_seconds: float) -> None:
     spark = session("local[2]")
     pauses = _Pauses(pause)
     with ExitStack() as stack:
-        stack.enter_context(patch("midstream.storage.lease.GIVE_UP_SECONDS", give_up_seconds))
+        stack.enter_context(patch("midstream.storage.lease.LEASE_TIMEOUT_SECONDS", give_up_seconds))
         stack.enter_context(crash_hook(pauses))
         if pause.point in IN_TASKS:
             stack.enter_context(failing_tasks(root / "struck", [Fault("pause", pause.time, pause.point)]))

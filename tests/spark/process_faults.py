@@ -15,8 +15,8 @@ from pyspark.cloudpickle import register_pickle_by_value
 from midstream.engine.program import Program
 from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.runtime.partition_task import OutputWriter
-from midstream.spark import driver
-from midstream.spark.messages import Addressed
+from midstream.spark import micro_batch_handler
+from midstream.spark.messages import AddressedMessage
 from midstream.spark.stage_task import stage_task
 from midstream.storage.store import Store
 
@@ -60,7 +60,7 @@ def failing_tasks(marks: Path, faults: Sequence[Fault]) -> AbstractContextManage
 
     def stage_task_that_fails(
         program: Program, stage: int, store: Store, writer: OutputWriter
-    ) -> Callable[[int, Iterable[Addressed]], Iterator[Addressed]]:
+    ) -> Callable[[int, Iterable[AddressedMessage]], Iterator[AddressedMessage]]:
         run = stage_task(program, stage, store, writer)
         due = [fault for fault in faults if fault.epoch == program.epoch]
         migration = migration_of(program)
@@ -70,19 +70,19 @@ def failing_tasks(marks: Path, faults: Sequence[Fault]) -> AbstractContextManage
                 if fault.point == point and _first(marks / fault.mark, migration):
                     _STRIKE[fault.kind]()
 
-        def task(partition: int, arriving: Iterable[Addressed]) -> Iterator[Addressed]:
+        def task(partition: int, arriving: Iterable[AddressedMessage]) -> Iterator[AddressedMessage]:
             with crash_hook(reached):
                 reached(AT_START)
                 yield from run(partition, arriving)
 
         return task
 
-    return patch.object(driver, "stage_task", stage_task_that_fails)
+    return patch.object(micro_batch_handler, "stage_task", stage_task_that_fails)
 
 
 def migration_of(program: Program) -> str:
     """A description of the migration that an epoch is part of, if any."""
-    step = program.migration
+    step = program.migration_step
     if step is None:
         return ""
     migration = step.migration

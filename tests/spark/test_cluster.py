@@ -185,7 +185,7 @@ def test_a_program_that_is_submitted_with_its_environment_runs_to_its_end(cluste
     done = cluster.submit(program, *_options_in_the_guide())
     assert done.returncode == 0, done.stderr
     assert "done at epoch 0" in done.stdout
-    query = build_query([stream(name) for name in "ab"], ["a.k = b.k"], everywhere=Micros(15_000_000))
+    query = build_query([stream(name) for name in "ab"], ["a.k = b.k"], default_window=Micros(15_000_000))
     got = pa.concat_tables(pq.read_table(path) for path in sorted((tmp_path / "out").glob("*.parquet")))
     both = {name: pa.concat_tables([epoch[name] for epoch in _epochs()]) for name in "ab"}
     assert check(query, [both], got).num_rows > 10

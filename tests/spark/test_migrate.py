@@ -54,7 +54,7 @@ def test_progress_and_explain_show_both_plans_until_the_migration_ends(scenario)
 
     def look(query, point):
         if point == "before the step":
-            texts[query._driver.manifest.epoch] = (str(query.plan), query.explanation())
+            texts[query._handler.manifest.epoch] = (str(query.plan), query.explanation())
 
     query = scenario.run(Change(ASKED, RIGHT_DEEP, "hybrid", "off"), look=look, plan=LEFT_DEEP)
     before, during, *_ = query.recentProgress[ASKED:]

@@ -18,7 +18,7 @@ from typing import Literal
 import pytest
 
 from midstream.protocol.coordinator import EPOCHS_KEPT
-from midstream.protocol.lease import GIVE_UP_SECONDS
+from midstream.protocol.lease import LEASE_TIMEOUT_SECONDS
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from tests.spark.killable_query import KillableQuery
@@ -39,7 +39,7 @@ class Takeover:
     pause: Pause
     epochs: int
     wakes: Literal["meanwhile", "afterwards", "to new input"] = "afterwards"
-    give_up_seconds: float = GIVE_UP_SECONDS
+    give_up_seconds: float = LEASE_TIMEOUT_SECONDS
 
 
 FIXED = (
@@ -62,7 +62,7 @@ def _takeovers(rng: random.Random) -> Iterator[Takeover]:
 def _drawn(rng: random.Random, point: str) -> Takeover:
     pause = Pause(point, 1 if point in ONCE else rng.randint(1, 3))
     epochs = pause.time + rng.choice((1, 2, 4, EPOCHS_KEPT + 2))
-    give_up_seconds = rng.choice((GIVE_UP_SECONDS, *5 * (SHORT_WAIT_SECONDS,)))
+    give_up_seconds = rng.choice((LEASE_TIMEOUT_SECONDS, *5 * (SHORT_WAIT_SECONDS,)))
     return Takeover(pause, epochs, rng.choice(("meanwhile", "afterwards", "to new input")), give_up_seconds)
 
 

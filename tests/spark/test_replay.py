@@ -74,7 +74,7 @@ def test_a_batch_comes_again_with_the_same_rows_though_another_plan_is_asked_for
         query.awaitTermination()
     if asked == "before it starts":
         # As if it had been asked for right before the query died.
-        query._driver.migrate(OTHER, "parallel_track", background=None)
+        query._handler.migrate(OTHER, "parallel_track", background=None)
     query = seen.start(adapt="off")
     if asked == "as soon as it runs":
         query.migrate(OTHER, "parallel_track")

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 
 def test_the_options_say_how_if_the_call_does_not(scenario):
     def look(query, point):
-        if point == "before the step" and query._driver.manifest.epoch + 1 == ASKED:
+        if point == "before the step" and query._handler.manifest.epoch + 1 == ASKED:
             query.migrate(BUSHY)
 
     query = scenario.run(look=look, plan=LEFT_DEEP, strategy="moving_state", epochs=5)

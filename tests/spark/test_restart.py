@@ -155,14 +155,14 @@ def _migrates(option: str, value: str) -> Callable[[RestartScenario, Path, Any],
 def _late_share(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
     query = scenario.start(scenario.join(), lateShareWarning="0.75")
     query.awaitTermination()
-    assert query._driver.reporter._limits.late_share == 0.75
+    assert query._handler.reporter._limits.late_share == 0.75
     scenario.check(scenario.runner.out)
 
 
 def _single_partition(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
     query = scenario.start(scenario.join(), singlePartition="forbid")
     query.awaitTermination()
-    assert query._driver.coordinator.settings.single_partition == "forbid"
+    assert query._handler.coordinator.settings.single_partition == "forbid"
     scenario.check(scenario.runner.out)
 
 

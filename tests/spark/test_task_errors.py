@@ -20,13 +20,13 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.intent import Intent
 from midstream.protocol.settings import Settings
 from midstream.spark import messages, parquet_source, row_source, stage_task
-from midstream.spark.messages import Addressed
+from midstream.spark.messages import AddressedMessage
 from midstream.spark.row_groups import RowGroup
 from midstream.storage.memory import MemoryStore
 from tests.helpers import rows, small_query
 
 CANARY = "canary-7f3a"
-QUERY = small_query(["a.k = b.k"], everywhere=10)
+QUERY = small_query(["a.k = b.k"], default_window=10)
 LAYOUT = build_layout(QUERY, parse_plan("a b", QUERY.names))
 ENCODERS = make_encoders(QUERY, LAYOUT, even_routing(2, 4), whole_rows=True)
 ROWS = rows((0, 1, 0, CANARY))
@@ -61,7 +61,7 @@ def panics(monkeypatch):
     return patch
 
 
-def failure(sent: Iterable[Addressed]) -> MidstreamError:
+def failure(sent: Iterable[AddressedMessage]) -> MidstreamError:
     """The one error among messages; it goes to an engine partition that there is."""
     ((target, message),) = [one for one in sent if one[1].kind == "error"]
     assert target == 0
@@ -70,14 +70,14 @@ def failure(sent: Iterable[Addressed]) -> MidstreamError:
     return error
 
 
-def read(tmp_path) -> Iterable[Addressed]:
+def read(tmp_path) -> Iterable[AddressedMessage]:
     path = str(tmp_path / "a.parquet")
     pq.write_table(ROWS, path)
     schemas = {"a": QUERY.by_name["a"].schema}
     return parquet_source._read_task(ENCODERS, schemas, [[RowGroup("a", path, 0, 1)]])(5, [0])
 
 
-def encode_rows() -> list[Addressed]:
+def encode_rows() -> list[AddressedMessage]:
     schema = row_source._source_schema(QUERY, ENCODERS["a"])
     given = pa.table({c.name: encode.project(ROWS, c, "a") for c in ENCODERS["a"].source}).to_batches()
     sent = row_source._encode_task(ENCODERS["a"], schema)(iter(given))
@@ -114,7 +114,7 @@ def test_rows_that_are_not_what_spark_said():
 
 
 def test_rows_that_are_encoded_again_for_another_plan(panics):
-    query = small_query(["a.k = b.k", "b.j = c.j"], "abc", everywhere=10)
+    query = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=10)
     plans = (build_layout(query, parse_plan(plan, query.names)) for plan in ("(a b) c", "a (b c)"))
     before, after = (make_encoders(query, plan, even_routing(2, 4), whole_rows=True) for plan in plans)
     source = pa.table({c.name: encode.project(ROWS, c, "b") for c in before["b"].source})

@@ -60,7 +60,7 @@ class Checkpoint:
 def make(names: str, count: int) -> Checkpoint:
     shape = Shape(rows=6, late=0.1, null_keys=0.05)
     on = [f"{a}.k = {b}.k" for a, b in pairwise(names)]
-    query = build_query([stream(name, shape) for name in names], on, everywhere=Micros(30_000_000))
+    query = build_query([stream(name, shape) for name in names], on, default_window=Micros(30_000_000))
     epochs = generate(dict.fromkeys(names, shape), count + 1, seed=count)
     store = MemoryStore()
     join = InlineJoin(query, settings=SETTINGS, store=store)

@@ -15,7 +15,7 @@ from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import crash_hook
 from midstream.storage import lease as leases
 from midstream.storage.fsck import check
-from midstream.storage.lease import take_lease
+from midstream.storage.lease import acquire_lease
 from midstream.storage.manifest_log import newest_manifest
 from midstream.storage.output_table import OutputTable
 from midstream.storage.remote import RemoteStore, store_at
@@ -197,9 +197,9 @@ def test_a_query_whose_object_store_fails_again_and_again_is_exact(
 
 
 def test_the_thread_that_keeps_a_lease_survives_whatever_the_network_does(flaky, proxy, monkeypatch):
-    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.02)
     before = set(threading.enumerate())
-    lease = take_lease(flaky, "first")
+    lease = acquire_lease(flaky, "first")
     new = set(threading.enumerate()) - before
     (keeper,) = (thread for thread in new if thread.name == "midstream lease")
     with proxy.failing(0.7):
@@ -211,6 +211,6 @@ def test_the_thread_that_keeps_a_lease_survives_whatever_the_network_does(flaky,
     keeper.join(20)
     assert not keeper.is_alive()
     assert "leases/000000000001.released" in flaky.list("leases")
-    second = take_lease(flaky, "second")
+    second = acquire_lease(flaky, "second")
     assert second.number == 2
     second.release()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from midstream.errors import OptionError
-from midstream.storage.folder_overlap import refuse_overlapping_folders
+from midstream.storage.folder_overlap import check_folders
 
 SAME = "lateRows must be another folder than path"
 INSIDE = "must be neither the checkpointLocation nor inside of it"
@@ -33,9 +33,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def isolated(root: Path, path: str | None, late: str | None, checkpoint: str | None = "checkpoint") -> None:
-    refuse_overlapping_folders(
-        *(None if name is None else f"{root}/{name}" for name in (path, late, checkpoint))
-    )
+    check_folders(*(None if name is None else f"{root}/{name}" for name in (path, late, checkpoint)))
 
 
 @pytest.mark.parametrize(

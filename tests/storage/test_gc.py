@@ -13,7 +13,7 @@ from midstream.runtime.crash_points import crash_hook
 from midstream.storage import fsck
 from midstream.storage import lease as leases
 from midstream.storage.fsck import check, collect_garbage
-from midstream.storage.lease import claim_lease, take_lease
+from midstream.storage.lease import acquire_lease, seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory import MemoryStore
@@ -24,14 +24,14 @@ from tests.helpers import die_at
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(leases, "GIVE_UP_SECONDS", 0.5)
-    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "LEASE_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
     monkeypatch.setattr(leases, "_POLL_SECONDS", 0.01)
 
 
 def _littered(store):
     """A checkpoint in which an attempt that died has left slices behind."""
-    lease = claim_lease(store, "first")
+    lease = seize_lease(store, "first")
     query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
     for epoch in EPOCHS[:2]:
         query.run_epoch(epoch)
@@ -60,12 +60,12 @@ def test_nobody_starts_while_garbage_is_collected_however_long_that_takes(impati
         assert begun.wait(20)
         time.sleep(1.0)  # twice as long as others are patient
         with pytest.raises(LockedError, match=r"held by process \d+ on .* \(run gc"):
-            take_lease(store, "start")
+            acquire_lease(store, "start")
     finally:
         go_on.set()
         collecting.join(20)
     assert not set(orphans) & set(store.list("slices"))
-    lease = take_lease(store, "start")
+    lease = acquire_lease(store, "start")
     query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
     query.run_epoch(EPOCHS[2])
     lease.release()
@@ -109,7 +109,7 @@ def test_a_collector_that_was_paused_and_given_up_deletes_nothing_of_its_success
     _littered(store)
     store.put("temporary/old", b"")
     truth = MemoryStore(store.files)
-    lease = claim_lease(store, "gc")
+    lease = seize_lease(store, "gc")
     pausing = Pausing(store.files)
     with suppress(FencedError):
         collect_garbage(pausing, lease, delete=True)
@@ -133,7 +133,7 @@ def test_the_files_with_which_a_collector_keeps_its_lease_are_no_garbage():
     store = MemoryStore()
     orphans = _littered(store)
     store.put("temporary/old", b"")
-    found = collect_garbage(Beating(store.files), claim_lease(store, "gc"), delete=True)
+    found = collect_garbage(Beating(store.files), seize_lease(store, "gc"), delete=True)
     assert set(found) == {*orphans, "temporary/old"}
     assert store.list("temporary") == ["temporary/beat"]
 
@@ -141,7 +141,7 @@ def test_the_files_with_which_a_collector_keeps_its_lease_are_no_garbage():
 def test_a_query_that_was_stopped_in_the_middle_of_an_epoch_does_not_commit_it(impatient):
     """Its thread runs on after its lease was given back, and others were told that they may begin."""
     store = MemoryStore()
-    lease = take_lease(store, "stopped")
+    lease = acquire_lease(store, "stopped")
     query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
     query.run_epoch(EPOCHS[0])
 
@@ -152,7 +152,7 @@ def test_a_query_that_was_stopped_in_the_middle_of_an_epoch_does_not_commit_it(i
     with pytest.raises(FencedError, match="which has given it back"), crash_hook(stop):
         query.run_epoch(EPOCHS[1])
     assert query.manifest.epoch == 0
-    successor = take_lease(store, "successor")
+    successor = acquire_lease(store, "successor")
     again = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=successor)
     assert again.manifest.epoch == 0
     for epoch in EPOCHS[1:]:
@@ -163,7 +163,7 @@ def test_a_query_that_was_stopped_in_the_middle_of_an_epoch_does_not_commit_it(i
 
 def test_a_query_that_was_stopped_after_its_successor_began_commits_nothing(impatient):
     store = MemoryStore()
-    lease = take_lease(store, "stopped")
+    lease = acquire_lease(store, "stopped")
     query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
     query.run_epoch(EPOCHS[0])
     others: list[InlineJoin] = []
@@ -189,7 +189,7 @@ def test_nothing_is_deleted_from_a_checkpoint_that_is_damaged():
     whole = store.files[newest]
     store.put(newest, whole.to_pybytes()[:-9])
     before = set(store.files)
-    lease = claim_lease(store, "gc")
+    lease = seize_lease(store, "gc")
     with pytest.raises(CheckpointError, match=f"must be sound before anything .* got {newest}"):
         collect_garbage(store, lease, delete=True)
     assert before <= set(store.files)

@@ -12,31 +12,31 @@ import pytest
 from midstream.errors import FencedError, LockedError, StreamError
 from midstream.inline import InlineJoin
 from midstream.storage import lease as leases
-from midstream.storage.lease import Lease, claim_lease, take_lease
+from midstream.storage.lease import Lease, acquire_lease, seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifest_name
 from midstream.storage.memory import MemoryStore
 from tests.helpers import small_query
 
-QUERY = small_query(["a.k = b.k"], everywhere=10)
+QUERY = small_query(["a.k = b.k"], default_window=10)
 
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(leases, "GIVE_UP_SECONDS", 0.5)
-    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "LEASE_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
     monkeypatch.setattr(leases, "_POLL_SECONDS", 0.01)
 
 
 def test_a_second_driver_is_refused_within_a_second_and_both_are_named():
     store = MemoryStore()
-    first = take_lease(store, "first")
+    first = acquire_lease(store, "first")
     begin = time.monotonic()
     with pytest.raises(LockedError, match=r"\(run second, .* held by process \d+ on .* \(run first"):
-        take_lease(store, "second")
+        acquire_lease(store, "second")
     assert time.monotonic() - begin < 1
     first.release()
-    assert take_lease(store, "third").number == first.number + 1
+    assert acquire_lease(store, "third").number == first.number + 1
 
 
 def test_no_beat_comes_after_the_release(impatient):
@@ -51,9 +51,9 @@ def test_no_beat_comes_after_the_release(impatient):
             put(self, name, data)
 
     slow = Slow(store.files)
-    first = claim_lease(store, "first")
+    first = seize_lease(store, "first")
     lease = Lease(slow, first.number, first.holder)
-    lease.start_beating()
+    lease.start_heartbeat()
     assert under_way.wait(10)
     releasing = threading.Thread(target=lease.release)
     releasing.start()
@@ -68,7 +68,7 @@ def test_no_beat_comes_after_the_release(impatient):
 
 def test_a_checkpoint_that_was_removed_is_not_made_again(impatient, tmp_path, caplog):
     before = set(threading.enumerate())
-    lease = take_lease(LocalStore(str(tmp_path / "checkpoint")), "running")
+    lease = acquire_lease(LocalStore(str(tmp_path / "checkpoint")), "running")
     (keeper,) = set(threading.enumerate()) - before
     (tmp_path / "checkpoint").rename(tmp_path / "removed")
     keeper.join(10)
@@ -104,7 +104,7 @@ def test_a_lease_that_cannot_be_given_back_does_not_hide_why_the_query_ended(imp
             raise StreamError("the disk must have space")
         put(self, name, data)
 
-    lease = take_lease(store, "first")
+    lease = acquire_lease(store, "first")
     monkeypatch.setattr(MemoryStore, "put", fail)
     lease.release()
     assert "leases/000000000001.released" not in store.files
@@ -117,7 +117,7 @@ def test_a_lease_that_cannot_be_given_back_does_not_hide_why_the_query_ended(imp
 
 def test_a_driver_that_is_gone_is_succeeded_at_once():
     store = MemoryStore()
-    claim_lease(store, "first")
+    seize_lease(store, "first")
     holder = json.loads(store.read("leases/000000000001.json").to_pybytes())
     dead = os.fork()
     if dead == 0:
@@ -125,16 +125,16 @@ def test_a_driver_that_is_gone_is_succeeded_at_once():
     os.waitpid(dead, 0)
     store.put("leases/000000000001.json", json.dumps({**holder, "pid": dead}).encode())
     begin = time.monotonic()
-    assert take_lease(store, "second").number == 2
+    assert acquire_lease(store, "second").number == 2
     assert time.monotonic() - begin < 1
 
 
 def test_a_lease_is_kept_from_the_moment_it_is_taken(impatient):
     store = MemoryStore()
-    slow = take_lease(store, "slow start")
+    slow = acquire_lease(store, "slow start")
     time.sleep(1.0)  # twice as long as others are patient
     with pytest.raises(LockedError, match="slow start"):
-        take_lease(store, "second")
+        acquire_lease(store, "second")
     slow.release()
 
 
@@ -151,7 +151,7 @@ def test_numbers_grow_though_somebody_removed_the_leases():
 
 def test_nothing_is_committed_once_the_lease_was_given_back():
     store = MemoryStore()
-    lease = claim_lease(store, "stopped")
+    lease = seize_lease(store, "stopped")
     with lease.holding():
         pass
     lease.release()
@@ -165,7 +165,7 @@ def test_a_driver_that_died_while_it_took_over_leaves_the_rest_to_the_next():
     paused.run_epoch({})
     # The second driver has its lease, and dies before it has closed the log of the first.
     store.put_if_absent("leases/000000000002.json", store.read("leases/000000000001.json"))
-    third = claim_lease(store, "third")
+    third = seize_lease(store, "third")
     assert third.number == 3
     for lease in (1, 2):
         assert not store.put_if_absent(manifest_name(lease, 1), b"")
@@ -173,9 +173,9 @@ def test_a_driver_that_died_while_it_took_over_leaves_the_rest_to_the_next():
 
 def test_a_driver_that_was_silent_for_too_long_is_fenced(impatient):
     store = MemoryStore()
-    paused = claim_lease(store, "paused")
+    paused = seize_lease(store, "paused")
     paused.check()
-    successor = take_lease(store, "successor")
+    successor = acquire_lease(store, "successor")
     successor.check()
     with pytest.raises(FencedError, match=r"has 1; got 2, taken by another driver"):
         paused.check()
@@ -185,7 +185,7 @@ def test_old_leases_and_strange_files_do_no_harm(impatient):
     store = MemoryStore()
     store.put("leases/notes.txt", b"")
     for number in range(1, 5):
-        lease = take_lease(store, f"run {number}")
+        lease = acquire_lease(store, f"run {number}")
         assert lease.number == number
         lease.release()
     kept = {name.partition(".")[0] for name in store.list("leases")} - {"leases/notes"}
@@ -194,7 +194,7 @@ def test_old_leases_and_strange_files_do_no_harm(impatient):
 
 def test_a_driver_whose_commit_may_still_arrive_has_its_log_closed(impatient):
     store = MemoryStore()
-    lease = claim_lease(store, "slow")
+    lease = seize_lease(store, "slow")
 
     def commit():
         with lease.holding():
@@ -203,7 +203,7 @@ def test_a_driver_whose_commit_may_still_arrive_has_its_log_closed(impatient):
     with pytest.raises(TimeoutError):
         commit()
     lease.release()
-    take_lease(store, "next").release()
+    acquire_lease(store, "next").release()
     # The request that was given up arrives now.
     assert not store.put_if_absent(manifest_name(1, 0), b"")
 
@@ -211,7 +211,7 @@ def test_a_driver_whose_commit_may_still_arrive_has_its_log_closed(impatient):
 def test_a_driver_that_ended_in_order_leaves_nothing_behind():
     store = MemoryStore()
     for _ in range(5):
-        lease = take_lease(store, "run")
+        lease = acquire_lease(store, "run")
         with lease.holding():
             pass
         lease.release()

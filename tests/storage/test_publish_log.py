@@ -16,7 +16,7 @@ from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import POINTS
 from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.fsck import check
-from midstream.storage.lease import claim_lease
+from midstream.storage.lease import seize_lease
 from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory import MemoryStore
 from midstream.storage.output_table import STAGED, OutputTable, TaskId
@@ -59,7 +59,7 @@ class Scenario:
         self.died = 0
 
     def open(self, point: str | None = None) -> InlineJoin:
-        lease = claim_lease(self.store, "run")
+        lease = seize_lease(self.store, "run")
         table = OutputTable("results", str(self.out), "q", lease=lease.number).identified()
         sink = Sink(table, [point] if point else [])
         return InlineJoin(QUERY, settings=SETTINGS, store=self.store, sink=sink, lease=lease)

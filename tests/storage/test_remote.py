@@ -17,7 +17,7 @@ from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.spark.options import QueryOptions
 from midstream.storage import remote as module
 from midstream.storage.fsck import check
-from midstream.storage.lease import take_lease
+from midstream.storage.lease import acquire_lease
 from midstream.storage.output_table import OutputTable
 from midstream.storage.remote import RemoteStore, store_at
 from midstream.testing import accept, assert_same_rows, batch_join
@@ -112,7 +112,7 @@ def test_a_full_disk_under_the_cache_stops_nobody(remote, monkeypatch):
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("midstream.storage.atomic_file.os.fsync", full)
+    monkeypatch.setattr("midstream.storage.durable_file.os.fsync", full)
     remote.put("slices/x", b"bytes")
     assert remote.read("slices/x").to_pybytes() == b"bytes"
 
@@ -140,9 +140,9 @@ def test_a_cache_that_others_can_write_to_is_not_used(remote, tmp_path):
 
 
 def test_a_second_driver_is_refused(remote):
-    lease = take_lease(remote, "first")
+    lease = acquire_lease(remote, "first")
     with pytest.raises(LockedError, match="held by"):
-        take_lease(remote, "second")
+        acquire_lease(remote, "second")
     lease.release()
 
 

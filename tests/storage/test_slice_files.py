@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from midstream.engine.program import NewSlice, Writer
+from midstream.engine.program import NewSlice, RunIdentity
 from midstream.errors import CheckpointError
 from midstream.plan.state_id import StateId
 from midstream.state.slices import Slice, SliceOwner
@@ -56,7 +56,7 @@ def test_a_cut_or_longer_slice_is_refused():
 
 def test_a_new_run_in_the_same_process_trusts_nothing_of_an_old_one():
     store = MemoryStore()
-    one, two, nobody = Writer("q", 1, "one"), Writer("q", 2, "two"), Writer()
+    one, two, nobody = RunIdentity("q", 1, "one"), RunIdentity("q", 2, "two"), RunIdentity()
     assert slice_files(store, one) is slice_files(store, one)
     assert slice_files(store, one) is not slice_files(store, two)
     assert slice_files(store, nobody) is not slice_files(store, nobody)

@@ -20,7 +20,7 @@ from midstream.inline import InlineJoin
 from midstream.protocol.coordinator import Coordinator
 from midstream.state.manifest import OutputFile
 from midstream.storage.fsck import check
-from midstream.storage.lease import take_lease
+from midstream.storage.lease import acquire_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.memory import MemoryStore
 from midstream.storage.output_table import OutputTable
@@ -214,7 +214,7 @@ def test_a_lease_that_is_none_is_refused(data):
     store = MemoryStore()
     store.put("leases/000000000001.json", data)
     with pytest.raises(CheckpointError, match=r"lease leases/000000000001.json must be readable"):
-        take_lease(store, "mine")
+        acquire_lease(store, "mine")
 
 
 BRACKETS = b"[" * 200_000 + b"]" * 200_000

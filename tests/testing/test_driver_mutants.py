@@ -79,21 +79,21 @@ def test_a_sweep_of_what_a_later_driver_staged_is_seen(monkeypatch):
 
 def test_an_epoch_that_goes_by_what_is_set_now_is_seen(monkeypatch):
     def forgetful(store, mine):
-        intents.settle_intent(store, mine)
+        intents.write_or_read_intent(store, mine)
         return mine
 
-    monkeypatch.setattr(epoch_runner, "settle_intent", forgetful)
+    monkeypatch.setattr(epoch_runner, "write_or_read_intent", forgetful)
     assert broken_promise() in ("replay", "prefix", "conservation", "requests", "batches", "errors")
 
 
 @pytest.mark.parametrize("field", ["request", "settings", "now", "background_epochs"])
 def test_an_epoch_that_reads_back_only_a_part_of_its_intent_is_seen(monkeypatch, field):
-    real = intents.settle_intent
+    real = intents.write_or_read_intent
 
     def forgetful(store, mine):
         return replace(real(store, mine), **{field: getattr(mine, field)})
 
-    monkeypatch.setattr(epoch_runner, "settle_intent", forgetful)
+    monkeypatch.setattr(epoch_runner, "write_or_read_intent", forgetful)
     make_eventful(monkeypatch, pause_rate=0.0, stop_rate=0.0)
     die_in_every_epoch(monkeypatch, "after the step")
     # What goes on with half of another intent may come to no good in any way.
@@ -102,13 +102,13 @@ def test_an_epoch_that_reads_back_only_a_part_of_its_intent_is_seen(monkeypatch,
 
 def test_an_intent_that_is_forgotten_too_early_is_seen(monkeypatch):
     make_eventful(monkeypatch, rot_rate=0.9, pause_rate=0.0)
-    real = intents.forget_intent
-    monkeypatch.setattr(epoch_runner, "forget_intent", lambda store, epoch: real(store, epoch + 1))
+    real = intents.delete_intent
+    monkeypatch.setattr(epoch_runner, "delete_intent", lambda store, epoch: real(store, epoch + 1))
     assert broken_promise() == "replay"
 
 
 def test_rows_from_the_future_that_are_let_in_are_seen(monkeypatch):
-    monkeypatch.setattr(coordinator, "latest_accepted", lambda marks, _: dict.fromkeys(marks))
+    monkeypatch.setattr(coordinator, "max_event_times", lambda marks, _: dict.fromkeys(marks))
     assert broken_promise() in ("conservation", "prefix")
 
 

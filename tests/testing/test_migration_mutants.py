@@ -11,13 +11,13 @@ import pytest
 
 from midstream.engine.program import Program
 from midstream.engine.step import _Step
-from midstream.migration import combined_layout, handover, lifecycle
-from midstream.migration.handover import complete
+from midstream.migration import combined_layout, handover_tables, lifecycle
+from midstream.migration.handover_tables import complete
 from midstream.plan.handover import Handover
 from midstream.protocol import coordinator
 from midstream.runtime import partition_task
 from midstream.runtime.epoch_runner import EpochRunner
-from midstream.storage.request_queue import REQUESTS, Requests
+from midstream.storage.request_queue import REQUESTS, RequestQueue
 from midstream.testing.faults import FaultStore
 from tests.testing.eventful_seeds import SEEDS, broken_promises, make_eventful, workload_of
 
@@ -40,8 +40,8 @@ def broken_promise(seeds: Iterator[int], likely: int | None = None) -> str:
 
 def with_step(program: Program, **fields: Any) -> Program:
     """A program with another migration step, if it has one."""
-    step = program.migration
-    return program if step is None else replace(program, migration=replace(step, **fields))
+    step = program.migration_step
+    return program if step is None else replace(program, migration_step=replace(step, **fields))
 
 
 def test_there_are_seeds_with_every_strategy():
@@ -63,7 +63,7 @@ def test_an_old_plan_that_makes_what_the_new_one_makes_is_seen(monkeypatch, stra
 
 @pytest.mark.parametrize("strategy", ["parallel_track", "hybrid"])
 def test_an_old_plan_that_stops_before_its_rows_have_expired_is_seen(monkeypatch, strategy):
-    monkeypatch.setattr(handover, "_is_dead", lambda *_: True)
+    monkeypatch.setattr(handover_tables, "_has_expired", lambda *_: True)
     seeds = seeds_with(strategy, background=strategy == "parallel_track")
     # Results are missing, or rows of a state that the new plan goes on with: a seed may have other requests.
     assert broken_promise(seeds) in ("prefix", "conservation")
@@ -149,7 +149,7 @@ def test_a_request_that_a_crash_undoes_is_seen(monkeypatch):
         self._last += 1
         self._waiting[self._last] = request
 
-    monkeypatch.setattr(Requests, "add", forgetful)
+    monkeypatch.setattr(RequestQueue, "add", forgetful)
     # It is not there when the epoch runs again, or when the next one runs.
     assert broken_promise(seeds_with("moving_state", "hybrid"), likely=20) in ("replay", "requests")
 

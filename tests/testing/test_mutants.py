@@ -20,8 +20,8 @@ from midstream.runtime import epoch_runner
 from midstream.runtime.crash_points import crash_point
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.partition_task import run_partition
+from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, encode_manifest
-from midstream.state.purge import Purge
 from midstream.state.sealed import digest
 from midstream.storage import manifest_log
 from midstream.storage.publish_log import begin_publishing, is_published, noted_epochs
@@ -85,18 +85,18 @@ def test_results_that_are_published_before_their_commit_are_seen(monkeypatch):
         if self._sinks["results"] is not None:
             self._sinks["results"].publish([o for o in report.outputs if o.table == "results"])
 
-    monkeypatch.setattr(runner._InlineShell, "prepare", hasty)
+    monkeypatch.setattr(runner._InlineExecution, "prepare", hasty)
     assert broken_promises(SEEDS, likely=[24]) == {"prefix"}
 
 
 def test_late_rows_that_are_not_published_are_seen(monkeypatch):
-    monkeypatch.setattr(runner._InlineShell, "late", lambda *_: [])
+    monkeypatch.setattr(runner._InlineExecution, "late", lambda *_: [])
     assert broken_promises(SEEDS) == {"prefix"}
 
 
 def test_rows_that_are_not_counted_are_seen(monkeypatch):
-    real = program.InputCount.__add__
-    monkeypatch.setattr(program.InputCount, "__add__", lambda a, b: replace(real(a, b), null_key=0))
+    real = program.StreamCounts.__add__
+    monkeypatch.setattr(program.StreamCounts, "__add__", lambda a, b: replace(real(a, b), null_key=0))
     assert broken_promises(SEEDS) == {"conservation"}
 
 
@@ -113,10 +113,12 @@ def test_a_watermark_that_is_wrong_by_a_moment_is_seen(monkeypatch):
 
 
 def test_state_that_goes_before_its_time_is_seen(monkeypatch):
-    real = Purge.is_dead
+    real = Expiry.has_expired
     early = 10_000_000
     monkeypatch.setattr(
-        Purge, "is_dead", lambda self, s, latest, *more: real(self, s, [t - early for t in latest], *more)
+        Expiry,
+        "has_expired",
+        lambda self, s, latest, *more: real(self, s, [t - early for t in latest], *more),
     )
     # Where a result needed it, the result is missing; where none came to need it, only this tells.
     assert "conservation" in broken_promises(SEEDS, enough=8)
@@ -149,7 +151,7 @@ class FailingCommits(FaultStore):
     """Manifests get their name, but the disk does not confirm it."""
 
     def put_if_absent(self, name, data):
-        if name.startswith("manifests/") and name not in self.inner.files and self.strikes(0.5):
+        if name.startswith("manifests/") and name not in self.inner.files and self.draw_fault(0.5):
             self._put(name, data)
             raise OSError(errno.EIO, "simulated", name)
         return super().put_if_absent(name, data)
@@ -194,7 +196,7 @@ def test_an_error_that_nobody_put_in_is_seen(monkeypatch):
     def fail(self, epoch, report):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(runner._InlineShell, "prepare", fail)
+    monkeypatch.setattr(runner._InlineExecution, "prepare", fail)
     assert broken_promises(SEEDS) == {"errors"}
 
 
@@ -224,7 +226,7 @@ def test_a_store_that_tears_files_under_their_names_is_seen(monkeypatch):
     class Tearing(FaultStore):
         def rename(self, name, other):
             whole = self.inner.files.get(name)
-            if whole is not None and self.strikes(0.1):
+            if whole is not None and self.draw_fault(0.1):
                 self._change(other, whole.slice(0, whole.size // 2))
                 self._change(name, None)
                 raise SimulatedCrash(name)
@@ -239,7 +241,7 @@ def test_a_store_that_lists_manifests_late_is_seen(monkeypatch):
         def list(self, folder):
             names = super().list(folder)
             # One that is missing is made good by its intent; of several this says nothing.
-            return names[:-3] if folder == "manifests" and self.strikes(0.1) else names
+            return names[:-3] if folder == "manifests" and self.draw_fault(0.1) else names
 
     monkeypatch.setattr(simulator, "FaultStore", Late)
     assert broken_promises(SEEDS, likely=[8]) in ({"errors"}, {"lasting"}, {"fsck"})

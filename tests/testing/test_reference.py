@@ -35,7 +35,7 @@ def test_keys_are_equal_as_in_spark(left, right, same):
 
 
 def test_both_definitions_of_a_join_agree_on_an_example():
-    query = small_query(["a.k = b.k"], everywhere=5, select=["a.v", "b.v"])
+    query = small_query(["a.k = b.k"], default_window=5, select=["a.v", "b.v"])
     tables = {
         "a": rows((0, 1, 0, "x"), (0, None, 0, "no"), (None, 1, 0, "no")),
         "b": rows((5, 1, 0, "y"), (6, 1, 0, "far"), (0, 2, 0, "no"), (-5, 1, 0, "z")),

@@ -16,9 +16,9 @@ from midstream.engine.work import WorkCounts
 
 UNITS_PER_PROBE = 1.0
 """One key is looked up in one slice."""
-UNITS_PER_MATCH = 1.0
+UNITS_PER_CANDIDATE = 1.0
 """A row of a state that has the hash of the key: it is read and compared."""
-UNITS_PER_COMBINED_ROW = 2.0
+UNITS_PER_INTERMEDIATE_ROW = 2.0
 """A pair of rows is put together."""
 UNITS_PER_INSERTED_ROW = 4.0
 """A row is sorted into a state, written, and later merged into larger slices."""
@@ -26,12 +26,12 @@ UNITS_PER_SCANNED_ROW = 0.05
 """A stored row is looked at on the way to others: whether it arrived in an epoch that is being rebuilt."""
 UNITS_PER_STORED_BYTE = 0.002
 """A byte of state for a second: the more is stored, the more is merged, read and kept in memory."""
-UNITS_PER_SHUFFLED_ROW = 20.0
+UNITS_PER_SENT_ROW = 20.0
 """A row is encoded, shuffled to another stage, and decoded there."""
 UNITS_PER_STAGE = 1_000_000.0
 """Spark runs one more stage in the job of an epoch: about 50 ms, however few rows there are."""
 
-EXPIRED_MATCH_FACTOR = 1.5
+EXPIRED_CANDIDATE_FACTOR = 1.5
 """Matches per live match: a slice is dropped as a whole, so probes also match rows that have expired."""
 INDEX_VALUE_BYTES = 8.0
 """Each value in an index slice: a row's hash, and for each of its streams a reference and an event time."""
@@ -42,12 +42,12 @@ class Cost:
     """Work in a second of event time, by kind."""
 
     probes: float = 0.0
-    matches: float = 0.0
-    combined_rows: float = 0.0
+    candidates: float = 0.0
+    intermediate_rows: float = 0.0
     inserted_rows: float = 0.0
     scanned_rows: float = 0.0
     stored_bytes: float = 0.0
-    shuffled_rows: float = 0.0
+    sent_rows: float = 0.0
     stages: float = 0.0
 
     @property
@@ -55,12 +55,12 @@ class Cost:
         """All kinds of work together, each by its weight."""
         return (
             UNITS_PER_PROBE * self.probes
-            + UNITS_PER_MATCH * self.matches
-            + UNITS_PER_COMBINED_ROW * self.combined_rows
+            + UNITS_PER_CANDIDATE * self.candidates
+            + UNITS_PER_INTERMEDIATE_ROW * self.intermediate_rows
             + UNITS_PER_INSERTED_ROW * self.inserted_rows
             + UNITS_PER_SCANNED_ROW * self.scanned_rows
             + UNITS_PER_STORED_BYTE * self.stored_bytes
-            + UNITS_PER_SHUFFLED_ROW * self.shuffled_rows
+            + UNITS_PER_SENT_ROW * self.sent_rows
             + UNITS_PER_STAGE * self.stages
         )
 
@@ -85,8 +85,8 @@ class CostModel:
         return Cost(
             probes=probing_rows * self.estimator.slices(probed),
             # A combined row expires with its oldest component, but is stored until its newest one expires.
-            matches=EXPIRED_MATCH_FACTOR * matched_rows * len(probed),
-            combined_rows=matched_rows,
+            candidates=EXPIRED_CANDIDATE_FACTOR * matched_rows * len(probed),
+            intermediate_rows=matched_rows,
         )
 
     def index(self, streams: Streams) -> Cost:
@@ -101,7 +101,7 @@ class CostModel:
         """Rows enter a fragment: by a shuffle, and with their payload, which is stored where they enter."""
         estimator = self.estimator
         return Cost(
-            shuffled_rows=estimator.rate(streams),
+            sent_rows=estimator.rate(streams),
             stored_bytes=estimator.row_bytes(streams) * estimator.stored_rows(streams),
         )
 
@@ -111,14 +111,14 @@ class CostModel:
 
     def forwarding(self, stream: Streams) -> Cost:
         """Rows of a stream pass through a stage before the one of their fragment."""
-        return Cost(shuffled_rows=self.estimator.rate(stream))
+        return Cost(sent_rows=self.estimator.rate(stream))
 
     def additional_stage(self) -> Cost:
         """Every epoch has one stage more than the first."""
         return Cost(stages=self.estimator.epochs_per_second)
 
 
-def waiting_factor(partitions: int, *, is_placed: bool) -> int:
+def unplaced_factor(partitions: int, *, is_placed: bool) -> int:
     """How many times the work of a fragment counts: if no key places it, one partition does it all."""
     return 1 if is_placed else partitions
 
@@ -127,9 +127,9 @@ def work_in_units(work: WorkCounts) -> float:
     """The work that tasks have counted, in units."""
     return Cost(
         probes=work.probes,
-        matches=work.candidates,
-        combined_rows=work.intermediate_rows,
-        inserted_rows=work.inserted,
-        shuffled_rows=work.sent,
-        scanned_rows=work.scanned,
+        candidates=work.candidates,
+        intermediate_rows=work.intermediate_rows,
+        inserted_rows=work.inserted_rows,
+        sent_rows=work.sent_rows,
+        scanned_rows=work.scanned_rows,
     ).units

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.optimizer import best_plan
 from midstream.adapt.plan_cost import plan_cost, probe_steps
-from midstream.adapt.policy import MigrationPolicy, candidate_migrations, pick
+from midstream.adapt.policy import MigrationPolicy, allowed_migrations, pick
 from midstream.adapt.single_partition import (
     SinglePartition,
     describe_unplaced,
@@ -169,7 +169,7 @@ def _compare(
     best_layout = build_layout(query, best.plan)
     # For people to compare with: the plan as the query is written, and one node for all streams.
     others = (default_plan(query), join(*(leaf(name) for name in query.names)))
-    migration = pick(candidate_migrations(context.layout, best.plan, estimator, policy), policy.goal)
+    migration = pick(allowed_migrations(context.layout, best.plan, estimator, policy), policy.goal)
     error = max(
         estimator.estimate(streams).error for plan in (running, best.plan) for streams in _joins(query, plan)
     )

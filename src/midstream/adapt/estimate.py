@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from midstream.adapt.sample_join import SampleJoin
-from midstream.adapt.statistics import half_window
+from midstream.adapt.statistics import decay_seconds
 from midstream.adapt.window_model import WindowModel
 from midstream.query.query import Query
 from midstream.state.statistics import Statistics
@@ -197,7 +197,7 @@ class Estimator:
     def _observed_rates(self) -> dict[Streams, float]:
         """The rates of the joins that the running plan produces, if it has run long enough."""
         statistics = self.statistics
-        if statistics.observed_seconds < _MIN_OBSERVED_SHARE * half_window(self.query):
+        if statistics.observed_seconds < _MIN_OBSERVED_SHARE * decay_seconds(self.query):
             return {}
         return {
             frozenset(state.streams): rows / statistics.observed_seconds

@@ -17,9 +17,9 @@ from types import MappingProxyType
 from midstream.adapt.cost import Cost, CostModel
 from midstream.adapt.estimate import Estimator, Streams
 from midstream.adapt.plan_cost import cost_of, input_steps, probe_steps
-from midstream.adapt.statistics import half_window
+from midstream.adapt.statistics import decay_seconds
 from midstream.migration.combined_layout import copies_of
-from midstream.migration.handover import ReplacedSubplan, complete, first_tables, replaced_subplans
+from midstream.migration.handover_tables import ReplacedSubplan, complete, first_tables, replaced_subplans
 from midstream.migration.state_match import StateMatch, match_states
 from midstream.migration.strategies import STRATEGIES, Strategy, Variant
 from midstream.plan.build_layout import build_layout
@@ -74,7 +74,7 @@ _Share = Callable[[Streams, str], float]
 """Of the rows with these streams whose newest component is of this stream: the share that a plan produces."""
 
 
-def _everything(*_: object) -> float:
+def _full_share(*_: object) -> float:
     return 1.0
 
 
@@ -87,7 +87,7 @@ class _MigrationSimulation:
         self.state_match = state_match
         self.new = new = state_match.layout
         self.old_cost, self.new_cost = (cost_of(layout, estimator, 1).units for layout in (old, new))
-        window = 2 * half_window(estimator.query)
+        window = 2 * decay_seconds(estimator.query)
         self.rows_expire = window < inf
         # Without a window, states have rows of all the time since the first statistics.
         self.window = window if self.rows_expire else max(estimator.statistics.elapsed, 1.0)
@@ -119,7 +119,7 @@ class _MigrationSimulation:
     def _rebuilding_at_once(self, strategy: Strategy) -> MigrationCost:
         """All missing rows are computed before the next epoch."""
         missing = sorted(self.state_match.empty)
-        work = self.move_work + sum(self._rebuilding(state, 0, 1, _everything) for state in missing)
+        work = self.move_work + sum(self._rebuilding(state, 0, 1, _full_share) for state in missing)
         return MigrationCost(
             strategy=strategy.name,
             background=False,
@@ -210,7 +210,7 @@ class _MigrationSimulation:
             entries = tables[subplan.root]
             cost += self._old_nodes(subplan, entries, step, prunes=prunes)
             cost += self._nodes(subplan, subplan.new, partial(self._produced_by_new, entries, step))
-            cost -= self._nodes(subplan, subplan.new, _everything)
+            cost -= self._nodes(subplan, subplan.new, _full_share)
         return cost * self.seconds_per_step
 
     def _old_nodes(
@@ -218,7 +218,7 @@ class _MigrationSimulation:
     ) -> float:
         """What the old plan costs per second; ``prunes`` if it drops at once what it need not produce."""
         if not prunes:
-            return self._nodes(subplan, subplan.old, _everything)
+            return self._nodes(subplan, subplan.old, _full_share)
         stored_shares = {}
         for parent, state in ((node, state) for node in subplan.old for state in node.inputs):
             needed = [entry for entry in entries if needs_future_rows(parent, state, entry.bounds)]
@@ -247,7 +247,7 @@ class _MigrationSimulation:
                 streams = frozenset(node.id.streams)
                 stored = self._rate(streams, streams, stored_shares.get(node.id, share))
                 sent = self._rate(streams, streams, share) if node.id in self.shuffled_states else 0.0
-                cost += Cost(inserted_rows=stored, shuffled_rows=sent).units
+                cost += Cost(inserted_rows=stored, sent_rows=sent).units
         return cost
 
     def _probe_step(self, probed: Streams, probing_rows: float, matched_rows: float) -> float:
@@ -286,4 +286,4 @@ class _MigrationSimulation:
 
 def _moved(rows: float) -> float:
     """Units for sending rows to another partition and storing them there."""
-    return Cost(shuffled_rows=rows, inserted_rows=rows).units
+    return Cost(sent_rows=rows, inserted_rows=rows).units

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from midstream.adapt.cost import Cost, CostModel, waiting_factor
+from midstream.adapt.cost import Cost, CostModel, unplaced_factor
 from midstream.adapt.estimate import Estimator, Streams
 from midstream.plan.build_layout import build_layout
 from midstream.plan.layout import Fragment, Layout, Node
@@ -39,7 +39,7 @@ def cost_of(layout: Layout, estimator: Estimator, partitions: int) -> Cost:
     total = model.additional_stage() * (layout.stages - 1)
     for fragment in layout.fragments:
         cost = sum(_parts(fragment, model), Cost())
-        total += cost * waiting_factor(partitions, is_placed=bool(fragment.key))
+        total += cost * unplaced_factor(partitions, is_placed=bool(fragment.key))
     return total
 
 

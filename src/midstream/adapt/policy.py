@@ -9,7 +9,7 @@ from typing import Literal
 
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import UNNOTICEABLE_SLOWDOWN, MigrationCost, migration_costs
-from midstream.adapt.statistics import half_window
+from midstream.adapt.statistics import decay_seconds
 from midstream.errors import OptionError, show_value
 from midstream.migration.request import BACKGROUND, BackgroundChoice, Request, make_request
 from midstream.migration.strategies import AUTO, STRATEGIES
@@ -47,7 +47,7 @@ class MigrationPolicy:
         return make_request(query, plan, strategy or self.strategy, background=computes, isolated=isolated)
 
 
-def candidate_migrations(
+def allowed_migrations(
     old: Layout, plan: Plan, estimator: Estimator, policy: MigrationPolicy
 ) -> list[MigrationCost]:
     """The migrations to a plan that a policy allows, with their costs."""
@@ -74,11 +74,11 @@ def best_migration(
             seconds=0.0,
             peak_slowdown=UNNOTICEABLE_SLOWDOWN,
         )
-    return pick(candidate_migrations(old, plan, Estimator(query, statistics), policy), policy.goal)
+    return pick(allowed_migrations(old, plan, Estimator(query, statistics), policy), policy.goal)
 
 
 def _first_that_ends(query: Query, policy: MigrationPolicy) -> str:
-    expires = half_window(query) < inf
+    expires = decay_seconds(query) < inf
     waits = {s.name: s.waits_for_expiry(background=policy.background) for s in STRATEGIES.values()}
     return next(name for name, waiting in waits.items() if expires or not waiting)
 

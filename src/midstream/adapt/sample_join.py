@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from midstream.adapt.statistics import BUCKETS_IN_WINDOW, entries, half_window, window_or_recent
+from midstream.adapt.statistics import BUCKETS_IN_WINDOW, decay_seconds, entries, window_or_recent
 from midstream.adapt.window_model import WindowModel
 from midstream.engine.key_sample import fractions
 from midstream.plan.layout import key_column
@@ -100,9 +100,9 @@ class SampleJoin:
         self._present = max((s.position for s in self._streams.values() if s.position is not None), default=0)
         self._seconds = max(statistics.seconds, _TINY)
         self._elapsed = statistics.elapsed
-        self._has_window = half_window(query) < math.inf
+        self._has_window = decay_seconds(query) < math.inf
         self._window = max(window_or_recent(query, statistics.elapsed), _TINY)
-        self._constant = half_window(query)
+        self._constant = decay_seconds(query)
         self._bounds = windows
         self._bucket = self._window / BUCKETS_IN_WINDOW
         # Rows have all their matches in the sample within this share of the windows.

@@ -56,14 +56,14 @@ BUCKETS_IN_WINDOW = 8
 _RECENT_SHARE = 1 / 4
 
 
-def half_window(query: Query) -> float:
+def decay_seconds(query: Query) -> float:
     """Half of the longest window in seconds; infinite if some streams are joined without one, or by time."""
     return query.longest_window / MICROS_PER_SECOND / 2 or math.inf
 
 
 def window_or_recent(query: Query, elapsed: float) -> float:
     """The longest window in seconds; without one, the last quarter of the time that has passed."""
-    half = half_window(query)
+    half = decay_seconds(query)
     return 2 * half if half < math.inf else elapsed * _RECENT_SHARE
 
 
@@ -90,7 +90,7 @@ def advance(
     start = present(stream.position for stream in before.streams.values())
     end = present(position.time for position in positions.values())
     seconds = max(end - start, 0) / MICROS_PER_SECOND if start is not None and end is not None else 0.0
-    constant = half_window(query)
+    constant = decay_seconds(query)
     decay = math.exp(-seconds / constant)
     # Rows that came during the epoch have decayed for a part of it: this is their mean weight.
     weight = constant * (1 - decay) / seconds if seconds > 0 and constant < math.inf else 1.0
@@ -150,7 +150,7 @@ class _Buckets(NamedTuple):
     def at(cls, query: Query, elapsed: float) -> _Buckets:
         """The buckets when so many seconds have passed."""
         recent = round(window_or_recent(query, elapsed) * MICROS_PER_SECOND)
-        window = recent if half_window(query) < math.inf else None
+        window = recent if decay_seconds(query) < math.inf else None
         return cls(max(1, round(recent / BUCKETS_IN_WINDOW)), window, recent)
 
 
@@ -262,7 +262,7 @@ def _weights(query: Query, keys: KeyStatistics, end: int | None) -> tuple[Hashes
     hashes, times, rows = entries(keys)
     ages = np.maximum((end or 0) - times, 0) / MICROS_PER_SECOND
     distinct, positions = np.unique(hashes, return_inverse=True)
-    decayed = rows * np.exp(-ages / half_window(query))
+    decayed = rows * np.exp(-ages / decay_seconds(query))
     return distinct, np.bincount(positions, decayed, len(distinct)).astype(np.float64)
 
 

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from midstream.adapt.cost import CostModel, waiting_factor
+from midstream.adapt.cost import CostModel, unplaced_factor
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.subsets import ClassMask, StreamSet, Subsets
+from midstream.adapt.subsets import ClassMask, StreamMask, Subsets
 from midstream.plan.placement import (
+    common_classes,
     fragment_classes,
     fragment_stage,
     next_input,
     search_classes,
-    spanning_classes,
 )
 from midstream.plan.tree import Plan
 
@@ -32,13 +32,13 @@ class Subplan(NamedTuple):
     A named tuple, which is made in a fraction of the time of a dataclass.
     """
 
-    inputs: tuple[StreamSet, ...] = ()
+    inputs: tuple[StreamMask, ...] = ()
     """The inputs of its top node; none if it is a stream."""
     cost: float = 0.0
     """Units per second apart from stages, which subplans side by side have in common."""
     stage: int = 0
     """The stage of the fragment that has the top node."""
-    spanning: ClassMask = 0
+    common: ClassMask = 0
     """The key classes that all inputs of the top node have."""
     placing: ClassMask = 0
     """The key classes that place the fragment."""
@@ -61,9 +61,9 @@ class SubplanCosts:
         sets = self.sets
         subplans = {stream: Subplan() for stream in sets.streams}
         for node in plan.nodes():
-            inputs = tuple(sets.set_of(child.streams) for child in node.inputs)
-            subplans[sets.set_of(node.streams)] = self.join(inputs, subplans)
-        return self.with_stages(subplans[sets.set_of(plan.streams)])
+            inputs = tuple(sets.mask_of(child.streams) for child in node.inputs)
+            subplans[sets.mask_of(node.streams)] = self.join(inputs, subplans)
+        return self.with_stages(subplans[sets.mask_of(plan.streams)])
 
     def with_stages(self, subplan: Subplan) -> float:
         """What a subplan costs in all if it is the whole plan."""
@@ -71,8 +71,8 @@ class SubplanCosts:
 
     def join(
         self,
-        inputs: tuple[StreamSet, ...],
-        subplans: Mapping[StreamSet, Subplan],
+        inputs: tuple[StreamMask, ...],
+        subplans: Mapping[StreamMask, Subplan],
         limit: float = inf,
         fragment: ClassMask = _UNRESTRICTED,
     ) -> Subplan:
@@ -81,11 +81,11 @@ class SubplanCosts:
         If it costs ``limit`` or more, the cost is given as infinite.
         """
         sets = self.sets
-        spanning = spanning_classes([sets.classes[one] for one in inputs])
-        placing = spanning & fragment
+        common = common_classes([sets.classes[one] for one in inputs])
+        placing = common & fragment
         if not placing and sum([sets.state_bytes[one] for one in inputs]) > self._max_unplaced_bytes:
             return Subplan(inputs=inputs, cost=inf)
-        factor = waiting_factor(self._partitions, is_placed=bool(placing))
+        factor = unplaced_factor(self._partitions, is_placed=bool(placing))
         cost, forwarding, stage = 0.0, 0.0, 0
         same_fragment = []
         for one in inputs:
@@ -94,7 +94,7 @@ class SubplanCosts:
                 cost += sets.input_cost[one] * factor
                 forwarding += sets.forwarding_cost[one] * factor
                 continue
-            merged = fragment_classes(placing, subplan.spanning)
+            merged = fragment_classes(placing, subplan.common)
             if merged is None:
                 cost += subplan.cost + sets.input_cost[one] * factor
                 stage = max(stage, fragment_stage((subplan.stage,)))
@@ -116,12 +116,12 @@ class SubplanCosts:
             inputs=inputs,
             cost=cost,
             stage=stage,
-            spanning=spanning,
+            common=common,
             placing=placing,
             forwarding=forwarding,
         )
 
-    def probing(self, inputs: Sequence[StreamSet], placing: ClassMask, limit: float = inf) -> float:
+    def probing(self, inputs: Sequence[StreamMask], placing: ClassMask, limit: float = inf) -> float:
         """What the probe steps of a node cost, with the indexes that they search, if no more than a limit.
 
         From the limit on it may be infinite.
@@ -133,7 +133,7 @@ class SubplanCosts:
         in_order = bool(placing) and placing == classes[sum(inputs)]
         # A placed node has one index of each input; another one has them for the searches that there are.
         cost = sum([index_cost[one] for one in inputs]) if placing else 0.0
-        indexes: set[tuple[StreamSet, ClassMask]] = set()
+        indexes: set[tuple[StreamMask, ClassMask]] = set()
         for new in inputs:
             if cost >= limit:
                 return inf

@@ -8,7 +8,7 @@ from typing import TypeVar
 from midstream.adapt.cost import CostModel
 from midstream.adapt.estimate import Estimator, Streams
 
-StreamSet = int
+StreamMask = int
 """A set of streams: a bit for each, the first stream of the query being the lowest."""
 ClassMask = int
 """A set of key classes: a bit for each, by its id."""
@@ -19,14 +19,14 @@ _MIN_RATE = 1e-12
 T = TypeVar("T")
 
 
-class _Lookup(dict[StreamSet, T]):
+class _Lookup(dict[StreamMask, T]):
     """A value for each set of streams, computed when it is first asked for."""
 
-    def __init__(self, compute: Callable[[StreamSet], T]) -> None:
+    def __init__(self, compute: Callable[[StreamMask], T]) -> None:
         super().__init__()
         self._compute = compute
 
-    def __missing__(self, members: StreamSet) -> T:
+    def __missing__(self, members: StreamMask) -> T:
         value = self[members] = self._compute(members)
         return value
 
@@ -37,13 +37,13 @@ class Subsets:
     def __init__(self, estimator: Estimator) -> None:
         query, model = estimator.query, CostModel(estimator)
         self.names = query.names
-        self.everything: StreamSet = (1 << len(self.names)) - 1
-        self.streams: list[StreamSet] = [1 << i for i in range(len(self.names))]
+        self.all_streams: StreamMask = (1 << len(self.names)) - 1
+        self.streams: list[StreamMask] = [1 << i for i in range(len(self.names))]
         self.class_streams = [sum(1 << self.names.index(name) for name in c.streams) for c in query.classes]
         """The streams of each key class."""
 
-        def members_of(members: StreamSet) -> Streams:
-            return frozenset(self.named(members))
+        def members_of(members: StreamMask) -> Streams:
+            return frozenset(self.names_of(members))
 
         self.rate = _Lookup(lambda members: estimator.rate(members_of(members)))
         """Rows of the join per second."""
@@ -70,15 +70,15 @@ class Subsets:
         self.growth = _Lookup(self._growth)
         """How many rows one row becomes that probes the set."""
 
-    def named(self, members: StreamSet) -> list[str]:
+    def names_of(self, members: StreamMask) -> list[str]:
         """The names of the streams."""
         return [name for i, name in enumerate(self.names) if members >> i & 1]
 
-    def set_of(self, streams: Streams) -> StreamSet:
+    def mask_of(self, streams: Streams) -> StreamMask:
         """The set of the streams with these names."""
         return sum(1 << i for i, name in enumerate(self.names) if name in streams)
 
-    def is_connected(self, members: StreamSet) -> bool:
+    def is_connected(self, members: StreamMask) -> bool:
         """Whether key classes lead from every stream to every other."""
         reached = members & -members
         while True:
@@ -90,10 +90,10 @@ class Subsets:
                 return reached == members
             reached = extended
 
-    def _classes(self, members: StreamSet) -> ClassMask:
+    def _classes(self, members: StreamMask) -> ClassMask:
         return sum(1 << i for i, streams in enumerate(self.class_streams) if streams & members)
 
-    def _growth(self, members: StreamSet) -> float:
+    def _growth(self, members: StreamMask) -> float:
         """The average over single streams that share a key class with the set."""
         classes = self.classes[members]
         others = [s for s in self.streams if not s & members and self.classes[s] & classes]
@@ -101,7 +101,7 @@ class Subsets:
         return sum(growths) / max(len(growths), 1)
 
 
-def splits(members: StreamSet, usable: Container[StreamSet]) -> Iterator[tuple[StreamSet, ...]]:
+def splits(members: StreamMask, usable: Container[StreamMask]) -> Iterator[tuple[StreamMask, ...]]:
     """Every way to divide a set into two or more sets that are usable."""
     lowest = members & -members
     others = members ^ lowest

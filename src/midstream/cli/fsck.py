@@ -82,7 +82,7 @@ def open_store(checkpoint: str) -> Store:
 def take_checkpoint(checkpoint: str, store: Store, command: str) -> Lease:
     """The lease of a checkpoint, for a command that changes it."""
     from midstream.storage.checkpoint_folder import explain_unusable
-    from midstream.storage.lease import take_lease
+    from midstream.storage.lease import acquire_lease
 
     with explain_unusable("a checkpoint", checkpoint, CheckpointError):
-        return take_lease(store, command)
+        return acquire_lease(store, command)

@@ -14,20 +14,20 @@ import numpy.typing as npt
 
 from midstream.engine.hashing import Hashes
 from midstream.engine.references import Integers
-from midstream.state.purge import Purge
+from midstream.state.expiry import Expiry
 from midstream.state.window_change import WindowChange
 
 Mask = npt.NDArray[np.bool_]
 
 
-def may_be_combined(purge: Purge, times: Mapping[str, Integers], epochs: Mapping[str, Integers]) -> Mask:
+def may_be_combined(expiry: Expiry, times: Mapping[str, Integers], epochs: Mapping[str, Integers]) -> Mask:
     """Which rows, given the times of their components and the epochs in which these arrived."""
     combined = np.ones(len(next(iter(times.values()))), np.bool_)
     for a, b in combinations(times, 2):
-        bound = purge.windows.bound(a, b)
+        bound = expiry.windows.bound(a, b)
         if bound is not None:
             combined &= distance(times[a], times[b]) <= np.uint64(bound)
-        for change in purge.changes:
+        for change in expiry.changes:
             combined &= _may_meet(change, a, b, times, epochs)
     return combined
 

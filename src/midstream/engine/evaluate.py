@@ -64,40 +64,40 @@ def _constant(constant: Constant) -> pl.Expr:
     return _cast(pl.lit(value), constant.type)
 
 
-def _cast(value: pl.Expr, kind: pa.DataType) -> pl.Expr:
+def _cast(value: pl.Expr, dtype: pa.DataType) -> pl.Expr:
     """The value in the Polars type for an Arrow type: the widest of its family, so that results are exact."""
-    if types.is_integer(kind) or _is_temporal(kind):
+    if types.is_integer(dtype) or _is_temporal(dtype):
         return value.cast(pl.Int128)
-    if types.is_decimal(kind):
-        return value.cast(pl.Decimal(_MAX_DIGITS, kind.scale))
-    if types.is_floating(kind):
+    if types.is_decimal(dtype):
+        return value.cast(pl.Decimal(_MAX_DIGITS, dtype.scale))
+    if types.is_floating(dtype):
         return value.cast(pl.Float64)
     return value
 
 
-def _is_temporal(kind: pa.DataType) -> bool:
-    return type_family(kind) in ("time", "interval")
+def _is_temporal(dtype: pa.DataType) -> bool:
+    return type_family(dtype) in ("time", "interval")
 
 
-def _checked(result: pl.Expr, kind: pa.DataType) -> pl.Expr:
+def _checked(result: pl.Expr, dtype: pa.DataType) -> pl.Expr:
     """The result of a calculation in 128 bits, which cannot overflow; null if 64 bits would have."""
-    return null_unless_int64(result) if types.is_integer(kind) or _is_temporal(kind) else result
+    return null_unless_int64(result) if types.is_integer(dtype) or _is_temporal(dtype) else result
 
 
-def _in_type(expression: Expression, kind: pa.DataType) -> pl.Expr:
+def _in_type(expression: Expression, dtype: pa.DataType) -> pl.Expr:
     """A value in the type in which it is compared."""
-    value = _cast(_evaluate(expression), kind)
+    value = _cast(_evaluate(expression), dtype)
     # The range of dates is larger than that of timestamps.
-    may_overflow = types.is_date32(expression.type) and types.is_timestamp(kind)
+    may_overflow = types.is_date32(expression.type) and types.is_timestamp(dtype)
     return null_unless_int64(value) if may_overflow else value
 
 
 def _in_common_type(args: tuple[Expression, ...]) -> list[pl.Expr]:
     """The arguments in the type in which all of them compare."""
-    kind = pa.null()
+    dtype = pa.null()
     for arg in args:
-        kind = comparison_type(kind, arg.type)
-    return [_in_type(arg, kind) for arg in args]
+        dtype = comparison_type(dtype, arg.type)
+    return [_in_type(arg, dtype) for arg in args]
 
 
 def _arithmetic(calculate: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[[Call], pl.Expr]:

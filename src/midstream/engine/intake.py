@@ -14,7 +14,7 @@ from midstream.engine.encode import ARRIVAL_EPOCH, HASH, time_column
 from midstream.engine.event_times import robust_range
 from midstream.engine.index_rows import IndexRows, in_time_order, sort_rows
 from midstream.engine.payload import make_segments
-from midstream.engine.program import InputCount, Program
+from midstream.engine.program import Program, StreamCounts
 from midstream.engine.references import READ_LESS_HINT, new_references, segment_of
 from midstream.errors import MigrationError, StreamError
 from midstream.plan.layout import FragmentInput, Key
@@ -44,23 +44,23 @@ class Admitted:
     """The rows of a stream that are in time, their counts, and the rows that are set aside."""
 
     table: pa.Table
-    count: InputCount
+    count: StreamCounts
     late: pa.Table
 
 
 def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
     """Set aside the rows of a stream that are late, from the future, or without a time."""
     time = table.column(time_column(stream))
-    watermark, latest_accepted = program.watermarks[stream], program.latest_accepted.get(stream)
+    watermark, max_event_times = program.watermarks[stream], program.max_event_times.get(stream)
     has_time, times = as_array(time.is_valid()), as_array(time)
-    is_future = np.zeros_like(has_time) if latest_accepted is None else has_time & (times > latest_accepted)
+    is_future = np.zeros_like(has_time) if max_event_times is None else has_time & (times > max_event_times)
     in_time = has_time & ~is_future
     if watermark is not None:
         in_time &= times >= watermark
     accepted = table if in_time.all() else table.filter(as_column(in_time))
     set_aside = table.num_rows - accepted.num_rows
     nulls, future = time.null_count, int(is_future.sum())
-    count = InputCount(
+    count = StreamCounts(
         accepted=accepted.num_rows,
         late=set_aside - nulls - future,
         null_time=nulls,
@@ -80,18 +80,18 @@ def ingest(program: Program, partition: int, key: Key, target: FragmentInput, ta
     return _ingest(program, partition, key, target, table, [(program.epoch, table.num_rows)])
 
 
-def ingest_moved(
+def ingest_backfilled(
     program: Program, partition: int, key: Key, target: FragmentInput, table: pa.Table
 ) -> Ingested:
     """Give references to rows that a migration moves here: each keeps the epoch in which it arrived."""
     if not target.is_stream:
         runs = [(program.epoch - 1, table.num_rows)]
-        return _ingest(program, partition, key, target, table, runs, moved=True)
+        return _ingest(program, partition, key, target, table, runs, backfilled=True)
     order = np.argsort(as_array(table.column(ARRIVAL_EPOCH)), kind="stable")
     table = table.take(as_column(order))
     epochs, counts = np.unique(as_array(table.column(ARRIVAL_EPOCH)), return_counts=True)
     runs = list(zip(epochs.tolist(), counts.tolist(), strict=True))
-    return _ingest(program, partition, key, target, table, runs, moved=True)
+    return _ingest(program, partition, key, target, table, runs, backfilled=True)
 
 
 def _ingest(
@@ -102,10 +102,10 @@ def _ingest(
     table: pa.Table,
     runs: Sequence[tuple[int, int]],
     *,
-    moved: bool = False,
+    backfilled: bool = False,
 ) -> Ingested:
     """Give references to rows in order of epochs; ``runs`` are the epochs and how many rows each has."""
-    references = [new_references(epoch, partition, count, moved=moved) for epoch, count in runs]
+    references = [new_references(epoch, partition, count, backfilled=backfilled) for epoch, count in runs]
     streams = program.query.windows.narrowest_first(target.streams)
     times = {s: as_array(table.column(time_column(s))) for s in streams}
     by_input = {target.id: np.concatenate(references)}
@@ -113,19 +113,19 @@ def _ingest(
     starts = np.cumsum([0, *(count for _, count in runs)])[:-1]
     latest = [np.maximum.reduceat(times[s], starts).tolist() for s in target.streams]
     segments = [
-        (segment_of(epoch, partition, moved=moved), count, *largest)
+        (segment_of(epoch, partition, backfilled=backfilled), count, *largest)
         for (epoch, count), largest in zip(runs, zip(*latest, strict=True), strict=True)
     ]
     return Ingested(rows, make_segments(table.select(list(target.columns)), segments), runs[0][0])
 
 
-def concat_arrivals(name: StateId, tables: Sequence[pa.Table], *, moved: bool = False) -> pa.Table:
+def concat_arrivals(name: StateId, tables: Sequence[pa.Table], *, backfilled: bool = False) -> pa.Table:
     """All rows that arrived at an input in one table, if its columns are not too large."""
     table = pa.concat_tables(tables)
     if table.nbytes < _MAX_COLUMN_BYTES:
         return table
     for column in table.column_names:
-        if table.column(column).nbytes >= _MAX_COLUMN_BYTES and moved:
+        if table.column(column).nbytes >= _MAX_COLUMN_BYTES and backfilled:
             raise MigrationError(
                 "a state must have at most 2 GiB of a column in one partition to be moved there",
                 got=f"{table.column(column).nbytes:,} bytes of {column} of {name}",

@@ -28,11 +28,11 @@ from midstream.engine.payload import Payload
 from midstream.engine.probe import candidate_pairs
 from midstream.engine.references import Integers, arrived_between, epoch_of
 from midstream.engine.work import WorkCounts
-from midstream.plan.handover import EpochBounds, Restriction, Side
+from midstream.plan.handover import EpochBounds, PlanSide, Restriction
 from midstream.plan.layout import Key, Node, Probe, column_name, epoch_column, key_column, representative
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
-from midstream.state.purge import Purge
+from midstream.state.expiry import Expiry
 from midstream.state.slices import Slice
 
 SliceFilter = Callable[[Slice], bool]
@@ -46,10 +46,10 @@ class Joiner:
 
     query: Query
     payloads: Mapping[StateId, Payload]
-    purge: Purge
-    side: Side = "both"
+    expiry: Expiry
+    side: PlanSide = "both"
     """The plan of a migration for which work is counted."""
-    work: dict[Side, WorkCounts] = field(default_factory=dict)
+    work: dict[PlanSide, WorkCounts] = field(default_factory=dict)
 
     def delta(
         self,
@@ -104,12 +104,12 @@ class Joiner:
         self, run: IndexRows, bounds: tuple[EpochBounds, ...], only: EpochRange | None
     ) -> IndexRows | None:
         """The rows of a run that are alive and within the bounds, only those of a range if given."""
-        self.record(WorkCounts(scanned=len(run)))
+        self.record(WorkCounts(scanned_rows=len(run)))
         if only is not None and (owner := self._owner(run, only.stream)).is_base:
             # First, since it leaves few rows, and references alone tell which.
             run = run.take(arrived_between(run.references[owner], only.first, only.end))
         # The payload of expired rows may be gone, and with it the epochs of their components.
-        return filter_by_epoch(run.take(self.purge.alive(run.times)), bounds, self.epochs, only)
+        return filter_by_epoch(run.take(self.expiry.is_live(run.times)), bounds, self.epochs, only)
 
     def epochs(self, rows: IndexRows, stream: str) -> Integers:
         """The epochs in which the rows' components of a stream arrived."""
@@ -204,9 +204,9 @@ class Joiner:
                     within = distance(left_times[left], right_times[right]) <= np.uint64(bound)
                     left, right = left[within], right[within]
         if alive_only:
-            alive = self.purge.alive({name: times[right] for name, times in run.times.items()})
+            alive = self.expiry.is_live({name: times[right] for name, times in run.times.items()})
             left, right = left[alive], right[alive]
-        if self.purge.changes and len(left):
+        if self.expiry.changes and len(left):
             combined = self._may_be_combined(self._combine(rows.take(left), run.take(right)))
             left, right = left[combined], right[combined]
         for key_class in probe.verify:
@@ -222,7 +222,7 @@ class Joiner:
     def _may_be_combined(self, rows: IndexRows) -> npt.NDArray[np.bool_]:
         """Which rows are within the windows although these have changed since some components arrived."""
         epochs = {stream: self.epochs(rows, stream) for stream in rows.times}
-        return may_be_combined(self.purge, rows.times, epochs)
+        return may_be_combined(self.expiry, rows.times, epochs)
 
     def _combine(self, rows: IndexRows, others: IndexRows) -> IndexRows:
         """Each row combined with the other row at its position."""

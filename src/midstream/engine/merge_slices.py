@@ -10,7 +10,7 @@ from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows
 from midstream.engine.payload import merge_payload
 from midstream.engine.program import NewSlice, Program
 from midstream.state.compaction import choose_merge
-from midstream.state.purge import Purge
+from midstream.state.expiry import Expiry
 from midstream.state.slices import Slice, SliceOwner
 
 OpenSlice = Callable[[Slice], pa.Table]
@@ -36,20 +36,22 @@ def merge_slices(
             to_write.append(new_slice)
             continue
         tables = [new_slice.table if s is new_slice.slice else open_slice(s) for s in chosen]
-        merged = _merge(owner, chosen, tables, program.purge)
+        merged = _merge(owner, chosen, tables, program.expiry)
         replaced += [s for s in chosen if s is not new_slice.slice]
         if merged.slice.rows:
             to_write.append(merged)
     return tuple(to_write), tuple(replaced)
 
 
-def _merge(owner: SliceOwner, chosen: Sequence[Slice], tables: Sequence[pa.Table], purge: Purge) -> NewSlice:
+def _merge(
+    owner: SliceOwner, chosen: Sequence[Slice], tables: Sequence[pa.Table], expiry: Expiry
+) -> NewSlice:
     latest = tuple(max(times) for times in zip(*(s.latest for s in chosen), strict=True))
     if owner.kind == "payload":
-        table = merge_payload(tables, owner.state.streams, purge)
+        table = merge_payload(tables, owner.state.streams, expiry)
     else:
         runs = [IndexRows.from_table(table, owner.key) for table in tables]
-        rows = merge_rows([alive_rows(run, s, purge) for run, s in zip(runs, chosen, strict=True)])
+        rows = merge_rows([alive_rows(run, s, expiry) for run, s in zip(runs, chosen, strict=True)])
         table = in_time_order(rows).to_table()
     merged = Slice(
         owner=owner,
@@ -63,7 +65,7 @@ def _merge(owner: SliceOwner, chosen: Sequence[Slice], tables: Sequence[pa.Table
     return NewSlice(merged, table)
 
 
-def alive_rows(rows: IndexRows, slice_: Slice, purge: Purge) -> IndexRows:
+def alive_rows(rows: IndexRows, slice_: Slice, expiry: Expiry) -> IndexRows:
     """The rows of a slice that have not expired."""
-    alive = purge.alive(rows.times, slice_.last_epoch)
+    alive = expiry.is_live(rows.times, slice_.last_epoch)
     return rows if alive.all() else rows.take(alive)

@@ -16,13 +16,13 @@ _MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 def int128_micros(column: pa.Array | pa.ChunkedArray) -> pl.Series:
     """A column of dates, as their midnight, or of times, in 128 bits; nanoseconds are rounded down."""
-    kind = column.type
-    numbers = pl.Series(pl.from_arrow(column.cast(pa.int32() if types.is_date32(kind) else pa.int64())))
+    dtype = column.type
+    numbers = pl.Series(pl.from_arrow(column.cast(pa.int32() if types.is_date32(dtype) else pa.int64())))
     value = pl.lit(numbers).cast(pl.Int128)
-    if types.is_date32(kind):
+    if types.is_date32(dtype):
         value = value * _MICROS_PER_DAY
     else:
-        value = value * _MICROS_PER_UNIT[kind.unit] if kind.unit in _MICROS_PER_UNIT else value // 1_000
+        value = value * _MICROS_PER_UNIT[dtype.unit] if dtype.unit in _MICROS_PER_UNIT else value // 1_000
     return pl.select(value.alias("micros")).to_series()
 
 

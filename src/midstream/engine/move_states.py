@@ -23,7 +23,7 @@ from midstream.state.slices import Slice, SliceKind, SliceOwner
 
 def moved_rows(program: Program, partition: int, open_slice: OpenSlice) -> Iterator[RoutedRows]:
     """The rows of this partition of all states that are moved."""
-    step = program.migration
+    step = program.migration_step
     if step is not None and step.moved_from is not None:
         for move in step.moves:
             with error_context(streams=move.target.streams):
@@ -44,12 +44,12 @@ def _move(
     payloads = {
         state: Payload(partial(tables, "payload", state, fragment.key)) for state in fragment.inputs_by_id
     }
-    joiner = Joiner(program.query, payloads, program.purge)
+    joiner = Joiner(program.query, payloads, program.expiry)
     key = fragment.arrangements[move.source][0]
     stored = slices("index", move.source, key)
-    alive = (alive_rows(IndexRows.from_table(open_slice(s), key), s, program.purge) for s in stored)
+    alive = (alive_rows(IndexRows.from_table(open_slice(s), key), s, program.expiry) for s in stored)
     moving = [run for run in alive if len(run)]
     if moving:
         receiver = program.layout.fragment_of_input[move.target]
         rows = merge_rows(moving)
-        yield from send(joiner, rows, receiver, move.target, program.routing, kind="missing")
+        yield from send(joiner, rows, receiver, move.target, program.routing, kind="backfill")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from midstream.engine.arrays import as_column
 from midstream.engine.references import Integers, epoch_of_segment, split_references
 from midstream.errors import InternalError
-from midstream.state.purge import Purge
+from midstream.state.expiry import Expiry
 
 _METADATA_KEY = b"midstream.segments"
 
@@ -27,7 +27,7 @@ def make_segments(table: pa.Table, segments: Sequence[tuple[int, ...]]) -> pa.Ta
     return _with_segments(table, np.array(segments, np.int64))
 
 
-def merge_payload(tables: Sequence[pa.Table], streams: Sequence[str], purge: Purge) -> pa.Table:
+def merge_payload(tables: Sequence[pa.Table], streams: Sequence[str], expiry: Expiry) -> pa.Table:
     """Merge the tables of payload slices, without the segments in which all rows are dead."""
     pieces: list[pa.Table] = []
     alive: list[Integers] = []
@@ -35,7 +35,7 @@ def merge_payload(tables: Sequence[pa.Table], streams: Sequence[str], purge: Pur
         start = 0
         for entry in segments_of(table):
             rows = int(entry[1])
-            if not purge.is_dead(streams, entry[2:].tolist(), epoch_of_segment(int(entry[0]))):
+            if not expiry.has_expired(streams, entry[2:].tolist(), epoch_of_segment(int(entry[0]))):
                 pieces.append(table.slice(start, rows))
                 alive.append(entry)
             start += rows

@@ -18,17 +18,17 @@ from midstream.engine.migration_step import MigrationStep
 from midstream.engine.routed_rows import RoutedRows
 from midstream.engine.routing import Routing
 from midstream.engine.work import WorkCounts
-from midstream.plan.handover import Handover, Side
+from midstream.plan.handover import Handover, PlanSide
 from midstream.plan.layout import Layout
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
-from midstream.state.purge import Purge
+from midstream.state.expiry import Expiry
 from midstream.state.slices import Slice, SliceOwner
 from midstream.state.window_change import WindowChange
 
 
 @dataclass(frozen=True)
-class Writer:
+class RunIdentity:
     """Who runs an epoch. This decides the names of files and which are trusted, never their content."""
 
     query: str = ""
@@ -51,29 +51,29 @@ class Program:
     watermarks: Mapping[str, int | None]
     layout: Layout
     """Where the nodes of the plan run, during a migration those of both plans."""
-    migration: MigrationStep | None = None
+    migration_step: MigrationStep | None = None
     """The migration's part of the epoch, if one is in progress."""
     slices: Mapping[SliceOwner, tuple[Slice, ...]] = field(default_factory=dict)
     sampling: Mapping[str, Sampling] = field(default_factory=dict)
     """Which keys are counted, by the streams' key columns."""
     window_changes: tuple[WindowChange, ...] = ()
     """The changes of the windows that rows from before them are still joined by."""
-    latest_accepted: Mapping[str, int | None] = field(default_factory=dict)
+    max_event_times: Mapping[str, int | None] = field(default_factory=dict)
     """The latest event time that a row of each stream may have; a later one is from the future."""
-    writer: Writer = Writer()
+    run: RunIdentity = RunIdentity()
 
     @property
     def handover(self) -> Handover | None:
         """How the two plans of the layout divide the rows; None if there is only one."""
-        return None if self.migration is None else self.migration.handover
+        return None if self.migration_step is None else self.migration_step.handover
 
     @property
-    def purge(self) -> Purge:
+    def expiry(self) -> Expiry:
         """Which rows have expired before this epoch."""
-        return Purge(self.query.windows, self.watermarks, self.window_changes)
+        return Expiry(self.query.windows, self.watermarks, self.window_changes)
 
 
-class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class StreamCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How many rows of a stream were accepted or dropped, in one partition or in all."""
 
     accepted: int = 0
@@ -89,9 +89,9 @@ class InputCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ranges: tuple[TimeRange, ...] = ()
     """The event times of most accepted rows, in each partition."""
 
-    def __add__(self, other: InputCount) -> InputCount:
+    def __add__(self, other: StreamCounts) -> StreamCounts:
         times = [time for time in (self.latest, other.latest) if time is not None]
-        return InputCount(
+        return StreamCounts(
             accepted=self.accepted + other.accepted,
             late=self.late + other.late,
             null_time=self.null_time + other.null_time,
@@ -125,12 +125,12 @@ class StepOutput:
     outgoing: tuple[RoutedRows, ...]
     """Rows for other fragments."""
     slices: tuple[NewSlice, ...]
-    merged: tuple[Slice, ...]
+    replaced: tuple[Slice, ...]
     """Slices that new ones replace."""
     late: Mapping[str, pa.Table]
     """Rows that were set aside, of each stream, with the columns that were sent."""
-    counts: Mapping[str, InputCount]
-    work: Mapping[Side, WorkCounts]
+    counts: Mapping[str, StreamCounts]
+    work: Mapping[PlanSide, WorkCounts]
     keys: Mapping[str, KeyCounts]
     """Counts of sampled keys of new rows, by the streams' key columns."""
     produced: Mapping[StateId, int]

@@ -23,17 +23,17 @@ MAX_PARTITIONS = 1 << (_PARTITION_BITS - 1)
 MAX_POSITIONS = 1 << _POSITION_BITS
 
 
-def segment_of(epoch: int, partition: int, *, moved: bool = False) -> int:
+def segment_of(epoch: int, partition: int, *, backfilled: bool = False) -> int:
     """The id of a segment: the part of a reference that rows share which arrive together in one partition.
 
     A flag distinguishes rows that were moved here later from those that arrived here.
     """
-    return (epoch << _PARTITION_BITS) | (MAX_PARTITIONS if moved else 0) | partition
+    return (epoch << _PARTITION_BITS) | (MAX_PARTITIONS if backfilled else 0) | partition
 
 
-def new_references(epoch: int, partition: int, count: int, *, moved: bool = False) -> Integers:
+def new_references(epoch: int, partition: int, count: int, *, backfilled: bool = False) -> Integers:
     """References for ``count`` rows that arrive together."""
-    if count > MAX_POSITIONS and moved:
+    if count > MAX_POSITIONS and backfilled:
         raise MigrationError(
             f"a state must have at most {MAX_POSITIONS:,} rows in one partition to be moved there",
             got=f"{count:,}",
@@ -45,7 +45,7 @@ def new_references(epoch: int, partition: int, count: int, *, moved: bool = Fals
             got=f"{count:,}",
             hint=READ_LESS_HINT,
         )
-    segment = segment_of(epoch, partition, moved=moved)
+    segment = segment_of(epoch, partition, backfilled=backfilled)
     return (segment << _POSITION_BITS) + np.arange(count, dtype=np.int64)
 
 

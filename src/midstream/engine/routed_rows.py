@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from midstream.plan.state_id import StateId
 
-RowsKind = Literal["arriving", "missing", "pending"]
+RowsKind = Literal["arriving", "backfill", "pending"]
 """*Arriving* rows are new in this epoch. *Missing* rows are older: the input's state lacked them and gets
 them now. *Pending* rows are older too, but stay separate until the rebuild of the state is complete."""
 

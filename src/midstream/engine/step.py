@@ -17,18 +17,18 @@ from midstream.engine.arrays import as_column
 from midstream.engine.epoch_filter import filter_by_epoch
 from midstream.engine.error_context import error_context
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows
-from midstream.engine.intake import Ingested, admit, concat_arrivals, ingest, ingest_moved
+from midstream.engine.intake import Ingested, admit, concat_arrivals, ingest, ingest_backfilled
 from midstream.engine.joiner import Joiner, SliceFilter
 from midstream.engine.key_sample import KeyCounts, count_keys
 from midstream.engine.merge_slices import OpenSlice, alive_rows, merge_slices
 from midstream.engine.migration_step import Rebuild
 from midstream.engine.ordering import stable_order
 from midstream.engine.payload import Payload
-from midstream.engine.program import InputCount, NewSlice, Program, StepOutput
+from midstream.engine.program import NewSlice, Program, StepOutput, StreamCounts
 from midstream.engine.routed_rows import Arrivals, RoutedRows, RowsKind
 from midstream.engine.send import send
 from midstream.engine.work import WorkCounts
-from midstream.plan.handover import Side
+from midstream.plan.handover import PlanSide
 from midstream.plan.layout import Fragment, FragmentInput, Key, Node, column_name
 from midstream.plan.state_id import StateId
 from midstream.query.clauses import Output
@@ -43,10 +43,10 @@ def run_step(
     step = _Step(program, fragment, partition, open_slice)
     for target in fragment.inputs:
         with error_context(streams=target.streams):
-            step.ingest_missing(target, arrivals)
+            step.ingest_backfill(target, arrivals)
             step.ingest(target, arrivals)
-    step.insert_missing()
-    for rebuild in program.migration.rebuilds if program.migration else ():
+    step.insert_backfill()
+    for rebuild in program.migration_step.rebuilds if program.migration_step else ():
         step.rebuild(rebuild)
     for node in fragment.nodes:
         with error_context(streams=node.id.streams):
@@ -54,7 +54,7 @@ def run_step(
     return step.output()
 
 
-class _MissingRows(NamedTuple):
+class _BackfillRows(NamedTuple):
     """Rows that a state lacked; they are inserted once all payload, by which they are arranged, is here."""
 
     state: StateId
@@ -72,7 +72,7 @@ class _Step:
         self.fragment = fragment
         self.partition = partition
         self.open_slice = open_slice
-        self.counts: dict[str, InputCount] = {}
+        self.counts: dict[str, StreamCounts] = {}
         self.late: dict[str, pa.Table] = {}
         self.deltas: dict[StateId, IndexRows] = {}
         self.new_slices: list[NewSlice] = []
@@ -81,22 +81,22 @@ class _Step:
         self.produced: dict[StateId, int] = {}
         self.results: list[IndexRows] = []
         self.deferred: list[IndexRows] = []
-        self.missing: list[_MissingRows] = []
+        self.missing: list[_BackfillRows] = []
         self.inserted: dict[tuple[StateId, Key], list[IndexRows]] = {}
         self.new_payload: dict[StateId, list[pa.Table]] = {state: [] for state in fragment.inputs_by_id}
         payloads = {state: Payload(partial(self._payload, state)) for state in fragment.inputs_by_id}
-        self.joiner = Joiner(program.query, payloads, program.purge)
+        self.joiner = Joiner(program.query, payloads, program.expiry)
 
-    def ingest_missing(self, target: FragmentInput, arrivals: Arrivals) -> None:
+    def ingest_backfill(self, target: FragmentInput, arrivals: Arrivals) -> None:
         """Give references to rows that an input's state lacks."""
-        kinds: tuple[RowsKind, ...] = ("missing", "pending")
+        kinds: tuple[RowsKind, ...] = ("backfill", "pending")
         for kind in kinds:
             tables = arrivals.get((target.id, kind))
             if tables:
-                table = concat_arrivals(target.id, tables, moved=True)
-                ingested = ingest_moved(self.program, self.partition, self.fragment.key, target, table)
+                table = concat_arrivals(target.id, tables, backfilled=True)
+                ingested = ingest_backfilled(self.program, self.partition, self.fragment.key, target, table)
                 self._store_payload(target, ingested)
-                self.missing.append(_MissingRows(target.id, ingested.rows, ingested.first_epoch, kind))
+                self.missing.append(_BackfillRows(target.id, ingested.rows, ingested.first_epoch, kind))
 
     def ingest(self, target: FragmentInput, arrivals: Arrivals) -> None:
         """Admit new rows of an input and give them references."""
@@ -119,7 +119,7 @@ class _Step:
             self._store_payload(target, ingested)
             self._add_delta(target.id, ingested.rows)
 
-    def insert_missing(self) -> None:
+    def insert_backfill(self) -> None:
         """Insert rows into the states that lacked them."""
         for state, rows, first_epoch, kind in self.missing:
             self._insert(state, rows, first_epoch, kind)
@@ -134,7 +134,7 @@ class _Step:
         rows = self.joiner.rebuild(node, self._runs, rebuild.bounds, rebuild.epochs)
         if rows is None:
             return
-        kind: RowsKind = "pending" if rebuild.epochs else "missing"
+        kind: RowsKind = "pending" if rebuild.epochs else "backfill"
         if rebuild.state in self.program.layout.fragment_of_input:
             self.outgoing += self._send(rebuild.state, rows, kind)
         else:
@@ -148,7 +148,7 @@ class _Step:
         if rows is None:
             return
         self.produced[node.id] = self.produced.get(node.id, 0) + len(rows)
-        migration = self.program.migration
+        migration = self.program.migration_step
         if node.id == self.program.layout.root:
             defers = migration is not None and migration.defers_results and self._side(node) == "new"
             (self.deferred if defers else self.results).append(rows)
@@ -156,7 +156,7 @@ class _Step:
         # Rows of two plans are merged only within a fragment: there, references lead to the same payload.
         if node.id in self.program.layout.fragment_of_input:
             self.outgoing += self._send(node.id, rows, "arriving")
-            self.joiner.record(WorkCounts(sent=len(rows)))
+            self.joiner.record(WorkCounts(sent_rows=len(rows)))
             return
         other_rows = self.deltas.get(node.id)
         parts = [rows] if other_rows is None else [other_rows, self.joiner.arrange(rows, other_rows.key)]
@@ -175,12 +175,12 @@ class _Step:
         for rows in self.deferred:
             table = self._result_table([rows], self.program.query.kept)
             self.new_slices.append(self._slice("deferred", layout.root, (), rows, table, self.program.epoch))
-        slices, merged = merge_slices(self.program, self.new_slices, self.open_slice)
+        slices, replaced = merge_slices(self.program, self.new_slices, self.open_slice)
         return StepOutput(
             results=self._all_results() if any(n.id == layout.root for n in self.fragment.nodes) else None,
             outgoing=tuple(self.outgoing),
             slices=slices,
-            merged=merged,
+            replaced=replaced,
             late=self.late,
             counts=self.counts,
             work=self.joiner.work,
@@ -188,19 +188,19 @@ class _Step:
             produced=self.produced,
         )
 
-    def _side(self, node: Node) -> Side:
+    def _side(self, node: Node) -> PlanSide:
         return self.handover.side(node) if self.handover else "both"
 
-    def _side_of_state(self, state: StateId) -> Side:
+    def _side_of_state(self, state: StateId) -> PlanSide:
         """The plan for which a state is stored: both, unless only nodes of one search it."""
         sides = {self._side(node) for node in self.fragment.nodes if state in node.inputs}
         return sides.pop() if len(sides) == 1 else "both"
 
     def _stores(self, state: StateId) -> bool:
-        return self.handover is None or (self.fragment.id, state) not in self.handover.not_stored
+        return self.handover is None or (self.fragment.id, state) not in self.handover.stored_elsewhere
 
     def _counts(self, target: FragmentInput) -> bool:
-        return self.handover is None or (self.fragment.id, target.id) not in self.handover.not_counted
+        return self.handover is None or (self.fragment.id, target.id) not in self.handover.counted_elsewhere
 
     def _add_delta(self, state: StateId, rows: IndexRows) -> None:
         self.deltas[state] = rows
@@ -220,7 +220,7 @@ class _Step:
         self, kind: SliceKind, state: StateId, key: Key, rows: IndexRows, first_epoch: int
     ) -> IndexRows:
         arranged = self.joiner.searchable(rows, key)
-        self.joiner.record(WorkCounts(inserted=len(arranged)))
+        self.joiner.record(WorkCounts(inserted_rows=len(arranged)))
         self.new_slices.append(self._slice(kind, state, key, arranged, arranged.to_table(), first_epoch))
         return arranged
 
@@ -243,7 +243,7 @@ class _Step:
         rows = IndexRows.from_table(self.open_slice(slice_), slice_.owner.key)
         if any(slice_.last_epoch < change.epoch for change in self.program.window_changes):
             # What had expired when the windows changed stays so. Otherwise no row that has expired is found.
-            rows = alive_rows(rows, slice_, self.program.purge)
+            rows = alive_rows(rows, slice_, self.program.expiry)
         # Slices of formats before 4 are not in this order until they are merged.
         return rows if slice_.by_time else in_time_order(rows)
 
@@ -275,7 +275,7 @@ class _Step:
 
     def _all_results(self) -> pa.Table | None:
         """Deferred results, if they are released, then those of this epoch."""
-        migration = self.program.migration
+        migration = self.program.migration_step
         releases = migration is not None and migration.releases_results
         query = self.program.query
         deferred = self._open("deferred", self.program.layout.root, ()) if releases else ()

@@ -13,11 +13,11 @@ class WorkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     intermediate_rows: int = 0
     comparisons: int = 0
     """Pairs that a nested loop would have compared."""
-    inserted: int = 0
+    inserted_rows: int = 0
     """Rows inserted into states, once for each key by which they are arranged."""
-    sent: int = 0
+    sent_rows: int = 0
     """Rows sent to other stages."""
-    scanned: int = 0
+    scanned_rows: int = 0
     """Stored rows that were looked at one by one, because a rebuild starts from some of them."""
 
     def __add__(self, other: WorkCounts) -> WorkCounts:
@@ -26,7 +26,7 @@ class WorkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             candidates=self.candidates + other.candidates,
             intermediate_rows=self.intermediate_rows + other.intermediate_rows,
             comparisons=self.comparisons + other.comparisons,
-            inserted=self.inserted + other.inserted,
-            sent=self.sent + other.sent,
-            scanned=self.scanned + other.scanned,
+            inserted_rows=self.inserted_rows + other.inserted_rows,
+            sent_rows=self.sent_rows + other.sent_rows,
+            scanned_rows=self.scanned_rows + other.scanned_rows,
         )

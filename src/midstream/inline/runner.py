@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from midstream.engine.encode import make_encoder, project
 from midstream.engine.error_context import error_context
-from midstream.engine.program import InputCount, Program
+from midstream.engine.program import Program, StreamCounts
 from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.migration.request import BackgroundChoice
 from midstream.plan.default_plan import default_plan
@@ -32,9 +32,9 @@ from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.partition_task import move_states, run_partition
 from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.late_rows import late_columns, late_rows
-from midstream.storage.lease import claim_lease
+from midstream.storage.lease import seize_lease
 from midstream.storage.memory import MemoryStore
-from midstream.storage.open_checkpoint import begin_manifest, open_manifest
+from midstream.storage.open_checkpoint import initial_manifest, open_manifest
 from midstream.storage.output_table import TaskId
 from midstream.storage.store import Store
 
@@ -77,11 +77,11 @@ class InlineJoin(ReportingQuery):
         self.store = store if store is not None else MemoryStore()
         chosen = parse_plan(plan, query.names) if isinstance(plan, str) else plan
         run = uuid.uuid4().hex
-        lease = lease or claim_lease(self.store, run)
+        lease = lease or seize_lease(self.store, run)
         stored = open_manifest(self.store, lease.number)
         if stored is None:
             coordinator = Coordinator(query, settings)
-            stored = begin_manifest(coordinator.first_manifest("inline", chosen or default_plan(query)))
+            stored = initial_manifest(coordinator.first_manifest("inline", chosen or default_plan(query)))
         else:
             coordinator = Coordinator.resume(query, settings, stored.manifest)
         super().__init__(EpochReporter(coordinator.query, HealthLimits()))
@@ -137,7 +137,7 @@ class InlineJoin(ReportingQuery):
         ``background_epochs`` is how many epochs' worth of a missing state may be computed in the background,
         ``now`` the time in microseconds since 1970 if it is not that of the wall clock.
         """
-        shell = _InlineShell(self.coordinator, self.store, arrivals, self._sinks)
+        shell = _InlineExecution(self.coordinator, self.store, arrivals, self._sinks)
         before = self.manifest
         trigger = TriggerFacts(started=datetime.now(UTC), previous=self._last_started)
         self._last_started = trigger.started
@@ -175,7 +175,7 @@ class _SinkPublisher:
                 sink.sweep()
 
 
-class _InlineShell:
+class _InlineExecution:
     """One epoch as the epoch runner sees it; also the writer, which keeps results and late rows in memory."""
 
     def __init__(
@@ -244,5 +244,5 @@ class _InlineShell:
                 source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
                 parts, nulls = encoder(source)
             messages += parts
-            report += Report(counts={stream: InputCount(null_key=nulls)})
+            report += Report(counts={stream: StreamCounts(null_key=nulls)})
         return messages, report

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from midstream.migration.fusion import FusedFragment, Pair, fused_fragments
-from midstream.migration.handover import ReplacedSubplan, bounds_of
-from midstream.plan.handover import Handover, InputOf, Restriction, Side, retention_bounds
+from midstream.migration.handover_tables import ReplacedSubplan, bounds_of
+from midstream.plan.handover import Handover, InputOf, PlanSide, Restriction, retention_bounds
 from midstream.plan.layout import Fragment, Layout, Node
 from midstream.plan.state_id import StateId
 from midstream.state.migration import HandoverTables
@@ -42,7 +42,7 @@ def combine(
     unfinished = [subplan for subplan in subplans if tables[subplan.root]]
     subplan_of = {node: subplan for subplan in unfinished for node in subplan.old}
     replacements = {node for subplan in unfinished for node in subplan.new}
-    sides: dict[Node, Side] = {}
+    sides: dict[Node, PlanSide] = {}
     restrictions: dict[Node, Restriction] = {}
     fragments: list[Fragment] = []
     for fused in sorted(
@@ -72,8 +72,8 @@ def combine(
         restrictions=restrictions,
         copies=copies,
         retention=retention_bounds(layout.nodes, restrictions, _copied(layout, copies)),
-        not_stored=_not_stored(layout),
-        not_counted=_not_counted(layout),
+        stored_elsewhere=_not_stored(layout),
+        counted_elsewhere=_not_counted(layout),
     )
     return CombinedLayout(layout, handover)
 
@@ -106,25 +106,25 @@ def _copied(layout: Layout, copies: Mapping[StateId, StateId]) -> list[StateId]:
 def _not_stored(layout: Layout) -> frozenset[InputOf]:
     """Inputs that their fragment does not store: a state is stored by the first fragment that searches it."""
     stored: set[StateId] = set()
-    not_stored: set[InputOf] = set()
+    stored_elsewhere: set[InputOf] = set()
     for fragment in layout.fragments:
         searched = fragment.arrangements.keys()
-        not_stored |= {
+        stored_elsewhere |= {
             (fragment.id, state)
             for state in fragment.inputs_by_id
             if state in stored or state not in searched
         }
         stored |= searched
-    return frozenset(not_stored)
+    return frozenset(stored_elsewhere)
 
 
 def _not_counted(layout: Layout) -> frozenset[InputOf]:
     """Inputs whose rows are not counted: a stream may have several, and is counted at one that is stored."""
-    not_stored = _not_stored(layout)
+    stored_elsewhere = _not_stored(layout)
     counting = {state.streams: state for state in reversed(layout.fragment_of_input) if state.is_base}
     return frozenset(
         (fragment.id, state)
         for fragment in layout.fragments
         for state in fragment.inputs_by_id
-        if (fragment.id, state) in not_stored or counting.get(state.streams) != state
+        if (fragment.id, state) in stored_elsewhere or counting.get(state.streams) != state
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from midstream.migration.handover import replaced_subplans
+from midstream.migration.handover_tables import replaced_subplans
 from midstream.migration.lifecycle import layout_of
 from midstream.migration.strategies import STRATEGIES
 from midstream.plan.explain import StateSize, explain

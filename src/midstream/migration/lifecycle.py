@@ -16,7 +16,7 @@ from midstream.engine.epoch_filter import EpochRange
 from midstream.engine.migration_step import MigrationStep, Rebuild
 from midstream.errors import InternalError
 from midstream.migration.combined_layout import combine, copies_of
-from midstream.migration.handover import bounds_of, complete, expire, first_tables, replaced_subplans
+from midstream.migration.handover_tables import bounds_of, complete, expire, first_tables, replaced_subplans
 from midstream.migration.request import Request
 from midstream.migration.state_match import match_states
 from midstream.migration.strategies import AUTO, STRATEGIES, Strategy
@@ -25,20 +25,20 @@ from midstream.plan.layout import Layout
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
 from midstream.query.query import Query
+from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest
 from midstream.state.migration import HandoverEntry, Migration, RebuildProgress
-from midstream.state.purge import Purge
 
 UNBOUNDED = ()
 """Bounds within which all rows lie."""
 
 
 @dataclass(frozen=True)
-class EpochPlan:
+class EpochLayout:
     """What runs in an epoch: a layout, and one step of a migration if there is one."""
 
     layout: Layout
-    migration: MigrationStep | None = None
+    migration_step: MigrationStep | None = None
 
 
 @lru_cache(maxsize=64)
@@ -51,22 +51,22 @@ def layout_of(query: Query, plan: str, state_ids: Mapping[StateId, StateId]) -> 
     return _cached_layout(query, plan, tuple(sorted(state_ids.items())))
 
 
-def plan_epoch(
-    query: Query, manifest: Manifest, purge: Purge, request: Request | None, background_epochs: int | None
-) -> EpochPlan:
+def next_epoch_layout(
+    query: Query, manifest: Manifest, expiry: Expiry, request: Request | None, background_epochs: int | None
+) -> EpochLayout:
     """What runs in the epoch after ``manifest``.
 
     ``background_epochs`` is the number of epochs whose rows may be rebuilt in the background; None for all.
     """
     old = layout_of(query, manifest.plan, manifest.state_ids)
     if manifest.migration is not None:
-        return _continue(query, manifest, manifest.migration, purge, background_epochs)
+        return _continue(query, manifest, manifest.migration, expiry, background_epochs)
     if request is None or request.plan == old.plan:
-        return EpochPlan(old)
-    return _begin(query, manifest, request, purge)
+        return EpochLayout(old)
+    return _begin(query, manifest, request, expiry)
 
 
-def _begin(query: Query, manifest: Manifest, request: Request, purge: Purge) -> EpochPlan:
+def _begin(query: Query, manifest: Manifest, request: Request, expiry: Expiry) -> EpochLayout:
     if request.strategy == AUTO:
         raise InternalError("a migration must begin with a strategy", got=request.strategy)
     strategy = STRATEGIES[request.strategy]
@@ -75,7 +75,7 @@ def _begin(query: Query, manifest: Manifest, request: Request, purge: Purge) -> 
     match = match_states(old, build_layout(query, request.plan), number)
     moved_from, moves = (old, match.moves) if match.moves else (None, ())
     isolated = strategy.isolation == "always" or bool(request.isolated)
-    plans = PlanPair(old, match.layout, strategy, number, isolated=isolated)
+    plans = LayoutPair(old, match.layout, strategy, number, isolated=isolated)
     empty = match.empty
     if isolated:
         empty |= {move.target for move in moves} | set(plans.copies.values())
@@ -93,28 +93,28 @@ def _begin(query: Query, manifest: Manifest, request: Request, purge: Purge) -> 
         latest_times={epoch: {name: stream.latest for name, stream in manifest.streams.items()}},
     )
     if strategy.runs_old_plan:
-        layout, step = plans.epoch(migration, purge)
+        layout, step = plans.epoch(migration, expiry)
     else:
         # The epoch rebuilds every state that the new plan lacks, and then runs the new plan alone.
         missing = sorted(empty, key=lambda state: len(state.streams))
         rebuilds = tuple(Rebuild(state, (UNBOUNDED,)) for state in missing)
         layout, step = match.layout, MigrationStep(migration=migration, handover=None, rebuilds=rebuilds)
-    return EpochPlan(layout, replace_field(step, begins=True, moved_from=moved_from, moves=moves))
+    return EpochLayout(layout, replace_field(step, begins=True, moved_from=moved_from, moves=moves))
 
 
 def _continue(
-    query: Query, manifest: Manifest, migration: Migration, purge: Purge, background_epochs: int | None
-) -> EpochPlan:
-    layout, step = plans_of(query, manifest, migration).epoch(migration, purge)
+    query: Query, manifest: Manifest, migration: Migration, expiry: Expiry, background_epochs: int | None
+) -> EpochLayout:
+    layout, step = plans_of(query, manifest, migration).epoch(migration, expiry)
     if not step.ends and migration.background and background_epochs != 0:
         new = layout_of(query, migration.new_plan, migration.state_ids)
         step = _with_rebuild(step, new, manifest, background_epochs)
-    return EpochPlan(layout, step)
+    return EpochLayout(layout, step)
 
 
-def plans_of(query: Query, manifest: Manifest, migration: Migration) -> PlanPair:
+def plans_of(query: Query, manifest: Manifest, migration: Migration) -> LayoutPair:
     """The two plans of a migration in progress."""
-    return PlanPair(
+    return LayoutPair(
         layout_of(query, manifest.plan, manifest.state_ids),
         layout_of(query, migration.new_plan, migration.state_ids),
         STRATEGIES[migration.strategy],
@@ -123,7 +123,7 @@ def plans_of(query: Query, manifest: Manifest, migration: Migration) -> PlanPair
     )
 
 
-class PlanPair:
+class LayoutPair:
     """Two plans that run side by side."""
 
     def __init__(self, old: Layout, new: Layout, strategy: Strategy, number: int, *, isolated: bool) -> None:
@@ -134,10 +134,10 @@ class PlanPair:
         self.subplans = replaced_subplans(old, new, shared)
         self.copies = copies_of(self.subplans, shared, number) if isolated else {}
 
-    def epoch(self, migration: Migration, purge: Purge) -> tuple[Layout, MigrationStep]:
+    def epoch(self, migration: Migration, expiry: Expiry) -> tuple[Layout, MigrationStep]:
         """One epoch: of both plans, or of the new one alone if nothing is left for the old one to produce."""
         defers = self.strategy.defers_results
-        tables = expire(migration.handover, purge, migration.latest_times)
+        tables = expire(migration.handover, expiry, migration.latest_times)
         if not any(tables.values()):
             return self.new, MigrationStep(migration=migration, handover=None, releases_results=defers)
         combined = combine(

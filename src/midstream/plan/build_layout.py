@@ -25,11 +25,11 @@ from midstream.plan.layout import (
     state_of,
 )
 from midstream.plan.placement import (
+    common_classes,
     fragment_classes,
     fragment_stage,
     next_input,
     search_classes,
-    spanning_classes,
 )
 from midstream.plan.tree import Plan
 from midstream.query.query import Query
@@ -67,10 +67,10 @@ def _group_nodes(query: Query, plan: Plan) -> list[_Group]:
     ordered: list[_Group] = []
 
     def visit(node: Plan, parent: _Group | None) -> None:
-        spanning = spanning_classes(query.classes_of(child.streams) for child in node.inputs)
-        merged = None if parent is None else fragment_classes(parent.classes, spanning)
+        common = common_classes(query.classes_of(child.streams) for child in node.inputs)
+        merged = None if parent is None else fragment_classes(parent.classes, common)
         if parent is None or merged is None:
-            group = _Group(spanning, parent)
+            group = _Group(common, parent)
         else:
             group = parent
             group.classes = merged

@@ -16,7 +16,7 @@ from midstream.plan.state_id import StateId
 EpochBounds = tuple[tuple[str, int], ...]
 """An epoch for each of some streams: a row lies within if its component of each arrived before the epoch."""
 
-Side = Literal["both", "old", "new"]
+PlanSide = Literal["both", "old", "new"]
 """The plan of a migration that a node belongs to; without a migration, all nodes belong to both."""
 
 InputOf = tuple[int, StateId]
@@ -36,7 +36,7 @@ class Restriction:
 class Handover:
     """How the two plans of a combined layout divide the rows of the query."""
 
-    sides: Mapping[Node, Side]
+    sides: Mapping[Node, PlanSide]
     """The nodes that belong to only one of the plans."""
     restrictions: Mapping[Node, Restriction]
     """The rows that nodes of the old plan are restricted to."""
@@ -44,12 +44,12 @@ class Handover:
     """For each state that is copied, its copy: it started without rows, and gets the same new rows."""
     retention: Mapping[StateId, tuple[EpochBounds, ...]] = field(default_factory=dict)
     """For states that only restricted nodes search: the bounds within which rows are stored."""
-    not_stored: frozenset[InputOf] = frozenset()
+    stored_elsewhere: frozenset[InputOf] = frozenset()
     """Inputs whose rows another fragment stores."""
-    not_counted: frozenset[InputOf] = frozenset()
+    counted_elsewhere: frozenset[InputOf] = frozenset()
     """Inputs whose rows are counted at another input of the same stream."""
 
-    def side(self, node: Node) -> Side:
+    def side(self, node: Node) -> PlanSide:
         """The plan that a node belongs to."""
         return self.sides.get(node, "both")
 

@@ -15,19 +15,19 @@ from typing import TypeVar
 Classes = TypeVar("Classes", int, frozenset[int])
 
 
-def spanning_classes(inputs: Iterable[Classes]) -> Classes:
+def common_classes(inputs: Iterable[Classes]) -> Classes:
     """The key classes that all inputs of a node have: their hash sends matching rows to one partition."""
     return reduce(and_, inputs)
 
 
-def fragment_classes(fragment: Classes, spanning: Classes) -> Classes | None:
+def fragment_classes(fragment: Classes, common: Classes) -> Classes | None:
     """The key classes that place a fragment once it also has a node with these spanning classes.
 
     None if the node needs a fragment of its own: rows are shuffled between two nodes unless one key places
     both, or both have all their rows in one partition.
     """
-    shared = fragment & spanning
-    return shared if shared or not (fragment or spanning) else None
+    shared = fragment & common
+    return shared if shared or not (fragment or common) else None
 
 
 def fragment_stage(stages_below: Iterable[int]) -> int:

@@ -19,31 +19,31 @@ from midstream.engine.migration_step import MigrationStep
 from midstream.engine.program import Program
 from midstream.errors import CheckpointError, PlanError
 from midstream.migration.check_migration import check_migration
-from midstream.migration.lifecycle import after_epoch, layout_of, plan_epoch
+from midstream.migration.lifecycle import after_epoch, layout_of, next_epoch_layout
 from midstream.migration.request import Request
 from midstream.migration.strategies import AUTO
 from midstream.plan.layout import Layout
 from midstream.plan.tree import Plan, parse_plan
+from midstream.protocol.epoch_statistics import update_statistics
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
-from midstream.protocol.settings import Settings, describe, must_agree
-from midstream.protocol.statistics_update import update_statistics
+from midstream.protocol.settings import Settings, check_same_definition, definition_of
 from midstream.protocol.terms import (
     Terms,
     changes_for,
+    check_terms,
+    check_window_changes,
     committed_terms,
     lasting_changes,
-    must_be_possible,
-    must_have_possible_changes,
     query_on,
     terms_of,
     with_terms,
 )
-from midstream.protocol.watermark import advance_marks, latest_accepted
+from midstream.protocol.watermark import advance_progress, max_event_times
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation
+from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, Retired, StreamProgress
-from midstream.state.purge import Purge
 from midstream.state.sealed import RESTORE
 from midstream.state.slices import Slice, SliceOwner
 
@@ -65,7 +65,7 @@ class Coordinator:
     @classmethod
     def resume(cls, query: Query, settings: Settings, manifest: Manifest) -> Coordinator:
         """The coordinator that goes on from a manifest, if its state was made for this query."""
-        query = must_agree(manifest, query, settings)
+        query = check_same_definition(manifest, query, settings)
         try:
             plan = parse_plan(manifest.plan, query.names)
             if manifest.migration is not None:
@@ -82,7 +82,7 @@ class Coordinator:
         if not settings.adapt and manifest.migration is None:
             # A query that adapts leaves such a plan by itself.
             settings.check_plan(query, plan)
-        must_have_possible_changes(manifest)
+        check_window_changes(manifest)
         for slice_ in manifest.slices:
             owner, streams = slice_.owner, slice_.owner.state.streams
             belongs = set(streams) <= set(query.names) and 0 <= owner.partition < settings.partitions
@@ -104,7 +104,7 @@ class Coordinator:
             id=query_id,
             epoch=-1,
             spark_query="",
-            definition=describe(self.query, self.settings),
+            definition=definition_of(self.query, self.settings),
             plan=str(plan),
             initial_plan=str(plan),
             streams={name: StreamProgress() for name in self.query.names},
@@ -115,7 +115,7 @@ class Coordinator:
 
         An epoch that another driver had begun may have changed what is possible since the query was resumed.
         """
-        must_be_possible(committed_terms(manifest), self.query)
+        check_terms(committed_terms(manifest), self.query)
         return terms_of(self.query)
 
     def layout(self, manifest: Manifest) -> Layout:
@@ -131,30 +131,30 @@ class Coordinator:
         terms = intent.terms or committed_terms(manifest)
         query, changes = query_on(terms, self.query), changes_for(manifest, terms)
         watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
-        purge = Purge(query.windows, watermarks, changes)
+        expiry = Expiry(query.windows, watermarks, changes)
         slices: dict[SliceOwner, tuple[Slice, ...]] = {}
-        for slice_ in _alive(manifest, purge):
+        for slice_ in _alive(manifest, expiry):
             slices[slice_.owner] = (*slices.get(slice_.owner, ()), slice_)
         request = self._chosen_migration(query, manifest, intent, decides=decides)
-        plan = plan_epoch(query, manifest, purge, request, intent.background_epochs)
+        plan = next_epoch_layout(query, manifest, expiry, request, intent.background_epochs)
         return Program(
             epoch=manifest.epoch + 1,
             query=query,
             routing=self.settings.routing(),
             watermarks=watermarks,
             layout=plan.layout,
-            migration=plan.migration,
+            migration_step=plan.migration_step,
             slices=slices,
             sampling=samplings(query, manifest.statistics),
             window_changes=changes,
-            latest_accepted=latest_accepted(manifest.streams, intent),
+            max_event_times=max_event_times(manifest.streams, intent),
         )
 
     def commit(self, manifest: Manifest, intent: Intent, program: Program, report: Report) -> Manifest:
         """The manifest of the program's epoch, given what all its partitions report."""
         earlier = [slice_ for owned in program.slices.values() for slice_ in owned]
         # By owner as well: two states that get the same rows have slices of the same name.
-        merged = {(s.owner, s.name) for s in report.merged}
+        merged = {(s.owner, s.name) for s in report.replaced}
         unmerged = (s for s in earlier if (s.owner, s.name) not in merged)
         slices = _slices_in_use(program, (*unmerged, *report.slices))
         used = {slice_.name for slice_ in slices}
@@ -169,18 +169,18 @@ class Coordinator:
             window_changes=program.window_changes,
             ended_migration=None,
             applied_requests=intent.applied_requests,
-            streams=advance_marks(query, manifest.streams, report.counts, intent.settings.idle_timeout),
+            streams=advance_progress(query, manifest.streams, report.counts, intent.settings.idle_timeout),
             slices=tuple(sorted(slices, key=lambda s: (s.owner, s.first_epoch))),
             retired=(*retired, *(Retired(name, program.epoch) for name in unused)),
             outputs=report.outputs,
             results=manifest.results + report.results,
         )
         # What a plan produces depends on the windows as well.
-        alone = program.migration is None and program.window_changes == manifest.window_changes
+        alone = program.migration_step is None and program.window_changes == manifest.window_changes
         statistics = update_statistics(query, manifest.statistics, report, alone=alone)
         after = replace(after, statistics=statistics, window_changes=lasting_changes(after))
-        if program.migration is not None:
-            after = self._commit_migration(query, after, program.migration)
+        if program.migration_step is not None:
+            after = self._commit_migration(query, after, program.migration_step)
         return replace(after, adaptation=self._adapt(query, after, intent))
 
     def _commit_migration(self, query: Query, manifest: Manifest, step: MigrationStep) -> Manifest:
@@ -253,19 +253,19 @@ def deletable_slices(before: Manifest, after: Manifest) -> list[str]:
     return sorted({r.name for r in before.retired} - needed)
 
 
-def _alive(manifest: Manifest, purge: Purge) -> list[Slice]:
+def _alive(manifest: Manifest, expiry: Expiry) -> list[Slice]:
     return [
         slice_
         for slice_ in manifest.slices
         # Deferred results are results, however old.
         if slice_.owner.kind == "deferred"
-        or not purge.is_dead(slice_.owner.state.streams, slice_.latest, slice_.last_epoch)
+        or not expiry.has_expired(slice_.owner.state.streams, slice_.latest, slice_.last_epoch)
     ]
 
 
 def _slices_in_use(program: Program, slices: Iterable[Slice]) -> list[Slice]:
     """The slices that the next epoch may need; those of a rebuild that is complete become searchable."""
-    step = program.migration
+    step = program.migration_step
     rebuilding = step.migration.rebuilding if step is not None and not step.ends else {}
     retention = program.handover.retention if program.handover is not None else {}
     in_use = []

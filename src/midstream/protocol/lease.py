@@ -1,9 +1,10 @@
 """The rules of the lease: who may work on a checkpoint. Taking and keeping one is in storage/lease.py.
 
 Leases are numbered. The driver that writes the next number has it, and the highest number counts. A holder
-beats while it lives, and releases the lease when it is done. One that does neither for a while is given up,
-but may only have been paused. So it is not enough that a holder checks whether it still has the lease: it
-may be paused right after the check. Instead, the number of the lease is in the names of what it writes.
+sends heartbeats while it lives, and releases the lease when it is done. One that does neither for a while is
+fenced, but may only have been paused. So it is not enough that a holder checks whether it still has the
+lease: it may be paused right after the check. Instead, the number of the lease is in the names of what it
+writes.
 
     driver 1   take 7 ---- beat -- beat -- (paused) ............................. commit 7-43? it is closed
     driver 2                                        take 8, close 7-43 --- beat --- commit 8-43
@@ -25,10 +26,10 @@ import msgspec
 
 from midstream.errors import FencedError, LockedError
 
-BEAT_SECONDS = 0.4
-"""The time between beats: a second driver sees one, and is refused, within a second."""
-GIVE_UP_SECONDS = 10.0
-"""How long to wait for a beat before a holder is given up: longer than garbage collectors pause."""
+HEARTBEAT_SECONDS = 0.4
+"""The time between heartbeats: a second driver sees one, and is refused, within a second."""
+LEASE_TIMEOUT_SECONDS = 10.0
+"""How long to wait for a heartbeat before a holder is fenced: longer than garbage collectors pause."""
 
 
 class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,7 +69,7 @@ def locked_error(me: Holder, holder: Holder) -> LockedError:
     )
 
 
-def must_hold(number: int, newest: int, me: Holder) -> None:
+def check_held(number: int, newest: int, me: Holder) -> None:
     """Refuse to go on once another driver has taken the lease."""
     if newest > number:
         raise FencedError(

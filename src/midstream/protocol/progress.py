@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from midstream.engine.program import InputCount
+from midstream.engine.program import StreamCounts
 from midstream.engine.work import WorkCounts
 from midstream.plan.explain import StateSize
-from midstream.plan.handover import Side
+from midstream.plan.handover import PlanSide
 from midstream.plan.state_id import StateId
 from midstream.protocol.events import Event
 from midstream.protocol.problems import Problem
@@ -119,7 +119,7 @@ class EpochProgress:
     sources: Mapping[str, SourceProgress]
     state: Mapping[StateId, StateSize]
     work: WorkCounts
-    work_by_plan: Mapping[Side, WorkCounts]
+    work_by_plan: Mapping[PlanSide, WorkCounts]
     migration: MigrationProgress | None
     problems: tuple[Problem, ...] = ()
     """What is wrong after the epoch, whether or not it is told of in an event of this epoch."""
@@ -159,7 +159,7 @@ class EpochProgress:
             fastest_stream=fastest,
             sources={
                 name: _source_progress(
-                    report.counts.get(name, InputCount()),
+                    report.counts.get(name, StreamCounts()),
                     stream,
                     offsets=trigger.sources.get(name, ()),
                     input_seconds=trigger.seconds_since_previous,
@@ -260,7 +260,7 @@ def state_sizes(manifest: Manifest) -> dict[StateId, StateSize]:
 
 
 def _source_progress(
-    count: InputCount,
+    count: StreamCounts,
     stream: StreamProgress,
     *,
     offsets: tuple[SourceOffsets, ...],
@@ -313,9 +313,9 @@ def _work(work: WorkCounts) -> dict[str, int]:
         "candidates": work.candidates,
         "intermediateRows": work.intermediate_rows,
         "comparisons": work.comparisons,
-        "insertedRows": work.inserted,
-        "sentRows": work.sent,
-        "scannedRows": work.scanned,
+        "insertedRows": work.inserted_rows,
+        "sentRows": work.sent_rows,
+        "scannedRows": work.scanned_rows,
     }
 
 

@@ -9,9 +9,9 @@ from typing import TypeVar
 import msgspec
 
 from midstream.engine.key_sample import KeyCounts
-from midstream.engine.program import InputCount
+from midstream.engine.program import StreamCounts
 from midstream.engine.work import WorkCounts
-from midstream.plan.handover import Side
+from midstream.plan.handover import PlanSide
 from midstream.plan.state_id import StateId, decode_state_id, encode_state_id
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
@@ -24,13 +24,13 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The report of one engine partition, or of several added up."""
 
     slices: tuple[Slice, ...] = ()
-    merged: tuple[Slice, ...] = ()
+    replaced: tuple[Slice, ...] = ()
     """Slices that new ones replace."""
     outputs: tuple[OutputFile, ...] = ()
-    counts: dict[str, InputCount] = msgspec.field(default_factory=dict)
+    counts: dict[str, StreamCounts] = msgspec.field(default_factory=dict)
     results: int = 0
     work: WorkCounts = WorkCounts()
-    work_by_plan: dict[Side, WorkCounts] = msgspec.field(default_factory=dict)
+    work_by_plan: dict[PlanSide, WorkCounts] = msgspec.field(default_factory=dict)
     """The work of nodes that only the old or only the new plan of a migration has, or both have."""
     keys: dict[str, KeyCounts] = msgspec.field(default_factory=dict)
     """Samples of the keys of new rows, by the streams' key columns."""
@@ -42,7 +42,7 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def __add__(self, other: Report) -> Report:
         return Report(
             slices=(*self.slices, *other.slices),
-            merged=(*self.merged, *other.merged),
+            replaced=(*self.replaced, *other.replaced),
             outputs=(*self.outputs, *other.outputs),
             counts=_merge(self.counts, other.counts, operator.add),
             results=self.results + other.results,

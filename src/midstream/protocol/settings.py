@@ -18,9 +18,9 @@ from midstream.engine.routing import Routing, even_routing
 from midstream.errors import CheckpointError, QueryError
 from midstream.plan.tree import Plan
 from midstream.protocol.terms import (
+    check_terms,
     committed_terms,
     describe_outputs,
-    must_be_possible,
     read_columns,
     read_windows,
     terms_of,
@@ -65,7 +65,7 @@ class Settings:
         return even_routing(self.partitions, self.groups)
 
 
-def describe(query: Query, settings: Settings) -> dict[str, Any]:
+def definition_of(query: Query, settings: Settings) -> dict[str, Any]:
     """What a restart must agree with, as plain values that a person can read in the manifest."""
     terms = terms_of(query)
     return {
@@ -87,7 +87,7 @@ def describe(query: Query, settings: Settings) -> dict[str, Any]:
     }
 
 
-def must_agree(manifest: Manifest, query: Query, settings: Settings) -> Query:
+def check_same_definition(manifest: Manifest, query: Query, settings: Settings) -> Query:
     """The query that goes on from a manifest: as it is asked now, with what the states keep.
 
     Another query is refused, naming the first thing that differs, and so are terms that the state does not
@@ -95,14 +95,14 @@ def must_agree(manifest: Manifest, query: Query, settings: Settings) -> Query:
     changed.
     """
     stored = manifest.definition
-    read_description(stored)
+    read_definition(stored)
     kept = _kept_columns(stored)
     used = {
         name: query.columns_of(name) | {ref.path[0] for ref, _ in kept if ref.stream == name}
         for name in query.names
     }
     stored = _with_current_type_names(stored, query)
-    before_now = (_fixed(stored, used), _fixed(describe(query, settings), used))
+    before_now = (_fixed(stored, used), _fixed(definition_of(query, settings), used))
     for path, before, now in _differences(*before_now, ()):
         was = f"{'.'.join(path)} was {_show(before)}"
         raise CheckpointError(
@@ -111,7 +111,7 @@ def must_agree(manifest: Manifest, query: Query, settings: Settings) -> Query:
             hint=_hint(path, before),
         )
     resumed = replace(query, kept=tuple(_output(query, ref, name) for ref, name in kept))
-    must_be_possible(committed_terms(manifest), resumed)
+    check_terms(committed_terms(manifest), resumed)
     return resumed
 
 
@@ -133,7 +133,7 @@ class PersistedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUPS)]
 
 
-def read_description(stored: dict[str, Any]) -> PersistedOptions:
+def read_definition(stored: dict[str, Any]) -> PersistedOptions:
     """The persisted options of a description, if it has the form that :func:`describe` gives it."""
     try:
         description = msgspec.convert(stored, _Description)

@@ -24,8 +24,8 @@ from midstream.query.sql import split_name
 from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
 from midstream.query.window import Windows
+from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest
-from midstream.state.purge import Purge
 from midstream.state.sealed import RESTORE
 from midstream.state.window_change import WindowChange
 from midstream.values import Micros, duration, show_duration
@@ -84,7 +84,7 @@ def query_on(terms: Terms, query: Query) -> Query:
         ) from None
 
 
-def must_be_possible(before: Terms, query: Query) -> None:
+def check_terms(before: Terms, query: Query) -> None:
     """Refuse terms that the state of a query does not allow."""
     bounded = {pair for pair in before.within if query.windows.bound(*pair.split(", ")) is None}
     if bounded:
@@ -149,7 +149,7 @@ def read_windows(described: Mapping[str, str]) -> Windows:
     return Windows(tuple((a, b, duration(bound, "a window")) for (a, b), bound in pairs))
 
 
-def described_lateness(manifest: Manifest, stream: str) -> Micros:
+def lateness_of_definition(manifest: Manifest, stream: str) -> Micros:
     """The lateness of a stream in the last epoch."""
     return duration(manifest.definition["streams"][stream]["lateness"], "lateness")
 
@@ -168,28 +168,28 @@ def changes_for(manifest: Manifest, terms: Terms) -> tuple[WindowChange, ...]:
     return (*manifest.window_changes, change)
 
 
-def purge_after(manifest: Manifest) -> Purge:
+def expiry_after(manifest: Manifest) -> Expiry:
     """What has expired after the epoch of a manifest."""
     watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
-    return Purge(read_windows(manifest.definition["within"]), watermarks, manifest.window_changes)
+    return Expiry(read_windows(manifest.definition["within"]), watermarks, manifest.window_changes)
 
 
 def lasting_changes(manifest: Manifest) -> tuple[WindowChange, ...]:
     """The changes from before which rows may still be in a result after the epoch of a manifest."""
     if not manifest.window_changes:
         return ()
-    purge = purge_after(manifest)
+    expiry = expiry_after(manifest)
     return tuple(
         change
         for change in manifest.window_changes
         if any(
-            latest is not None and not purge.is_dead((name,), (latest,), change.epoch - 1)
+            latest is not None and not expiry.has_expired((name,), (latest,), change.epoch - 1)
             for name, latest in change.latest.items()
         )
     )
 
 
-def must_have_possible_changes(manifest: Manifest) -> None:
+def check_window_changes(manifest: Manifest) -> None:
     """Refuse a manifest with changes of windows that cannot be those of its streams."""
     names = set(manifest.streams)
     epochs = [change.epoch for change in manifest.window_changes]

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from midstream.engine.program import InputCount
+from midstream.engine.program import StreamCounts
 from midstream.protocol.intent import Intent
 from midstream.protocol.settings import Clock
 from midstream.query.query import Query
@@ -32,7 +32,7 @@ from midstream.values import Micros
 _MAX_EVENT_TIME = Micros(2**63 - 1)
 
 
-def latest_accepted(marks: Mapping[str, StreamProgress], intent: Intent) -> dict[str, int | None]:
+def max_event_times(marks: Mapping[str, StreamProgress], intent: Intent) -> dict[str, int | None]:
     """The latest event time that a row of each stream may have in an epoch; None for any."""
     ahead = intent.settings.max_event_time_ahead
     if ahead is None:
@@ -46,22 +46,22 @@ def latest_accepted(marks: Mapping[str, StreamProgress], intent: Intent) -> dict
     return {name: None if time is None else min(time + ahead, _MAX_EVENT_TIME) for name, time in now.items()}
 
 
-def advance_marks(
+def advance_progress(
     query: Query,
     marks: Mapping[str, StreamProgress],
-    counts: Mapping[str, InputCount],
+    counts: Mapping[str, StreamCounts],
     idle_timeout: Micros | None,
 ) -> dict[str, StreamProgress]:
     """The progress of the streams after an epoch with ``counts``."""
     moved = {
-        s.name: _advance(marks[s.name], counts.get(s.name, InputCount()), s.lateness) for s in query.streams
+        s.name: _advance(marks[s.name], counts.get(s.name, StreamCounts()), s.lateness) for s in query.streams
     }
     times = [mark.latest for mark in moved.values() if mark.latest is not None]
     if not times:
         return moved
     now = max(times)
     for name, mark in moved.items():
-        has_rows = counts.get(name, InputCount()).accepted > 0
+        has_rows = counts.get(name, StreamCounts()).accepted > 0
         last_active = now if has_rows or mark.last_active is None else mark.last_active
         idle = idle_timeout is not None and not has_rows and now - last_active > idle_timeout
         moved[name] = replace(mark, last_active=last_active, idle=idle)
@@ -77,7 +77,7 @@ def _follow(mark: StreamProgress, slowest: int) -> StreamProgress:
     return mark if ahead else replace(mark, watermark=slowest)
 
 
-def _advance(mark: StreamProgress, count: InputCount, lateness: Micros) -> StreamProgress:
+def _advance(mark: StreamProgress, count: StreamCounts, lateness: Micros) -> StreamProgress:
     times = [time for time in (mark.latest, count.latest) if time is not None]
     latest = max(times, default=None)
     own = latest - lateness if latest is not None else None

@@ -51,7 +51,7 @@ def _number_type(operator: str, left: pa.DataType, right: pa.DataType) -> pa.Dat
         return pa.float64() if operator == "/" else pa.int64()
     if operator in ("/", "%"):
         return None
-    (p1, s1), (p2, s2) = (_precision_and_scale(kind) for kind in (left, right))
+    (p1, s1), (p2, s2) = (_precision_and_scale(dtype) for dtype in (left, right))
     if operator == "*":
         precision, scale = p1 + p2 + 1, s1 + s2
     else:
@@ -60,5 +60,5 @@ def _number_type(operator: str, left: pa.DataType, right: pa.DataType) -> pa.Dat
     return pa.decimal128(precision, scale) if precision <= _MAX_DIGITS else None
 
 
-def _precision_and_scale(kind: pa.DataType) -> tuple[int, int]:
-    return (kind.precision, kind.scale) if types.is_decimal(kind) else (_BIGINT_DIGITS, 0)
+def _precision_and_scale(dtype: pa.DataType) -> tuple[int, int]:
+    return (dtype.precision, dtype.scale) if types.is_decimal(dtype) else (_BIGINT_DIGITS, 0)

@@ -12,7 +12,7 @@ from midstream.query.predicate import compare_exactly, read_predicate
 from midstream.query.query import Query
 from midstream.query.select import read_outputs
 from midstream.query.stream import Stream
-from midstream.query.window import close_windows
+from midstream.query.window import imply_windows
 from midstream.values import Micros
 
 
@@ -20,7 +20,7 @@ def build_query(
     streams: Sequence[Stream],
     predicates: Sequence[str],
     *,
-    everywhere: Micros | None = None,
+    default_window: Micros | None = None,
     pairs: Mapping[tuple[str, str], Micros] | None = None,
     select: Sequence[str] = (),
     cross: bool = False,
@@ -28,7 +28,7 @@ def build_query(
 ) -> Query:
     """Check all parts of a query and put them together; the first problem found is an error.
 
-    ``everywhere`` is the window between streams that ``pairs`` does not mention.
+    ``default_window`` is the window between streams that ``pairs`` does not mention.
     """
     if len(streams) < 2:
         raise QueryError(
@@ -51,7 +51,7 @@ def build_query(
         streams=tuple(streams),
         equalities=tuple(equalities),
         residuals=tuple(residuals),
-        windows=close_windows([s.name for s in streams], everywhere, dict(pairs or {})),
+        windows=imply_windows([s.name for s in streams], default_window, dict(pairs or {})),
         outputs=outputs,
         classes=classes,
         zone=zone,

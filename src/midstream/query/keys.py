@@ -63,14 +63,14 @@ def key_classes(
     position = {ref: i for i, e in enumerate(equalities) for ref in (e.right, e.left)}
     for group in sorted(groups, key=lambda group: min(position[ref] for ref in group)):
         members = sorted(group, key=lambda ref: (order[ref.stream], ref.path))
-        kind = common_type(by_name[ref.stream].type_of(ref) for ref in members)
-        if kind is None:
+        dtype = common_type(by_name[ref.stream].type_of(ref) for ref in members)
+        if dtype is None:
             raise QueryError(
                 "columns that are made equal must have types that all compare",
                 got=", ".join(f"{r} {show_type(by_name[r.stream].type_of(r))}" for r in members),
                 hint="cast some of them in their DataFrames before the join",
             )
-        classes.append(KeyClass(len(classes), kind, tuple(members)))
+        classes.append(KeyClass(len(classes), dtype, tuple(members)))
     coarse = tuple(e for e in equalities if _is_coarse(e, classes, by_name))
     return tuple(classes), coarse
 

@@ -59,12 +59,12 @@ def _equality(part: exp.Expr, streams: Sequence[Stream]) -> Equality | None:
     if left.stream == right.stream:
         return None
     by_name = {stream.name: stream for stream in streams}
-    kinds = [by_name[ref.stream].type_of(ref) for ref in (left, right)]
-    if common_type(kinds) is None:
+    dtypes = [by_name[ref.stream].type_of(ref) for ref in (left, right)]
+    if common_type(dtypes) is None:
         raise QueryError(
             f"both sides must have types that compare: {left} = {right}",
-            got=" and ".join(show_type(kind) for kind in kinds),
-            hint=hints.for_equality(*kinds),
+            got=" and ".join(show_type(dtype) for dtype in dtypes),
+            hint=hints.for_equality(*dtypes),
         )
     return Equality(left, right)
 

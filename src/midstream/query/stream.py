@@ -41,10 +41,10 @@ class Stream:
 
     def type_of(self, ref: ColumnRef) -> pa.DataType:
         """Arrow type of a column that :func:`resolve` found."""
-        kind: pa.DataType = self.schema.field(ref.path[0]).type
+        dtype: pa.DataType = self.schema.field(ref.path[0]).type
         for field in ref.path[1:]:
-            kind = kind.field(field).type
-        return kind
+            dtype = dtype.field(field).type
+        return dtype
 
 
 def _dotted(parts: Iterable[str]) -> str:
@@ -105,9 +105,9 @@ def resolve_path(stream: str, schema: pa.Schema, parts: tuple[str, ...]) -> Colu
                 hint=f"{where} has {names}" if names else f"{where} is of type {shown}, and has no fields",
             )
         path.append(match)
-        kind = next(field for field in fields if field.name == match).type
-        shown = show_type(kind)
-        fields = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_struct(kind) else []
+        dtype = next(field for field in fields if field.name == match).type
+        shown = show_type(dtype)
+        fields = [dtype.field(i) for i in range(dtype.num_fields)] if pa.types.is_struct(dtype) else []
     return ColumnRef(stream, tuple(path))
 
 

@@ -54,34 +54,34 @@ class Translator:
     def __call__(self, tree: exp.Expr) -> Expression:
         """Translate a tree, or refuse it by name."""
         tree = tree.unnest()
-        kind = type(tree)
+        node_type = type(tree)
         name = dotted_name(tree)
         if name is not None:
             return self.column(name)
-        if kind in _COMPARISONS:
-            return self.compare(_COMPARISONS[kind], self(tree.this), self(tree.expression))
-        if kind in _ARITHMETIC:
-            return self.arithmetic(_ARITHMETIC[kind], self(tree.this), self(tree.expression))
-        if kind in _FUNCTIONS:
-            operator, argument_family, result = _FUNCTIONS[kind]
+        if node_type in _COMPARISONS:
+            return self.compare(_COMPARISONS[node_type], self(tree.this), self(tree.expression))
+        if node_type in _ARITHMETIC:
+            return self.arithmetic(_ARITHMETIC[node_type], self(tree.this), self(tree.expression))
+        if node_type in _FUNCTIONS:
+            operator, argument_family, result = _FUNCTIONS[node_type]
             arg = self.expect(self(tree.this), argument_family, operator)
             return Call(operator, (arg,), result)
-        if kind not in _HANDLERS:
+        if node_type not in _HANDLERS:
             raise self.refusal(tree)
-        return _HANDLERS[kind](self, tree)
+        return _HANDLERS[node_type](self, tree)
 
     def column(self, name: tuple[str, ...]) -> Expression:
         """A column, in the type in which the engine compares it."""
         ref = resolve(self.streams, name)
         stream = next(stream for stream in self.streams if stream.name == ref.stream)
-        kind = canonical_type(stream.type_of(ref))
-        if kind is None:
+        dtype = canonical_type(stream.type_of(ref))
+        if dtype is None:
             raise QueryError(
                 f"a predicate must use columns of simple types: {self.text}",
                 got=f"{ref} of type {show_type(stream.type_of(ref))}",
                 hint="use a field of it, or add a simple column to the DataFrame",
             )
-        return Column(ref, kind)
+        return Column(ref, dtype)
 
     def compare(self, operator: Operator, left: Expression, right: Expression) -> Expression:
         """A comparison of two values, if their types compare."""
@@ -90,28 +90,28 @@ class Translator:
 
     def common_type(self, *values: Expression) -> pa.DataType:
         """The type in which values compare."""
-        kind = values[0].type
+        dtype = values[0].type
         for before, value in pairwise(values):
-            common = comparison_type(kind, value.type)
+            common = comparison_type(dtype, value.type)
             if common is None:
                 raise QueryError(
                     f"both sides must have types that compare: {self.text}",
                     got=f"{self.show(before)} and {self.show(value)}",
                     hint=hints.for_comparison(before.type, value.type),
                 )
-            kind = common
-        return kind
+            dtype = common
+        return dtype
 
     def arithmetic(self, operator: Operator, left: Expression, right: Expression) -> Expression:
         """A calculation, if its result is exact, or a double as in Spark."""
-        kind = arithmetic_type(operator, left.type, right.type)
-        if kind is None:
+        dtype = arithmetic_type(operator, left.type, right.type)
+        if dtype is None:
             raise QueryError(
                 f"'{operator}' must have types that it can calculate exactly: {self.text}",
                 got=f"{self.show(left)} and {self.show(right)}",
                 hint=hints.for_arithmetic(left.type, right.type),
             )
-        return Call(operator, (left, right), kind)
+        return Call(operator, (left, right), dtype)
 
     def expect(self, value: Expression, expected: str, where: str) -> Expression:
         """The value, if its type is of the expected family."""
@@ -144,89 +144,91 @@ Handler = Callable[[Translator, exp.Expr], Expression]
 
 
 def _logic(operator: Operator) -> Handler:
-    def translate(to: Translator, tree: exp.Expr) -> Expression:
-        sides = (to(tree.this), to(tree.expression))
-        return Call(operator, tuple(to.expect(s, "boolean", operator) for s in sides), _BOOLEAN)
+    def translate(translate: Translator, tree: exp.Expr) -> Expression:
+        sides = (translate(tree.this), translate(tree.expression))
+        return Call(operator, tuple(translate.expect(s, "boolean", operator) for s in sides), _BOOLEAN)
 
     return translate
 
 
 def _constant(read: Callable[[Translator, exp.Expr], Constant | None]) -> Handler:
-    def translate(to: Translator, tree: exp.Expr) -> Expression:
-        constant = read(to, tree)
+    def translate(translate: Translator, tree: exp.Expr) -> Expression:
+        constant = read(translate, tree)
         if constant is None:
-            raise to.refusal(tree)
+            raise translate.refusal(tree)
         return constant
 
     return translate
 
 
-_typed_literal = _constant(lambda to, tree: literals.typed_literal(tree, to.zone, to.text))
+_typed_literal = _constant(
+    lambda translate, tree: literals.typed_literal(tree, translate.zone, translate.text)
+)
 
 
 def _of_number_or_interval(operator: Operator, shown: str) -> Handler:
-    def translate(to: Translator, tree: exp.Expr) -> Expression:
-        arg = to(tree.this)
+    def translate(translate: Translator, tree: exp.Expr) -> Expression:
+        arg = translate(tree.this)
         if arg.type != INTERVAL:
-            to.expect(arg, "number", shown)
+            translate.expect(arg, "number", shown)
         return Call(operator, (arg,), arg.type)
 
     return translate
 
 
-def _between(to: Translator, tree: exp.Expr) -> Expression:
-    value, low, high = to(tree.this), to(tree.args["low"]), to(tree.args["high"])
-    return Call("and", (to.compare(">=", value, low), to.compare("<=", value, high)), _BOOLEAN)
+def _between(translate: Translator, tree: exp.Expr) -> Expression:
+    value, low, high = translate(tree.this), translate(tree.args["low"]), translate(tree.args["high"])
+    return Call("and", (translate.compare(">=", value, low), translate.compare("<=", value, high)), _BOOLEAN)
 
 
-def _is(to: Translator, tree: exp.Expr) -> Expression:
+def _is(translate: Translator, tree: exp.Expr) -> Expression:
     if isinstance(tree.expression, exp.Null):
-        return Call("is null", (to(tree.this),), _BOOLEAN)
+        return Call("is null", (translate(tree.this),), _BOOLEAN)
     if not isinstance(tree.expression, exp.Boolean):
-        raise to.refusal(tree)
-    return to.compare("<=>", to(tree.this), to(tree.expression))
+        raise translate.refusal(tree)
+    return translate.compare("<=>", translate(tree.this), translate(tree.expression))
 
 
-def _in(to: Translator, tree: exp.Expr) -> Expression:
+def _in(translate: Translator, tree: exp.Expr) -> Expression:
     if not tree.expressions:
-        raise to.refusal(tree)
-    value = to(tree.this)
-    comparisons = [to.compare("=", value, to(choice)) for choice in tree.expressions]
+        raise translate.refusal(tree)
+    value = translate(tree.this)
+    comparisons = [translate.compare("=", value, translate(choice)) for choice in tree.expressions]
     result = comparisons[0]
     for comparison in comparisons[1:]:
         result = Call("or", (result, comparison), _BOOLEAN)
     return result
 
 
-def _like(to: Translator, tree: exp.Expr) -> Expression:
-    value = to.expect(to(tree.this), "string", "LIKE")
-    pattern = to(tree.expression)
+def _like(translate: Translator, tree: exp.Expr) -> Expression:
+    value = translate.expect(translate(tree.this), "string", "LIKE")
+    pattern = translate(tree.expression)
     if not (isinstance(pattern, Constant) and isinstance(pattern.value, str)):
         raise QueryError(
-            f"the pattern of LIKE must be a text in quotes: {to.text}",
+            f"the pattern of LIKE must be a text in quotes: {translate.text}",
             got=show_sql(tree.expression),
-            hint=hints.for_refusal(tree, [stream.name for stream in to.streams]),
+            hint=hints.for_refusal(tree, [stream.name for stream in translate.streams]),
         )
     return Call("like", (value, pattern), _BOOLEAN)
 
 
-def _coalesce(to: Translator, tree: exp.Expr) -> Expression:
-    args = [to(tree.this), *(to(arg) for arg in tree.expressions)]
-    return Call("coalesce", tuple(args), to.common_type(*args))
+def _coalesce(translate: Translator, tree: exp.Expr) -> Expression:
+    args = [translate(tree.this), *(translate(arg) for arg in tree.expressions)]
+    return Call("coalesce", tuple(args), translate.common_type(*args))
 
 
-def _case(to: Translator, tree: exp.Expr) -> Expression:
+def _case(translate: Translator, tree: exp.Expr) -> Expression:
     """CASE and IF as (condition, value, condition, value, ..., default)."""
     branches = tree.args["ifs"] if isinstance(tree, exp.Case) else [tree]
     args: list[Expression] = []
     for branch in branches:
-        condition = to(branch.this)
+        condition = translate(branch.this)
         if isinstance(tree, exp.Case) and tree.this is not None:
-            condition = to.compare("=", to(tree.this), condition)
-        args += [to.expect(condition, "boolean", "WHEN"), to(branch.args["true"])]
+            condition = translate.compare("=", translate(tree.this), condition)
+        args += [translate.expect(condition, "boolean", "WHEN"), translate(branch.args["true"])]
     last = tree.args.get("default") or tree.args.get("false")
-    default = to(last) if last is not None else Constant(None, pa.null())
-    return Call("case", (*args, default), to.common_type(*args[1::2], default))
+    default = translate(last) if last is not None else Constant(None, pa.null())
+    return Call("case", (*args, default), translate.common_type(*args[1::2], default))
 
 
 _HANDLERS: dict[type[exp.Expr], Handler] = {
@@ -237,7 +239,7 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.Null: lambda _to, _tree: Constant(None, pa.null()),
     exp.Cast: _typed_literal,
     exp.TryCast: _typed_literal,
-    exp.Interval: lambda to, tree: interval_literal(tree, to.text),
+    exp.Interval: lambda translate, tree: interval_literal(tree, translate.text),
     exp.Neg: _of_number_or_interval("negate", "-"),
     exp.Abs: _of_number_or_interval("abs", "abs"),
     exp.Between: _between,

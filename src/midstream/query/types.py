@@ -37,34 +37,34 @@ _NAMES = {
 }
 
 
-def common_type(kinds: Iterable[pa.DataType]) -> pa.DataType | None:
-    """The type in which values of all ``kinds`` compare as Spark compares them; None if there is none."""
-    return reduce(lambda a, b: None if a is None else _common(a, b), map(canonical_type, kinds))
+def common_type(dtypes: Iterable[pa.DataType]) -> pa.DataType | None:
+    """The type in which values of all ``dtypes`` compare as Spark compares them; None if there is none."""
+    return reduce(lambda a, b: None if a is None else _common(a, b), map(canonical_type, dtypes))
 
 
-def canonical_type(kind: pa.DataType) -> pa.DataType | None:
+def canonical_type(dtype: pa.DataType) -> pa.DataType | None:
     """The type in which a key column of this type is stored; None if it cannot be a key."""
-    if types.is_integer(kind):
+    if types.is_integer(dtype):
         return pa.int64()
-    if types.is_floating(kind):
+    if types.is_floating(dtype):
         return pa.float64()
-    if types.is_string(kind) or types.is_large_string(kind):
+    if types.is_string(dtype) or types.is_large_string(dtype):
         return pa.string()
-    if types.is_binary(kind) or types.is_large_binary(kind):
+    if types.is_binary(dtype) or types.is_large_binary(dtype):
         return pa.binary()
-    if types.is_timestamp(kind):
-        return LOCAL_TIMESTAMP if kind.tz is None else TIMESTAMP
-    if types.is_boolean(kind) or types.is_date32(kind) or types.is_decimal(kind):
-        return kind
+    if types.is_timestamp(dtype):
+        return LOCAL_TIMESTAMP if dtype.tz is None else TIMESTAMP
+    if types.is_boolean(dtype) or types.is_date32(dtype) or types.is_decimal(dtype):
+        return dtype
     return None
 
 
-def fits_in_hash(kind: pa.DataType) -> bool:
+def fits_in_hash(dtype: pa.DataType) -> bool:
     """Whether 64-bit hashes of the type are one to one, so that equal hashes mean equal values."""
-    return not (types.is_string(kind) or types.is_binary(kind) or types.is_decimal(kind))
+    return not (types.is_string(dtype) or types.is_binary(dtype) or types.is_decimal(dtype))
 
 
-def type_family(kind: pa.DataType) -> str | None:
+def type_family(dtype: pa.DataType) -> str | None:
     """The family of types that may be compared with each other by ``<`` and ``=``."""
     for name, test in (
         ("number", lambda k: types.is_integer(k) or types.is_floating(k) or types.is_decimal(k)),
@@ -75,25 +75,25 @@ def type_family(kind: pa.DataType) -> str | None:
         ("interval", types.is_duration),
         ("null", types.is_null),
     ):
-        if test(kind):
+        if test(dtype):
             return name
     return None
 
 
-def show_type(kind: pa.DataType) -> str:
+def show_type(dtype: pa.DataType) -> str:
     """The name by which Spark users know the type; Arrow's own for a type that only it has."""
-    if types.is_timestamp(kind):
-        return "timestamp_ntz" if kind.tz is None else "timestamp"
-    if types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if types.is_list(kind) or types.is_large_list(kind):
-        return f"array<{_show_field(kind.value_field)}>"
-    if types.is_map(kind):
-        return f"map<{show_type(kind.key_type)},{_show_field(kind.item_field)}>"
-    if types.is_struct(kind):
-        fields = (kind.field(i) for i in range(kind.num_fields))
+    if types.is_timestamp(dtype):
+        return "timestamp_ntz" if dtype.tz is None else "timestamp"
+    if types.is_decimal(dtype):
+        return f"decimal({dtype.precision},{dtype.scale})"
+    if types.is_list(dtype) or types.is_large_list(dtype):
+        return f"array<{_show_field(dtype.value_field)}>"
+    if types.is_map(dtype):
+        return f"map<{show_type(dtype.key_type)},{_show_field(dtype.item_field)}>"
+    if types.is_struct(dtype):
+        fields = (dtype.field(i) for i in range(dtype.num_fields))
         return f"struct<{','.join(f'{field.name}:{_show_field(field)}' for field in fields)}>"
-    return _NAMES.get(kind, str(kind))
+    return _NAMES.get(dtype, str(dtype))
 
 
 def _show_field(field: pa.Field) -> str:
@@ -120,5 +120,5 @@ def _common_number(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     return pa.decimal128(digits, scale) if digits <= _MAX_DIGITS else None
 
 
-def _as_decimal(kind: pa.DataType) -> pa.DataType:
-    return kind if types.is_decimal(kind) else pa.decimal128(_INTEGER_DIGITS[kind.bit_width], 0)
+def _as_decimal(dtype: pa.DataType) -> pa.DataType:
+    return dtype if types.is_decimal(dtype) else pa.decimal128(_INTEGER_DIGITS[dtype.bit_width], 0)

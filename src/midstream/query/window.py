@@ -44,15 +44,15 @@ class Windows:
         return names if narrowest is None else tuple(dict.fromkeys((narrowest[1], *names)))
 
 
-def close_windows(
+def imply_windows(
     streams: Sequence[str],
-    everywhere: Micros | None,
+    default_window: Micros | None,
     stated: dict[tuple[str, str], Micros],
 ) -> Windows:
-    """Close the stated bounds by shortest path; ``everywhere`` is the bound of pairs that are not stated."""
+    """The windows that are stated, and those that they imply, by shortest path."""
     distance: dict[tuple[str, str], int] = {}
     for a, b in permutations(streams, 2):
-        bound = stated.get((a, b), stated.get((b, a), everywhere))
+        bound = stated.get((a, b), stated.get((b, a), default_window))
         if bound is not None:
             distance[a, b] = bound
     for middle, a, b in product(streams, repeat=3):

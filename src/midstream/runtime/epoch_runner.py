@@ -10,7 +10,7 @@
 A crash before 4 leaves files that no manifest names; the epoch runs again with the same rows. A crash after 4
 leaves at most publishing to do, which the next start finishes, or the same epoch when it runs again.
 
-A driver may have been given up at any point without knowing it. :mod:`midstream.protocol.lease` says why it
+A driver may have been fenced at any point without knowing it. :mod:`midstream.protocol.lease` says why it
 can then do no harm.
 """
 
@@ -26,7 +26,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from midstream.engine.migration_step import MigrationStep
-from midstream.engine.program import Program, Writer
+from midstream.engine.program import Program, RunIdentity
 from midstream.errors import CheckpointError, MigrationError
 from midstream.migration.request import Request
 from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, deletable_slices
@@ -35,16 +35,22 @@ from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.report import Report
 from midstream.runtime.crash_points import crash_point
 from midstream.state.manifest import Manifest, OutputFile, digest_of
-from midstream.storage.intents import forget_intent, kept_intent, replace_intent, settle_intent, stale_intents
+from midstream.storage.intents import (
+    delete_intent,
+    find_intent,
+    replace_intent,
+    stale_intents,
+    write_or_read_intent,
+)
 from midstream.storage.manifest_log import Committed, commit_manifest, manifests_newest_first, sweep_manifests
 from midstream.storage.publish_log import begin_publishing
-from midstream.storage.request_queue import Requests
+from midstream.storage.request_queue import RequestQueue
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.slice_files import lease_of
 from midstream.storage.store import TEMPORARY, Store
 
 
-class Shell(Protocol):
+class EpochExecution(Protocol):
     """One epoch as a shell runs it: it has the rows that have arrived."""
 
     def run(self, program: Program) -> Report:
@@ -68,7 +74,7 @@ class Publisher(Protocol):
 
 
 class EpochRunner:
-    """The committed truth of one query in a store."""
+    """Runs the epochs of one query and commits each to its store."""
 
     def __init__(
         self,
@@ -85,13 +91,13 @@ class EpochRunner:
         self.coordinator = coordinator
         self.manifest = committed.manifest
         self.millis: dict[str, float] = {}
-        self.migration: MigrationStep | None = None
+        self.migration_step: MigrationStep | None = None
         """What the last epoch did about a migration."""
         self._digest = committed.digest
         self._publisher = publisher
         self._lease = lease
-        self._requests = Requests(store, coordinator.query)
-        self._writer = Writer(self.manifest.id, lease.number, run)
+        self._requests = RequestQueue(store, coordinator.query)
+        self._run_identity = RunIdentity(self.manifest.id, lease.number, run)
         self._left_behind: list[str] | None = []
         """Temporary files of earlier runs; None once they are deleted."""
         self._manifest_files: dict[int, str] = {}
@@ -111,7 +117,7 @@ class EpochRunner:
     def recover(self) -> None:
         """On start: finish publishing the last epoch, and find what the last run has left behind."""
         self.publish()
-        self._requests.load(self.manifest, kept_intent(self.store, self.manifest.epoch + 1))
+        self._requests.load(self.manifest, find_intent(self.store, self.manifest.epoch + 1))
         # No driver before us can commit any more. If our first commit succeeds, no driver after us had taken
         # over yet, so what is listed now is not theirs and may be deleted then.
         self._left_behind = self.store.list(TEMPORARY)
@@ -138,7 +144,7 @@ class EpochRunner:
             first=self.manifest if self.manifest.epoch < 0 else None,
         )
 
-    def run_epoch(self, shell: Shell, now: int, background_epochs: int | None = None) -> Report:
+    def run_epoch(self, shell: EpochExecution, now: int, background_epochs: int | None = None) -> Report:
         """Run the next epoch and commit it.
 
         ``now`` is the wall-clock time in microseconds since 1970, ``background_epochs`` limits what is
@@ -147,23 +153,23 @@ class EpochRunner:
         try:
             return self._run_epoch(shell, now, background_epochs)
         except CheckpointError:
-            # If this driver was given up, the file is not damaged: the driver that took over deleted it.
+            # If this driver was fenced, the file is not damaged: the driver that took over deleted it.
             self._lease.check()
             raise
 
-    def _run_epoch(self, shell: Shell, now: int, background_epochs: int | None) -> Report:
+    def _run_epoch(self, shell: EpochExecution, now: int, background_epochs: int | None) -> Report:
         begin = time.perf_counter()
         self.millis = {}
         before = self.manifest
         self._lease.check()
-        intent = settle_intent(self.store, self.new_intent(now, background_epochs))
-        self._must_be_of_this_query(intent)
+        intent = write_or_read_intent(self.store, self.new_intent(now, background_epochs))
+        self._check_of_this_query(intent)
         crash_point("after the intent is written")
         program = self._program(intent)
         crash_point("before the step")
         with self._timed("step"):
             program, report = self._run_step(shell, intent, program)
-        self.migration = program.migration
+        self.migration_step = program.migration_step
         crash_point("after the step")
         # A driver that has taken over runs the epoch as well: the sink need not get it twice.
         self._lease.check()
@@ -176,7 +182,7 @@ class EpochRunner:
         with self._timed("commit"), self._lease.holding():
             self._commit(after)
         crash_point("after the commit")
-        self._writer = self._add_written(report)
+        self._run_identity = self._add_written(report)
         with self._timed("publish"):
             self.publish()
         with self._timed("clean"):
@@ -185,7 +191,7 @@ class EpochRunner:
         self.millis = {"total": 1000 * (time.perf_counter() - begin), **self.millis}
         return report
 
-    def _must_be_of_this_query(self, intent: Intent) -> None:
+    def _check_of_this_query(self, intent: Intent) -> None:
         """Refuse an intent of another query, and a first intent that another driver has written meanwhile."""
         if intent.first is not None and replace(intent.first, spark_query="") != replace(
             self.manifest, spark_query=""
@@ -204,13 +210,15 @@ class EpochRunner:
 
     def _program(self, intent: Intent, *, decides: bool = True) -> Program:
         program = self.coordinator.program(self.manifest, intent, decides=decides)
-        return replace_field(program, writer=self._writer)
+        return replace_field(program, run=self._run_identity)
 
-    def _run_step(self, shell: Shell, intent: Intent, program: Program) -> tuple[Program, Report]:
+    def _run_step(self, shell: EpochExecution, intent: Intent, program: Program) -> tuple[Program, Report]:
         try:
             return program, shell.run(program)
         except MigrationError:
-            if intent.request is not None or not (program.migration is not None and program.migration.begins):
+            if intent.request is not None or not (
+                program.migration_step is not None and program.migration_step.begins
+            ):
                 # It would fail again after every restart, and a request cannot be withdrawn: the epoch runs
                 # again without it, and counts it as applied.
                 replace_intent(self.store, replace(intent, request=None))
@@ -225,10 +233,10 @@ class EpochRunner:
         self._digest = digest_of(manifest)
         self.manifest = manifest
 
-    def _add_written(self, report: Report) -> Writer:
+    def _add_written(self, report: Report) -> RunIdentity:
         """The writer with the slices that tasks of this run have written and that are in use."""
-        written = self._writer.written | {slice_.name for slice_ in report.slices}
-        return replace_field(self._writer, written=written & {s.name for s in self.manifest.slices})
+        written = self._run_identity.written | {slice_.name for slice_ in report.slices}
+        return replace_field(self._run_identity, written=written & {s.name for s in self.manifest.slices})
 
     def publish(self) -> None:
         """Publish the results of the last epoch, unless they are published."""
@@ -248,7 +256,7 @@ class EpochRunner:
         for name in deletable_slices(before, self.manifest):
             self.store.delete(f"{SLICES}/{name}")
             crash_point("after deleting a slice")
-        forget_intent(self.store, before.epoch)
+        delete_intent(self.store, before.epoch)
         if old := self._manifest_files.pop(self.manifest.epoch - EPOCHS_KEPT, None):
             self.store.delete(old)
         crash_point("after forgetting a manifest")

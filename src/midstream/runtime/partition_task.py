@@ -58,8 +58,8 @@ class _Reader:
 
     def __init__(self, program: Program, store: Store) -> None:
         self.seconds = 0.0
-        self._files = slice_files(store, program.writer)
-        self._ours = program.writer.written
+        self._files = slice_files(store, program.run)
+        self._ours = program.run.written
         self._opened: dict[str, pa.Table] = {}
 
     def __call__(self, slice_: Slice) -> pa.Table:
@@ -87,7 +87,7 @@ def run_partition(
     """Run every fragment of ``stage`` in this partition."""
     report = Report()
     outgoing: list[RoutedRows] = []
-    files = slice_files(store, program.writer)
+    files = slice_files(store, program.run)
     if stage == 0:
         files.forget_all_but(s for owned in program.slices.values() for s in owned)
     for fragment in program.layout.fragments:
@@ -112,7 +112,7 @@ def run_partition(
         done = time.perf_counter()
         report += Report(
             slices=slices,
-            merged=step.merged,
+            replaced=step.replaced,
             outputs=tuple(outputs),
             counts=dict(step.counts),
             results=step.results.num_rows if step.results is not None else 0,

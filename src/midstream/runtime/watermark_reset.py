@@ -26,13 +26,13 @@ from midstream.engine.index_rows import IndexRows
 from midstream.engine.program import NewSlice
 from midstream.errors import CheckpointError, OptionError
 from midstream.protocol.lease import LeaseHandle
-from midstream.protocol.terms import described_lateness, purge_after
+from midstream.protocol.terms import expiry_after, lateness_of_definition
+from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, Retired, StreamProgress
 from midstream.state.migration import Migration
-from midstream.state.purge import Purge
 from midstream.state.slices import Slice
 from midstream.state.window_change import WindowChange
-from midstream.storage.intents import kept_intent
+from midstream.storage.intents import find_intent
 from midstream.storage.manifest_log import Committed, commit_manifest
 from midstream.storage.open_checkpoint import open_manifest
 from midstream.storage.slice_files import SliceFiles
@@ -45,11 +45,11 @@ def reset_watermark(store: Store, lease: LeaseHandle, stream: str, watermark: in
     stored = open_manifest(store, lease.number)
     if stored is None or stored.manifest.epoch < 0:
         raise CheckpointError("a watermark must have moved to be set back", got="no committed epoch")
-    mark = _may_be_set_back(store, stored, stream, watermark)
+    mark = _check_can_be_set_back(store, stored, stream, watermark)
     manifest = stored.manifest
     slices = _slices_without_lost_rows(SliceFiles(store, manifest.id, lease.number), manifest, stream)
-    lateness = described_lateness(manifest, stream)
-    _must_be_after(slices, mark, stream, watermark, lateness)
+    lateness = lateness_of_definition(manifest, stream)
+    _check_after(slices, mark, stream, watermark, lateness)
     used = {slice_.name for slice_ in slices}
     unused = dict.fromkeys(s.name for s in manifest.slices if s.name not in used)
     latest = None if mark.latest is None else min(watermark + lateness, mark.latest)
@@ -70,7 +70,7 @@ def reset_watermark(store: Store, lease: LeaseHandle, stream: str, watermark: in
     return after
 
 
-def _may_be_set_back(store: Store, stored: Committed, stream: str, watermark: int) -> StreamProgress:
+def _check_can_be_set_back(store: Store, stored: Committed, stream: str, watermark: int) -> StreamProgress:
     marks = stored.manifest.streams
     if stream not in marks:
         hint = f"the streams are {', '.join(marks)}"
@@ -81,7 +81,7 @@ def _may_be_set_back(store: Store, stored: Committed, stream: str, watermark: in
             "a watermark must be set back, not forward: it moves forward by itself",
             got=f"{show_time(watermark)} instead of {show_time(mark.watermark)}",
         )
-    if kept_intent(store, stored.manifest.epoch + 1) is not None:
+    if find_intent(store, stored.manifest.epoch + 1) is not None:
         # A sink may have had results of it; it must run again as it was begun.
         raise CheckpointError(
             "no epoch must be under way when a watermark is set back",
@@ -100,7 +100,7 @@ def _limit_last_active(marks: dict[str, StreamProgress]) -> dict[str, StreamProg
     }
 
 
-def _must_be_after(
+def _check_after(
     slices: list[Slice], mark: StreamProgress, stream: str, watermark: int, lateness: int
 ) -> None:
     """Refuse a watermark that remaining rows of the stream would have moved further already."""
@@ -147,14 +147,14 @@ def _limit_changes(
 
 def _slices_without_lost_rows(files: SliceFiles, manifest: Manifest, stream: str) -> list[Slice]:
     """The slices without the rows that the runaway watermark has cost."""
-    purge = purge_after(manifest)
+    expiry = expiry_after(manifest)
     slices = []
     for slice_ in manifest.slices:
         if not slice_.owner.has_index_rows:
             slices.append(slice_)
             continue
         rows = IndexRows.from_table(files.open(slice_), slice_.owner.key)
-        remains = purge.alive(rows.times, slice_.last_epoch) & _may_join(purge, rows.times, stream)
+        remains = expiry.is_live(rows.times, slice_.last_epoch) & _may_join(expiry, rows.times, stream)
         if not remains.any():
             continue
         rows = rows.take(remains)
@@ -165,12 +165,14 @@ def _slices_without_lost_rows(files: SliceFiles, manifest: Manifest, stream: str
     return slices
 
 
-def _may_join(purge: Purge, times: Mapping[str, npt.NDArray[np.int64]], stream: str) -> npt.NDArray[np.bool_]:
+def _may_join(
+    expiry: Expiry, times: Mapping[str, npt.NDArray[np.int64]], stream: str
+) -> npt.NDArray[np.bool_]:
     """Which rows have neither moved a stream's watermark nor are too far behind it."""
-    watermark = purge.watermarks[stream]
+    watermark = expiry.watermarks[stream]
     may_join = np.ones(len(next(iter(times.values()))), np.bool_)
     for name, event_times in times.items():
-        window = purge.windows.bound(name, stream) if name != stream else None
+        window = expiry.windows.bound(name, stream) if name != stream else None
         if watermark is not None and name == stream:
             may_join &= event_times < watermark
         elif watermark is not None and window is not None:

@@ -20,7 +20,7 @@ from midstream.query.query import Query
 from midstream.query.stream import Stream, check_name
 from midstream.query.types import show_type
 from midstream.spark.declared_watermark import declared_watermark, lateness_of, time_of
-from midstream.spark.join_arguments import equalities, refuse_columns, refuse_outer_join
+from midstream.spark.join_arguments import check_inner, check_texts, equalities
 from midstream.spark.schema import arrow_schema, spark_schema
 from midstream.spark.writer import JoinStreamWriter
 from midstream.values import Micros, duration
@@ -94,11 +94,11 @@ class Join:
         two or more streams filters their combinations. A list of names, ``on(["id"])``, makes the columns of
         these names equal in all streams so far. The join is an inner one.
         """
-        refuse_outer_join(how)
+        check_inner(how)
         texts: list[str] = []
         for predicate in predicates:
             texts += equalities(predicate, self._streams) if isinstance(predicate, list) else [predicate]
-        refuse_columns("a predicate", texts, hint="write on('a.x = b.y')")
+        check_texts("a predicate", texts, hint="write on('a.x = b.y')")
         return replace(self, _predicates=(*self._predicates, *texts))
 
     def within(self, bound: str | timedelta, *streams: str) -> Join:
@@ -129,7 +129,7 @@ class Join:
         Without it the result has every column of every stream. A column without a name is called
         ``<stream>_<column>``.
         """
-        refuse_columns("a select item", items, hint="write select('a.x', 'b.y AS z')")
+        check_texts("a select item", items, hint="write select('a.x', 'b.y AS z')")
         return replace(self, _select=(*self._select, *items))
 
     def cross(self) -> Join:
@@ -141,7 +141,7 @@ class Join:
         return build_query(
             self._streams,
             self._predicates,
-            everywhere=self._everywhere,
+            default_window=self._everywhere,
             pairs=self._pairs,
             select=self._select,
             cross=self._cross,

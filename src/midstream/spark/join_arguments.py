@@ -13,14 +13,14 @@ from midstream.query.sql import split_name
 from midstream.query.stream import Stream, resolve_path
 
 
-def refuse_columns(what: str, items: Iterable[object], *, hint: str) -> None:
+def check_texts(what: str, items: Iterable[object], *, hint: str) -> None:
     """Refuse what is not text. A ``Column`` does not say which stream of the join it is of."""
     for item in items:
         if not isinstance(item, str):
             raise QueryError(f"{what} must be text", got=_show(item), hint=hint)
 
 
-def refuse_outer_join(how: str) -> None:
+def check_inner(how: str) -> None:
     """Refuse anything but an inner join."""
     if how != "inner":
         raise QueryError(
@@ -32,7 +32,7 @@ def refuse_outer_join(how: str) -> None:
 
 def equalities(names: Sequence[str], streams: Sequence[Stream]) -> list[str]:
     """Predicates that make columns of some names equal in all streams, as a list of names in Spark's join."""
-    refuse_columns("the name of a column", names, hint="write on(['id']), or on('a.x = b.y')")
+    check_texts("the name of a column", names, hint="write on(['id']), or on('a.x = b.y')")
     if len(streams) < 2:
         raise QueryError(
             "a list of columns must come after the streams that have them",

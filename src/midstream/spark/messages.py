@@ -48,13 +48,13 @@ class ControlMessage(NamedTuple):
 
 Message = RowsMessage | ControlMessage
 
-Addressed = tuple[int, Message]
+AddressedMessage = tuple[int, Message]
 """A message and the engine partition that it goes to."""
 
 
 def errors_as_messages(
-    what: str, messages: Iterable[Addressed], origin: int, batch: int | None
-) -> Iterator[Addressed]:
+    what: str, messages: Iterable[AddressedMessage], origin: int, batch: int | None
+) -> Iterator[AddressedMessage]:
     """The messages of a task; if it raises an error, that is the last of them.
 
     So the driver gets the error itself. Spark would run the task four times, and pass on only the text.
@@ -74,7 +74,7 @@ def running_batch() -> int | None:
     return None if batch is None else int(batch)
 
 
-def encoded(encoder: Encoder, table: pa.Table, origin: int) -> Iterator[Addressed]:
+def encoded(encoder: Encoder, table: pa.Table, origin: int) -> Iterator[AddressedMessage]:
     """The rows of a source as messages."""
     parts, null_keys = encoder(table)
     if null_keys and not parts:
@@ -82,7 +82,7 @@ def encoded(encoder: Encoder, table: pa.Table, origin: int) -> Iterator[Addresse
     yield from addressed(parts, origin, null_keys)
 
 
-def addressed(parts: Iterable[RoutedRows], origin: int, null_keys: int = 0) -> Iterator[Addressed]:
+def addressed(parts: Iterable[RoutedRows], origin: int, null_keys: int = 0) -> Iterator[AddressedMessage]:
     """Routed rows as messages; the first also has the number of rows with null keys."""
     for part in parts:
         for blob in pack(part.table):

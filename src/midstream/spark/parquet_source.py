@@ -30,10 +30,10 @@ from midstream.errors import InternalError, StreamError
 from midstream.query.query import Query
 from midstream.query.stream import Stream
 from midstream.spark.declared_watermark import NODE as WATERMARK_NODE
-from midstream.spark.messages import Addressed, encoded, errors_as_messages, running_batch
+from midstream.spark.messages import AddressedMessage, encoded, errors_as_messages, running_batch
+from midstream.spark.query_identity import query_id, stream_execution
 from midstream.spark.row_groups import RowGroup, distribute, row_groups
 from midstream.spark.row_source import Encoders, RowSources, Sources
-from midstream.spark.running_query import query_id, stream_execution
 
 # Options of a source that say which files to read, but not how.
 _FILE_SELECTION_OPTIONS = frozenset(
@@ -71,7 +71,7 @@ class ParquetSources:
         empty = (frame.select(F.lit(0).alias("nothing")) for frame in self.frames.values())
         return reduce(DataFrame.union, empty)
 
-    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[Addressed]:
+    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[AddressedMessage]:
         """The messages of the running micro-batch, read by tasks if Arrow can read all its files."""
         context = batch.sparkSession.sparkContext
         leaves = self._leaves(query_id(batch))
@@ -127,7 +127,7 @@ class ParquetSources:
 
     def _by_spark(
         self, session: SparkSession, leaves: Mapping[str, Any], encoders: Encoders
-    ) -> RDD[Addressed]:
+    ) -> RDD[AddressedMessage]:
         """The messages of the same files, read by Spark."""
         read = session._jsparkSession.baseRelationToDataFrame
         frames = {name: DataFrame(read(leaf.relation()), session) for name, leaf in leaves.items()}
@@ -151,10 +151,10 @@ def _numbers(context: SparkContext, tasks: int) -> RDD[int]:
 
 def _read_task(
     encoders: Encoders, schemas: Mapping[str, pa.Schema], shares: Sequence[Sequence[RowGroup]]
-) -> Callable[[int, Iterable[int]], Iterator[Addressed]]:
+) -> Callable[[int, Iterable[int]], Iterator[AddressedMessage]]:
     """The function that reads a task's share of the files and turns it into messages."""
 
-    def read(origin: int, numbers: Iterable[int]) -> Iterator[Addressed]:
+    def read(origin: int, numbers: Iterable[int]) -> Iterator[AddressedMessage]:
         for number in numbers:
             for stream, groups in groupby(shares[number], key=lambda group: group.stream):
                 encoder = encoders[stream]

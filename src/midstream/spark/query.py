@@ -15,18 +15,18 @@ from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
 from midstream.runtime.epoch_reporter import ReportingQuery
 from midstream.spark.blocking_call import in_thread, result_of
-from midstream.spark.driver import Driver
 from midstream.spark.failures import readable_error
+from midstream.spark.micro_batch_handler import MicroBatchHandler
 
 
 # Progress and the error that ended a query are Midstream's own, and not the types that Spark has for them.
 class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     """A join that runs in the background: Spark's handle of it, with what Midstream knows of it besides."""
 
-    def __init__(self, query: StreamingQuery, driver: Driver) -> None:
+    def __init__(self, query: StreamingQuery, driver: MicroBatchHandler) -> None:
         ReportingQuery.__init__(self, driver.reporter)
         StreamingQuery.__init__(self, query._jsq)
-        self._driver = driver
+        self._handler = driver
         self._end = in_thread("query", self._wait_for_end)
 
     def _wait_for_end(self) -> None:
@@ -34,12 +34,12 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
             super().awaitTermination()
         finally:
             # At once: as soon as a query has ended, its checkpoint may be used by another, or be removed.
-            self._driver.lease.release()
+            self._handler.lease.release()
 
     @property
     def plan(self) -> Plan:
         """The running plan; ``str()`` gives its text form."""
-        return self._driver.coordinator.layout(self._driver.manifest).plan
+        return self._handler.coordinator.layout(self._handler.manifest).plan
 
     def explain(self, extended: bool | str = False) -> None:
         """Print the plan, its key classes and stages, and what its states hold; in a migration, of both.
@@ -65,14 +65,14 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         return modes[extended]()
 
     def _explain_plan(self) -> str:
-        manifest = self._driver.manifest
-        return explain_query(self._driver.coordinator.query, manifest, state_sizes(manifest))
+        manifest = self._handler.manifest
+        return explain_query(self._handler.coordinator.query, manifest, state_sizes(manifest))
 
     def _explain_extended(self) -> str:
         return f"{self._explain_plan()}\n\n{self._jsq.explainInternal(True)}"
 
     def _explain_adaptive(self) -> str:
-        manifest, coordinator = self._driver.manifest, self._driver.coordinator
+        manifest, coordinator = self._handler.manifest, self._handler.coordinator
         adapts = coordinator.settings.adapt
         return explain_adaptive(coordinator.decision_context(manifest), manifest.adaptation, adapts=adapts)
 
@@ -95,7 +95,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
                 got="one that has ended",
                 hint="start it again with the same checkpointLocation, then migrate",
             )
-        self._driver.migrate(plan, strategy, background=background)
+        self._handler.migrate(plan, strategy, background=background)
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait until the query ends, but no longer than ``timeout`` seconds; an error that ends it is raised.
@@ -126,13 +126,13 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     def stop(self) -> None:
         """Stop the query; started again with the same checkpoint it goes on from here.
 
-        A batch that is running is given up, and runs again then; but a function of ``foreachBatch`` that has
+        A batch that is running is abandoned, and runs again then; but a function of ``foreachBatch`` that has
         begun is waited for. If such a function, or a listener, calls this, the query stops when it returns.
         """
         stopping = in_thread("stop", super().stop)
-        if not self._driver.runs_in_this_thread():
+        if not self._handler.runs_in_this_thread():
             result_of(stopping)
-            self._driver.lease.release()
+            self._handler.lease.release()
 
     def exception(self) -> Exception | None:  # type: ignore[override]  # see the class
         """The error that ended the query, or None."""
@@ -140,7 +140,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         return None if error is None else self._ending(error)
 
     def _must_not_wait_for_itself(self, method: str) -> None:
-        if self._driver.runs_in_this_thread():
+        if self._handler.runs_in_this_thread():
             raise StreamError(
                 "a query must not be waited for by what it waits for itself",
                 got=f"{method} in a listener, or in a function of foreachBatch",
@@ -149,11 +149,11 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
 
     def _ending(self, error: StreamingQueryException) -> Exception:
         """The driver's own error if there was one; else a readable form of Spark's."""
-        if self._driver.error is not None:
-            return self._driver.error
+        if self._handler.error is not None:
+            return self._handler.error
         try:
-            # Spark also ends a driver that was given up, when it finds offsets of the one that took over.
-            self._driver.lease.check()
+            # Spark also ends a driver that was fenced, when it finds offsets of the one that took over.
+            self._handler.lease.check()
         except FencedError as fenced:
             fenced.__cause__ = error
             return fenced

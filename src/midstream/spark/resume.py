@@ -10,13 +10,13 @@ from midstream.errors import OptionError
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
-from midstream.protocol.settings import PersistedOptions, Settings, read_description
+from midstream.protocol.settings import PersistedOptions, Settings, read_definition
 from midstream.query.query import Query
 from midstream.spark.options import QueryOptions
-from midstream.spark.spark_checkpoint import last_batch_done, must_be_as_new_as_spark, run_batch_again
+from midstream.spark.spark_checkpoint import check_as_new_as_spark, last_batch_done, unmark_batch_done
 from midstream.state.manifest import Manifest
 from midstream.storage.manifest_log import Committed
-from midstream.storage.open_checkpoint import begin_manifest, open_manifest
+from midstream.storage.open_checkpoint import initial_manifest, open_manifest
 from midstream.storage.store import Store
 
 
@@ -26,18 +26,18 @@ def begin_or_resume(
     """Resume from the checkpoint if there is one, else begin; ``parallelism`` is Spark's default."""
     batch_done = last_batch_done(store)
     committed = open_manifest(store, lease)
-    must_be_as_new_as_spark(committed.manifest if committed else None, batch_done)
-    persisted = read_description(committed.manifest.definition) if committed else None
+    check_as_new_as_spark(committed.manifest if committed else None, batch_done)
+    persisted = read_definition(committed.manifest.definition) if committed else None
     settings = make_settings(options, persisted, parallelism)
     plan = parse_plan(options.plan, query.names) if options.plan else None
     if committed is None:
         return _begin(query, settings, plan or default_plan(query))
     coordinator = Coordinator.resume(query, settings, committed.manifest)
     if plan is not None:
-        _must_be_plan_of_checkpoint(plan, committed.manifest)
+        _check_plan_of_checkpoint(plan, committed.manifest)
     if batch_done > committed.manifest.epoch:
         # The manifest of that epoch was damaged, so it runs again: Spark must repeat the batch.
-        run_batch_again(store, batch_done)
+        unmark_batch_done(store, batch_done)
     return coordinator, committed
 
 
@@ -63,10 +63,10 @@ def _begin(query: Query, settings: Settings, plan: Plan) -> tuple[Coordinator, C
         got = f"{settings.groups} and {settings.partitions}"
         raise OptionError("groups must be at least as many as partitions", got=got)
     coordinator = Coordinator(query, settings)
-    return coordinator, begin_manifest(coordinator.first_manifest(uuid.uuid4().hex, plan))
+    return coordinator, initial_manifest(coordinator.first_manifest(uuid.uuid4().hex, plan))
 
 
-def _must_be_plan_of_checkpoint(plan: Plan, stored: Manifest) -> None:
+def _check_plan_of_checkpoint(plan: Plan, stored: Manifest) -> None:
     """Refuse to resume with a plan that the checkpoint does not have."""
     new_plan = stored.migration.new_plan if stored.migration else stored.plan
     if str(plan) not in {stored.plan, stored.initial_plan, new_plan}:

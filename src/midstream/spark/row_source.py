@@ -19,7 +19,7 @@ from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.query.types import TIMESTAMP, show_type
 from midstream.spark.messages import (
-    Addressed,
+    AddressedMessage,
     ControlMessage,
     Message,
     RowsMessage,
@@ -63,7 +63,7 @@ class Sources(Protocol):
     def stream(self) -> DataFrame:
         """The DataFrame that Spark runs as a streaming query."""
 
-    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[Addressed]:
+    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[AddressedMessage]:
         """The messages of a micro-batch of :meth:`stream`, for the plan that the encoders belong to."""
 
 
@@ -82,7 +82,7 @@ class RowSources:
         """The union of all frames, encoded as messages."""
         return reduce(DataFrame.union, (self._encode(name, frame) for name, frame in self.frames.items()))
 
-    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[Addressed]:
+    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[AddressedMessage]:
         """The rows of a batch are messages already, for the plan that the query was started with."""
         messages = batch.rdd.map(_addressed)
         if encoders == self.encoders:
@@ -101,12 +101,14 @@ class RowSources:
         return frame.select(*columns).mapInArrow(task, _MESSAGE_COLUMNS)
 
 
-def _encode_again(before: Encoders, after: Encoders) -> Callable[[Addressed], Iterable[Addressed]]:
+def _encode_again(
+    before: Encoders, after: Encoders
+) -> Callable[[AddressedMessage], Iterable[AddressedMessage]]:
     """The function that turns a message for one plan into messages for another."""
     # A stream's rows may have been sent to several inputs; they are taken from the first.
     streams = {encoder.destinations[0][0]: stream for stream, encoder in before.items()}
 
-    def run(message: Addressed) -> Iterable[Addressed]:
+    def run(message: AddressedMessage) -> Iterable[AddressedMessage]:
         _, content = message
         if isinstance(content, ControlMessage):
             return (message,)
@@ -117,7 +119,7 @@ def _encode_again(before: Encoders, after: Encoders) -> Callable[[Addressed], It
             "encoding rows", encode(after[stream], content), content.origin, running_batch()
         )
 
-    def encode(encoder: Encoder, content: RowsMessage) -> Iterator[Addressed]:
+    def encode(encoder: Encoder, content: RowsMessage) -> Iterator[AddressedMessage]:
         with error_context(streams=[encoder.stream]):
             table = unpack(content.blob)
             parts = list(encoder.reencode(table)) or [encoder.empty(table)]
@@ -138,7 +140,7 @@ def _encode_task(encoder: Encoder, schema: pa.Schema) -> Callable[[Batches], Bat
         for partition, message in messages:
             yield _batch(partition, message)
 
-    def encode(received: list[pa.RecordBatch], origin: int) -> Iterator[Addressed]:
+    def encode(received: list[pa.RecordBatch], origin: int) -> Iterator[AddressedMessage]:
         with error_context(streams=[encoder.stream], columns=(column.ref for column in encoder.source)):
             # Spark labels timestamps with the session's zone; the values are the same instants.
             table = pa.Table.from_batches(received).rename_columns(schema.names).cast(schema)
@@ -165,7 +167,7 @@ def _batch(partition: int, message: Message) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_MESSAGE_SCHEMA)
 
 
-def _addressed(row: Row) -> Addressed:
+def _addressed(row: Row) -> AddressedMessage:
     blob = pa.py_buffer(row.blob)
     if row.input is None:
         return row.partition, ControlMessage(row.origin, row.kind, blob)

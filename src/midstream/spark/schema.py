@@ -53,26 +53,26 @@ def arrow_schema(stream: str, df: DataFrame) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _check(column: str, kind: DataType) -> None:
+def _check(column: str, dtype: DataType) -> None:
     """Refuse types, also nested ones, whose values would be stored or compared differently."""
-    if isinstance(kind, StringType) and kind.collation != "UTF8_BINARY":
+    if isinstance(dtype, StringType) and dtype.collation != "UTF8_BINARY":
         raise QueryError(
             "text must be compared byte by byte",
-            got=f"{column} with collation {kind.collation}",
+            got=f"{column} with collation {dtype.collation}",
             hint="cast it to string in the DataFrame",
         )
-    if isinstance(kind, StructType):
-        for field in kind.fields:
+    if isinstance(dtype, StructType):
+        for field in dtype.fields:
             _check(f"{column}.{field.name}", field.dataType)
-    elif isinstance(kind, ArrayType):
-        _check(f"{column}[]", kind.elementType)
-    elif isinstance(kind, MapType):
-        _check(f"{column}.key", kind.keyType)
-        _check(f"{column}.value", kind.valueType)
-    elif not isinstance(kind, _SUPPORTED):
+    elif isinstance(dtype, ArrayType):
+        _check(f"{column}[]", dtype.elementType)
+    elif isinstance(dtype, MapType):
+        _check(f"{column}.key", dtype.keyType)
+        _check(f"{column}.value", dtype.valueType)
+    elif not isinstance(dtype, _SUPPORTED):
         raise QueryError(
             "every column must have a type that the state of a join can keep",
-            got=f"{column} of type {kind.simpleString()}",
+            got=f"{column} of type {dtype.simpleString()}",
             hint="drop or cast it in the DataFrame",
         )
 

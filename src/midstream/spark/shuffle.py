@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator
 from pyspark import RDD
 
 from midstream.errors import InternalError
-from midstream.spark.messages import Addressed
+from midstream.spark.messages import AddressedMessage
 
 
-def shuffle(messages: RDD[Addressed], partitions: int) -> RDD[Addressed]:
+def shuffle(messages: RDD[AddressedMessage], partitions: int) -> RDD[AddressedMessage]:
     """The messages, in the partitions that they are addressed to."""
     context = messages.context
     if context._jvm is None:
         raise InternalError("a query must have a running Spark context", got="none")
     serializer = context._unbatched_serializer
 
-    def records(_origin: int, messages: Iterable[Addressed]) -> Iterator[bytes]:
+    def records(_origin: int, messages: Iterable[AddressedMessage]) -> Iterator[bytes]:
         for partition, message in messages:
             yield struct.pack("!q", partition)
             yield serializer.dumps((partition, message))  # type: ignore[no-untyped-call]

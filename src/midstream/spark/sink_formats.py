@@ -97,7 +97,7 @@ def foreach_batch(function: BatchFunction) -> SinkFormat:
     """A function of the user's as a sink. Results reach it through files in the checkpoint."""
     return SinkFormat(
         name="foreachBatch",
-        check=lambda options, _: _must_have_local_checkpoint("foreachBatch", options),
+        check=lambda options, _: _check_local_checkpoint("foreachBatch", options),
         build=lambda context: _foreach_batch_sink(context, function),
     )
 
@@ -128,7 +128,7 @@ def _path(options: QueryOptions) -> str:
 
 def _check_memory(options: QueryOptions, query_name: str | None) -> None:
     _view(query_name)
-    _must_have_local_checkpoint("memory", options)
+    _check_local_checkpoint("memory", options)
 
 
 def _build_memory(context: SinkContext) -> Sink:
@@ -151,7 +151,7 @@ def _build_console(context: SinkContext) -> Sink:
     return _foreach_batch_sink(context, show_batch(options.num_rows, truncate=options.truncate))
 
 
-def _must_have_local_checkpoint(sink: str, options: QueryOptions) -> None:
+def _check_local_checkpoint(sink: str, options: QueryOptions) -> None:
     """Refuse an object store: this sink has files in the checkpoint that Spark reads as a folder."""
     location = options.checkpoint_location
     if location is not None and is_remote(location):
@@ -169,7 +169,7 @@ FORMATS: dict[str, SinkFormat] = {
         SinkFormat(name="memory", check=_check_memory, build=_build_memory),
         SinkFormat(
             name="console",
-            check=lambda options, _: _must_have_local_checkpoint("console", options),
+            check=lambda options, _: _check_local_checkpoint("console", options),
             build=_build_console,
         ),
     )

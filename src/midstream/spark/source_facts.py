@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from midstream.errors import InternalError
 from midstream.protocol.trigger_facts import SourceOffsets, TriggerFacts
-from midstream.spark.running_query import query_id, stream_execution
+from midstream.spark.query_identity import query_id, stream_execution
 
 _REPORTS_METRICS = "org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics"
 # How the leaves of Spark's plan of a stream give their source.

@@ -44,7 +44,7 @@ def last_batch_done(store: Store) -> int:
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def must_be_as_new_as_spark(stored: Manifest | None, last_done: int) -> None:
+def check_as_new_as_spark(stored: Manifest | None, last_done: int) -> None:
     """Refuse manifests older than Spark's half by more than one epoch, whose manifest may be damaged."""
     epoch = stored.epoch if stored is not None else -2
     if last_done > epoch + 1:
@@ -55,7 +55,7 @@ def must_be_as_new_as_spark(stored: Manifest | None, last_done: int) -> None:
         )
 
 
-def run_batch_again(store: Store, batch: int) -> None:
+def unmark_batch_done(store: Store, batch: int) -> None:
     """Remove Spark's record that a batch is done, so that it repeats the batch."""
     for name in (f"{batch}", f".{batch}.crc"):
         store.delete(f"spark/commits/{name}")

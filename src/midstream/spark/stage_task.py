@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
-from midstream.engine.program import InputCount, Program
+from midstream.engine.program import Program, StreamCounts
 from midstream.engine.routed_rows import RowsKind
 from midstream.plan.state_id import StateId
 from midstream.protocol.report import Report, encode_report
 from midstream.runtime.partition_task import OutputWriter, move_states, run_partition
 from midstream.spark.messages import (
-    Addressed,
+    AddressedMessage,
     ControlMessage,
     RowsMessage,
     addressed,
@@ -28,13 +28,13 @@ from midstream.storage.store import Store
 
 def stage_task(
     program: Program, stage: int, store: Store, writer: OutputWriter
-) -> Callable[[int, Iterable[Addressed]], Iterator[Addressed]]:
+) -> Callable[[int, Iterable[AddressedMessage]], Iterator[AddressedMessage]]:
     """The function that runs one stage of an epoch in one engine partition."""
     own = _inputs(program, {stage})
     earlier = _inputs(program, set(range(stage)))
     later = _inputs(program, set(range(stage + 1, program.layout.stages)))
 
-    def run(partition: int, messages: Iterable[Addressed]) -> Iterator[Addressed]:
+    def run(partition: int, messages: Iterable[AddressedMessage]) -> Iterator[AddressedMessage]:
         begin = time.perf_counter()
         received: list[RowsMessage] = []
         for target, message in messages:
@@ -48,13 +48,13 @@ def stage_task(
         # Shuffles deliver in any order; every attempt of an epoch must have the rows in the same order.
         received.sort(key=lambda message: (message.input, message.kind, message.origin))
         arrivals: dict[tuple[StateId, RowsKind], list[pa.Table]] = {}
-        counts: dict[str, InputCount] = {}
+        counts: dict[str, StreamCounts] = {}
         for message in received:
             arrivals.setdefault((message.input, message.kind), []).append(unpack(message.blob))
             if message.null_keys and message.input not in earlier:
                 (stream,) = message.input.streams
-                count = InputCount(null_key=message.null_keys)
-                counts[stream] = counts.get(stream, InputCount()) + count
+                count = StreamCounts(null_key=message.null_keys)
+                counts[stream] = counts.get(stream, StreamCounts()) + count
         unpacked = time.perf_counter()
         report, outgoing = run_partition(program, stage, partition, arrivals, store, writer)
         yield from addressed(outgoing, partition)
@@ -66,10 +66,10 @@ def stage_task(
     )
 
 
-def move_task(program: Program, store: Store) -> Callable[[int, Iterable[int]], Iterator[Addressed]]:
+def move_task(program: Program, store: Store) -> Callable[[int, Iterable[int]], Iterator[AddressedMessage]]:
     """The function that sends the rows of states that move away from an engine partition."""
 
-    def run(partition: int, numbers: Iterable[int]) -> Iterator[Addressed]:
+    def run(partition: int, numbers: Iterable[int]) -> Iterator[AddressedMessage]:
         for _ in numbers:
             yield from addressed(move_states(program, partition, store), partition)
 

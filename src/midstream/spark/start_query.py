@@ -14,7 +14,7 @@ from midstream.protocol.health import HealthLimits
 from midstream.query.query import Query
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.ctrl_c import stop_on_ctrl_c
-from midstream.spark.driver import Driver
+from midstream.spark.micro_batch_handler import MicroBatchHandler
 from midstream.spark.options import QueryOptions
 from midstream.spark.output_tables import QueryTables
 from midstream.spark.parquet_source import sources_of
@@ -28,10 +28,10 @@ from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
 from midstream.spark.trigger import Trigger
 from midstream.spark.worker_packages import check_workers
 from midstream.spark.worker_python import use_this_python
-from midstream.storage.checkpoint_folder import explain_unusable, refuse_foreign_checkpoint
-from midstream.storage.folder_overlap import refuse_overlapping_folders
+from midstream.storage.checkpoint_folder import check_not_foreign, explain_unusable
+from midstream.storage.folder_overlap import check_folders
 from midstream.storage.late_rows import late_columns
-from midstream.storage.lease import take_lease
+from midstream.storage.lease import acquire_lease
 from midstream.storage.output_table import ParquetWriter
 from midstream.storage.remote import is_remote, store_at
 
@@ -56,11 +56,11 @@ def start_query(
     check_workers(spark.sparkContext, remote=is_remote(checkpoint))
     store = store_at(checkpoint)
     local_checkpoint = None if is_remote(checkpoint) else checkpoint
-    refuse_overlapping_folders(options.path, options.late_rows, local_checkpoint)
+    check_folders(options.path, options.late_rows, local_checkpoint)
     run = uuid.uuid4().hex[:8]
     with explain_unusable("checkpointLocation", checkpoint, CheckpointError):
-        refuse_foreign_checkpoint(checkpoint, store)
-        lease = take_lease(store, run)
+        check_not_foreign(checkpoint, store)
+        lease = acquire_lease(store, run)
     try:
         parallelism = spark.sparkContext.defaultParallelism
         coordinator, committed = begin_or_resume(
@@ -92,7 +92,7 @@ def start_query(
         runner.recover()
         sources = _make_sources(runner, frames, whole_rows=writer.keeps_late_rows)
         stream = sources.stream()
-        driver = Driver(
+        driver = MicroBatchHandler(
             runner=runner,
             session=stream.sparkSession,
             sources=sources,
@@ -123,7 +123,7 @@ def _make_sources(runner: EpochRunner, frames: Mapping[str, DataFrame], *, whole
 
 
 def _start_spark(
-    stream: DataFrame, driver: Driver, folder: str, trigger: Trigger, name: str | None
+    stream: DataFrame, driver: MicroBatchHandler, folder: str, trigger: Trigger, name: str | None
 ) -> StreamingQuery:
     """Let Spark call the driver with each micro-batch of the stream."""
     start = stream.writeStream.foreachBatch(driver).option("checkpointLocation", folder)

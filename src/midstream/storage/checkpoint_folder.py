@@ -41,7 +41,7 @@ def explain_unusable(what: str, location: str, kind: type[MidstreamError]) -> It
         raise kind(f"{what} must be a folder that can be read and written", got=got, hint=hint) from error
 
 
-def refuse_foreign_checkpoint(location: str, store: Store) -> None:
+def check_not_foreign(location: str, store: Store) -> None:
     """Refuse a location with something else in it than a checkpoint of a join."""
     names = [name for name in names_at(location) if not name.startswith(".") and name != "lost+found"]
     if not set(names) - {TEMPORARY} or has_checkpoint(store):

@@ -26,7 +26,7 @@ class _FolderIdentity:
     path: tuple[str, ...]
 
 
-def refuse_overlapping_folders(path: str | None, late: str | None, checkpoint: str | None) -> None:
+def check_folders(path: str | None, late: str | None, checkpoint: str | None) -> None:
     """Refuse folders whose files would mix; None is one that is not used, or no folder.
 
     A checkpoint inside of ``path`` is allowed: it is usual with Spark, whose readers skip it if its name

@@ -12,11 +12,11 @@ from midstream.engine.references import split_references
 from midstream.engine.routing import even_routing
 from midstream.errors import CheckpointError
 from midstream.protocol.lease import LeaseHandle
-from midstream.protocol.settings import read_description
-from midstream.protocol.terms import must_have_possible_changes, purge_after
+from midstream.protocol.settings import read_definition
+from midstream.protocol.terms import check_window_changes, expiry_after
 from midstream.state.manifest import Manifest
 from midstream.state.slices import Slice
-from midstream.storage.intents import intent_name, kept_intent, stale_intents
+from midstream.storage.intents import find_intent, intent_name, stale_intents
 from midstream.storage.manifest_log import Committed, manifests_newest_first, read_manifest
 from midstream.storage.publish_log import is_published, noted_epochs, noted_outputs
 from midstream.storage.slice_files import FOLDER as SLICES
@@ -99,8 +99,8 @@ def _manifests(store: Store, problems: list[Problem]) -> list[Manifest]:
     for name in reversed(list(manifests_newest_first(store))):
         try:
             committed = read_manifest(store, name)
-            read_description(committed.manifest.definition)
-            must_have_possible_changes(committed.manifest)
+            read_definition(committed.manifest.definition)
+            check_window_changes(committed.manifest)
         except CheckpointError as error:
             remedy = "restore it from a copy; a start goes on from the manifest before it, if that is valid"
             problems.append(Problem(name.file, str(error), remedy))
@@ -126,7 +126,7 @@ def _check_intent(store: Store, newest: Manifest | None) -> list[Problem]:
     """An epoch that was begun must be able to run again."""
     epoch = newest.epoch + 1 if newest else 0
     try:
-        kept_intent(store, epoch)
+        find_intent(store, epoch)
     except CheckpointError as error:
         remedy = "restore it from a copy; if nobody has seen results of that epoch, it may be deleted"
         return [Problem(intent_name(epoch), str(error), remedy)]
@@ -160,7 +160,7 @@ def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[P
             return [Problem(name, "is not sorted by hash", remedy)]
         if slice_.by_time and in_time_order(rows) is not rows:
             return [Problem(name, "has many rows with one hash that are not in order of time", remedy)]
-        options = read_description(manifest.definition)
+        options = read_definition(manifest.definition)
         targets = even_routing(options.partitions, options.groups).targets(rows.hashes)
         spread = any(s.owner.partition for s in manifest.slices if s.owner.state == slice_.owner.state)
         # A state that is only in the first partition may belong to a node without a key, which runs there.
@@ -171,7 +171,7 @@ def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[P
 
 def _check_references(files: SliceFiles, manifest: Manifest) -> list[Problem]:
     """Every live reference must be to a segment of payload, if its stream has payload at all."""
-    purge = purge_after(manifest)
+    expiry = expiry_after(manifest)
     segments: dict[tuple[str, int], set[int]] = {}
     stored: set[str] = set()
     for slice_ in manifest.slices:
@@ -185,7 +185,7 @@ def _check_references(files: SliceFiles, manifest: Manifest) -> list[Problem]:
             continue
         rows = IndexRows.from_table(files.open(slice_), slice_.owner.key)
         # Expired rows may lose their payload before compaction drops them.
-        rows = rows.take(purge.alive(rows.times, slice_.last_epoch))
+        rows = rows.take(expiry.is_live(rows.times, slice_.last_epoch))
         for name, references in rows.references.items():
             referenced = set(np.unique(split_references(references)[0]).tolist())
             if name in stored and not referenced <= segments.get((name, slice_.owner.partition), set()):

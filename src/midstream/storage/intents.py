@@ -21,7 +21,7 @@ FOLDER = "intents"
 _NAME = re.compile(rf"{FOLDER}/(\d{{12}})(?:-2)?\.json\Z")
 
 
-def settle_intent(store: Store, intent: Intent) -> Intent:
+def write_or_read_intent(store: Store, intent: Intent) -> Intent:
     """The intent of an epoch: this one, or that of an earlier attempt if there was one."""
     name = intent_name(intent.epoch)
     if store.put_if_absent(name, encode_intent(intent)):
@@ -32,16 +32,16 @@ def settle_intent(store: Store, intent: Intent) -> Intent:
 
 def replace_intent(store: Store, intent: Intent) -> None:
     """Replace the intent of an epoch that has had no effects yet."""
-    store.put_if_absent(_second_name(intent.epoch), encode_intent(intent))
+    store.put_if_absent(_replacement_name(intent.epoch), encode_intent(intent))
 
 
-def kept_intent(store: Store, epoch: int) -> Intent | None:
+def find_intent(store: Store, epoch: int) -> Intent | None:
     """The intent of an epoch that was begun; None if it never was."""
     return _read(store, epoch) if intent_name(epoch) in store.list(FOLDER) else None
 
 
 def _read(store: Store, epoch: int) -> Intent:
-    second = _second_name(epoch)
+    second = _replacement_name(epoch)
     name = second if second in store.list(FOLDER) else intent_name(epoch)
     # Whoever wrote it may have failed before it was durable.
     store.sync(FOLDER)
@@ -53,7 +53,7 @@ def _read(store: Store, epoch: int) -> Intent:
     return intent
 
 
-def forget_intent(store: Store, epoch: int) -> None:
+def delete_intent(store: Store, epoch: int) -> None:
     """Remove the intent of an epoch."""
     store.delete(intent_name(epoch))
 
@@ -69,5 +69,5 @@ def intent_name(epoch: int) -> str:
     return f"{FOLDER}/{epoch:012d}.json"
 
 
-def _second_name(epoch: int) -> str:
+def _replacement_name(epoch: int) -> str:
     return f"{FOLDER}/{epoch:012d}-2.json"

@@ -49,25 +49,25 @@ def json_objects(fields: Iterable[tuple[str, pl.Series]], rows: int) -> pl.Serie
 
 
 def _texts(array: pa.Array) -> pl.Series:
-    kind = array.type
+    dtype = array.type
     if len(array) == 0:
         return pl.Series("text", [], pl.String)  # without rows there may be no offsets either
-    if types.is_struct(kind):
+    if types.is_struct(dtype):
         # By position: names inside a struct need not be unique. Nulls of the struct are nulls of its fields.
-        children = zip(range(kind.num_fields), array.flatten(), strict=True)
-        fields = [(kind.field(i).name, _texts(child)) for i, child in children]
+        children = zip(range(dtype.num_fields), array.flatten(), strict=True)
+        fields = [(dtype.field(i).name, _texts(child)) for i, child in children]
         return _or_null(json_objects(fields, len(array)), array)
-    if types.is_map(kind):
+    if types.is_map(dtype):
         return _map_texts(array)
-    if types.is_list(kind) or types.is_large_list(kind):
+    if types.is_list(dtype) or types.is_large_list(dtype):
         return _or_null(_brackets("[", _gathered(array, _texts(_of(array, array.values))), "]"), array)
-    if types.is_date32(kind):
+    if types.is_date32(dtype):
         return _or_null(_quoted(date_texts(_integers(array.view(pa.int32())))), array)
-    if types.is_timestamp(kind):
+    if types.is_timestamp(dtype):
         times = _integers(array.view(pa.int64()))
-        return _or_null(_quoted(time_texts(times, kind.unit, zoned=kind.tz is not None)), array)
+        return _or_null(_quoted(time_texts(times, dtype.unit, zoned=dtype.tz is not None)), array)
     values = pl.Series(pl.from_arrow(array))
-    if types.is_floating(kind):
+    if types.is_floating(dtype):
         return _number_texts(values)
     return _encoded(values.bin.encode("base64") if values.dtype == pl.Binary else values)
 

@@ -1,11 +1,11 @@
-"""Taking and keeping a lease: its files in the store, and the thread that beats. Rules: protocol/lease.py.
+"""Taking and keeping a lease: its files in the store, and its heartbeat. Rules: protocol/lease.py.
 
     leases/<number>.json        the holder
     leases/<number>.beat        changes while the holder lives
     leases/<number>.released    the holder has ended
 
-Whether a holder lives is seen by watching its beat change, not by comparing times: the clocks of two machines
-may differ. On the same machine it is enough that the holder's process no longer exists.
+Whether a holder lives is seen by watching its heartbeat change, not by comparing times: the clocks of two
+machines may differ. On the same machine it is enough that the holder's process no longer exists.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import msgspec
 
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.protocol.lease import (
-    BEAT_SECONDS,
-    GIVE_UP_SECONDS,
+    HEARTBEAT_SECONDS,
+    LEASE_TIMEOUT_SECONDS,
     Holder,
+    check_held,
     locked_error,
-    must_hold,
     released_error,
 )
 from midstream.state.sealed import UNREADABLE, reason_unreadable
@@ -40,7 +40,7 @@ from midstream.storage.store import Store
 FOLDER = "leases"
 _NAME = re.compile(rf"{FOLDER}/(\d{{12}})\.(json|beat|released)\Z")
 _POLL_SECONDS = 0.1
-_SETTLED, _UNSETTLED = b"", b"unsettled"
+_NO_COMMIT_PENDING, _COMMIT_PENDING = b"", b"unsettled"
 """The content of a ``released`` file: whether it is certain that no commit of the holder is under way."""
 _log = logging.getLogger("midstream")
 
@@ -52,28 +52,28 @@ class Lease:
         self.number = number
         self.holder = holder
         self._store = store
-        self._beats = 0
+        self._heartbeats = 0
         self._done = threading.Event()
         self._commit_lock = threading.Lock()
         self._beat_lock = threading.Lock()
         self._released = False
         self._settled = True
 
-    def start_beating(self) -> None:
+    def start_heartbeat(self) -> None:
         """Beat in the background from now on, until the lease is released or this process ends."""
-        atexit.register(self._stop_beating)
+        atexit.register(self._stop_heartbeat)
         threading.Thread(target=self._beat_until_done, name="midstream lease", daemon=True).start()
 
     def check(self) -> None:
         """Raise if another driver has taken the lease."""
-        must_hold(self.number, _newest_number(self._store), self.holder)
+        check_held(self.number, _newest_number(self._store), self.holder)
 
     @contextmanager
     def holding(self) -> Iterator[None]:
         """For an operation that must not happen once the lease was released.
 
         Stopping a query does not stop the thread that runs its batch. A commit of that thread after the
-        release would be as wrong as one of a driver that was given up.
+        release would be as wrong as one of a driver that was fenced.
         """
         with self._commit_lock:
             if self._released:
@@ -84,26 +84,28 @@ class Lease:
             self._settled = True
 
     def release(self) -> None:
-        """Release the lease, so that the next driver need not wait; no beat comes afterwards."""
+        """Release the lease, so that the next driver need not wait; no heartbeat comes afterwards."""
         with self._commit_lock:
             self._released = True
         with self._beat_lock:
             if self._done.is_set():
                 return
             try:
-                self._store.put(_name(self.number, "released"), _SETTLED if self._settled else _UNSETTLED)
+                self._store.put(
+                    _name(self.number, "released"), _NO_COMMIT_PENDING if self._settled else _COMMIT_PENDING
+                )
                 self._done.set()
             except (OSError, MidstreamError) as error:
                 # Only logged: the user must see the error that ended the query. The thread tries again.
                 _log.warning("the lease of the checkpoint could not be given back: %s", error)
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Show that the holder lives."""
-        self._beats += 1
-        self._store.put(_name(self.number, "beat"), str(self._beats).encode())
+        self._heartbeats += 1
+        self._store.put(_name(self.number, "beat"), str(self._heartbeats).encode())
 
     def _beat_until_done(self) -> None:
-        while not self._done.wait(BEAT_SECONDS):
+        while not self._done.wait(HEARTBEAT_SECONDS):
             if self._released:
                 self.release()
                 continue
@@ -113,33 +115,33 @@ class Lease:
                 except FileNotFoundError:
                     pass  # somebody is removing the checkpoint; the next round sees that the lease is gone
                 except (OSError, MidstreamError) as error:
-                    # A disk that is full for a moment must not end the beating.
+                    # A disk that is full for a moment must not end the heartbeat.
                     _log.warning("the lease of the checkpoint could not be renewed: %s", error)
-        atexit.unregister(self._stop_beating)
+        atexit.unregister(self._stop_heartbeat)
 
     def _beat_or_end(self) -> None:
         if self._done.is_set():
             return  # it was released while this thread waited for the lock
         if _name(self.number, "json") in self._store.list(FOLDER):
-            self.beat()
+            self.heartbeat()
         else:
             self._done.set()  # somebody has removed the checkpoint, and it must not be made again
 
-    def _stop_beating(self) -> None:
-        """At the end of the process: whoever removes the checkpoint then must not meet a beat."""
+    def _stop_heartbeat(self) -> None:
+        """At the end of the process: whoever removes the checkpoint then must not meet a heartbeat."""
         with self._beat_lock:
             self._done.set()
 
 
-def take_lease(store: Store, run: str) -> Lease:
-    """Take the lease of a checkpoint, and beat from now on; an error if another driver holds it."""
-    lease = claim_lease(store, run, wait=True)
-    lease.start_beating()
+def acquire_lease(store: Store, run: str) -> Lease:
+    """Take the lease of a checkpoint, and keep it by heartbeats; an error if another driver holds it."""
+    lease = seize_lease(store, run, wait=True)
+    lease.start_heartbeat()
     return lease
 
 
-def claim_lease(store: Store, run: str, *, wait: bool = False) -> Lease:
-    """Take the lease, without beating. Without ``wait`` it is taken from a living holder, too.
+def seize_lease(store: Store, run: str, *, wait: bool = False) -> Lease:
+    """Take the lease, without a heartbeat. Without ``wait`` it is taken from a living holder, too.
 
     This is for drivers that share a process, and replace each other on purpose.
     """
@@ -152,8 +154,8 @@ def claim_lease(store: Store, run: str, *, wait: bool = False) -> Lease:
         # If the folder of leases was removed, numbers must still grow: names of manifests have them.
         number = max(number, *(name.lease for name in manifest_files(store)), 0)
         lease = Lease(store, number + 1, me)
-        # The beat comes first: a lease without one would look abandoned.
-        lease.beat()
+        # The heartbeat comes first: a lease without one would look abandoned.
+        lease.heartbeat()
         name = _name(lease.number, "json")
         # If only the response was lost, the lease is ours.
         if store.put_if_absent(name, msgspec.json.encode(me)) or _read_holder(store, lease.number) == me:
@@ -172,25 +174,25 @@ def _close_earlier_leases(store: Store, own_number: int) -> None:
     names = [name for name in store.list(FOLDER) if 0 < _number(name) < own_number]
     for number in sorted({_number(name) for name in names if name.endswith(".json")}):
         released = _name(number, "released")
-        if released not in names or store.read(released).to_pybytes() != _SETTLED:
+        if released not in names or store.read(released).to_pybytes() != _NO_COMMIT_PENDING:
             close_log(store, number, own_number)
-            store.put(released, _SETTLED)
+            store.put(released, _NO_COMMIT_PENDING)
     for name in names:
         if _number(name) < own_number - 1:
             store.delete(name)
 
 
 def _wait_for_end(store: Store, number: int, me: Holder) -> None:
-    """Return once the holder has ended or is given up; raise as soon as it beats."""
+    """Return once the holder has ended or is fenced; raise as soon as it sends a heartbeat."""
     holder = _read_holder(store, number)
     if holder.machine == me.machine and not _process_exists(holder.pid):
         return
-    first_beat = _last_beat(store, number)
-    deadline = time.monotonic() + GIVE_UP_SECONDS
+    first_heartbeat = _last_heartbeat(store, number)
+    deadline = time.monotonic() + LEASE_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         if _name(number, "released") in store.list(FOLDER):
             return
-        if _last_beat(store, number) != first_beat:
+        if _last_heartbeat(store, number) != first_heartbeat:
             raise locked_error(me, holder)
         time.sleep(_POLL_SECONDS)
 
@@ -206,7 +208,7 @@ def _read_holder(store: Store, number: int) -> Holder:
         ) from None
 
 
-def _last_beat(store: Store, number: int) -> bytes:
+def _last_heartbeat(store: Store, number: int) -> bytes:
     name = _name(number, "beat")
     return store.read(name).to_pybytes() if name in store.list(FOLDER) else b""
 

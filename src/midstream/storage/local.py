@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from midstream.errors import CheckpointError
-from midstream.storage.atomic_file import explain_full_disk, new_file
+from midstream.storage.durable_file import explain_full_disk, new_file
 from midstream.storage.store import TEMPORARY, parts_of
 
 _FOLDER_MODE = 0o700

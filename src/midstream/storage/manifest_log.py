@@ -2,7 +2,7 @@
 
     manifests/<lease>-<epoch>.json
 
-The newest manifest is the last one of the highest lease. So a late commit of a driver that was given up would
+The newest manifest is the last one of the highest lease. So a late commit of a driver that was fenced would
 not count; and it cannot even happen: a successor first *closes* the driver's log, by taking the name of the
 manifest that it would commit next. Only one of the two gets the name. Either the driver has committed, and
 its successor goes on from there; or the driver finds the name taken.
@@ -107,7 +107,7 @@ def restore_manifest(store: Store, lease: int) -> Committed | None:
             raise
         before = read_manifest(store, names[1])
         store.put(f"{names[0].file}.damaged", store.read(names[0].file))
-        # Not deleted: its name must not become free for a driver that was given up.
+        # Not deleted: its name must not become free for a driver that was fenced.
         store.put(names[0].file, msgspec.json.encode(_Closed(lease)))
         store.put(f"{names[0].file}{_CLOSED_SUFFIX}", b"")
         # If a power cut undid this after the epoch was committed again, and the damaged file were repaired,
@@ -116,11 +116,11 @@ def restore_manifest(store: Store, lease: int) -> Committed | None:
         _log.warning("%s; going on from the manifest of epoch %d before it", damage, before.manifest.epoch)
         return before
     if len(names) == 2:
-        _must_follow(store, names[1], newest.manifest)
+        _check_follows(store, names[1], newest.manifest)
     return newest
 
 
-def _must_follow(store: Store, name: ManifestName, newest: Manifest) -> None:
+def _check_follows(store: Store, name: ManifestName, newest: Manifest) -> None:
     """Refuse manifests that were put together from several checkpoints."""
     try:
         before = read_manifest(store, name)

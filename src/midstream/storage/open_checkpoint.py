@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from midstream.errors import CheckpointError
 from midstream.state.manifest import Manifest, digest_of
-from midstream.storage.intents import intent_name, kept_intent
+from midstream.storage.intents import find_intent, intent_name
 from midstream.storage.manifest_log import Committed, restore_manifest
-from midstream.storage.publish_log import last_noted, must_be_newest
+from midstream.storage.publish_log import check_newest, last_noted
 from midstream.storage.store import Store
 
 
@@ -19,10 +19,10 @@ def open_manifest(store: Store, lease: int) -> Committed | None:
     # Read before the manifests: otherwise what a successor publishes meanwhile would look like damage.
     published = last_noted(store)
     stored = restore_manifest(store, lease)
-    must_be_newest(stored.manifest if stored is not None else None, published)
+    check_newest(stored.manifest if stored is not None else None, published)
     if stored is not None:
         return stored
-    begun = kept_intent(store, 0)
+    begun = find_intent(store, 0)
     if begun is None:
         return None
     if begun.first is None:
@@ -31,9 +31,9 @@ def open_manifest(store: Store, lease: int) -> Committed | None:
             got=f"nothing in {intent_name(0)}",
             hint="start a new query with another checkpointLocation",
         )
-    return begin_manifest(begun.first)
+    return initial_manifest(begun.first)
 
 
-def begin_manifest(first: Manifest) -> Committed:
+def initial_manifest(first: Manifest) -> Committed:
     """The manifest before the first epoch, as if it had been committed."""
     return Committed(first, digest_of(first))

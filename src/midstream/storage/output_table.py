@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from midstream.errors import CheckpointError
 from midstream.state.manifest import OutputFile
-from midstream.storage.atomic_file import explain_full_disk, new_file
+from midstream.storage.durable_file import explain_full_disk, new_file
 from midstream.storage.late_rows import late_rows
 from midstream.storage.local import make_folder, sync_folder
 from midstream.storage.partition_folders import by_folder, is_folder

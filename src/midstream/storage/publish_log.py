@@ -112,7 +112,7 @@ def noted_outputs(store: Store, query: str, epoch: int) -> tuple[OutputFile, ...
     return note.outputs
 
 
-def must_be_newest(manifest: Manifest | None, last: int) -> None:
+def check_newest(manifest: Manifest | None, last: int) -> None:
     """Refuse a manifest that is older than the last one whose results readers may have seen.
 
     One epoch may be missing: that of a manifest that was damaged, which runs again.

@@ -22,7 +22,7 @@ REQUESTS = "requests"
 _NAME = re.compile(rf"{REQUESTS}/(\d{{6,}})\Z")
 
 
-class Requests:
+class RequestQueue:
     """The requests of a query. One thread adds them while another runs epochs."""
 
     def __init__(self, store: Store, query: Query) -> None:

@@ -2,7 +2,7 @@
 
     slices/<lease>-<digest>.arrow
 
-Without the lease, two drivers that run the same epoch would write the same names, and one that was given up
+Without the lease, two drivers that run the same epoch would write the same names, and one that was fenced
 could delete a file that the other has just written and named in its manifest.
 
 The IPC *file* format is used because a truncated *stream* reads as a shorter valid table. Arrow does not
@@ -21,7 +21,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 from msgspec.structs import replace
 
-from midstream.engine.program import NewSlice, Writer
+from midstream.engine.program import NewSlice, RunIdentity
 from midstream.errors import CheckpointError
 from midstream.state.slices import Slice
 from midstream.storage.slice_validation import validation_error
@@ -135,7 +135,7 @@ _runs: OrderedDict[str, SliceFiles] = OrderedDict()
 _RUNS_KEPT = 32
 
 
-def slice_files(store: Store, writer: Writer) -> SliceFiles:
+def slice_files(store: Store, writer: RunIdentity) -> SliceFiles:
     """The slice files of a run in this process; a run without a name is always a new one."""
     files = _runs.pop(writer.run, None) or SliceFiles(store, writer.query, writer.lease)
     if writer.run:

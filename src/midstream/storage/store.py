@@ -2,7 +2,7 @@
 
 It is small so that any store can offer it, and so that tests can inject faults into each operation. Names
 are relative, with forward slashes. Files are written once: either the name follows from the bytes (slices),
-or only the first writer wins (manifests, intents, the publish log, leases, requests). Only beats are
+or only the first writer wins (manifests, intents, the publish log, leases, requests). Only heartbeats are
 overwritten.
 
 What a store must guarantee, to all processes on all machines:

@@ -4,7 +4,7 @@
 - :func:`naive_join` and :func:`accept` define the results in plain Python.
 - :func:`assert_same_rows` compares results and shows what differs.
 - :func:`generate` makes streams with late rows, nulls, duplicates and silent epochs.
-- :mod:`midstream.testing.strategies` has Hypothesis strategies of queries, plans and epochs.
+- :mod:`midstream.testing.hypothesis_strategies` has Hypothesis strategies of queries, plans and epochs.
 
 It needs the extra ``midstream[testing]``.
 """

@@ -103,7 +103,7 @@ class FaultStore:
         if was_free:
             self._unsynced.pop(name, None)
         # There are few such calls, and commits depend on them: so more of them fail than of others.
-        if was_free and self.strikes(5 * self.error_rate):
+        if was_free and self.draw_fault(5 * self.error_rate):
             self.faults["lost answers"] += 1
             return False
         return was_free
@@ -120,7 +120,7 @@ class FaultStore:
         """Delete a file; it may be back after a power cut."""
         self._call(name, lambda: self._change(name, None))
 
-    def strikes(self, rate: float) -> bool:
+    def draw_fault(self, rate: float) -> bool:
         """Whether a fault happens now."""
         struck = self.budget > 0 and self.random.random() < rate
         self.budget -= struck
@@ -173,7 +173,7 @@ class FaultStore:
     def _call(self, name: str, effect: Callable[[], T], writes: pa.Buffer | bytes | None = None) -> T:
         """A call of the store, which may fail before or after it has had its effect."""
         self.on_call()
-        if writes is not None and self.strikes(self.full_rate):
+        if writes is not None and self.draw_fault(self.full_rate):
             kind, code = self.random.choice((("full disks", errno.ENOSPC), ("read-only disks", errno.EROFS)))
             self.faults[kind] += 1
             self._refused = (self.random.randint(1, MAX_REFUSED_CALLS), code)
@@ -181,8 +181,8 @@ class FaultStore:
             left, code = self._refused
             self._refused = (left - 1, code)
             raise OSError(code, "simulated", name)
-        dies = self.strikes(self.death_rate)
-        fails = dies or self.strikes(self.error_rate)
+        dies = self.draw_fault(self.death_rate)
+        fails = dies or self.draw_fault(self.error_rate)
         before = self.random.random() < 0.5
         if fails and before:
             if writes is not None:
@@ -216,7 +216,7 @@ class FaultStore:
         existed = name in self.inner.files
         self._set(name, content)
         may_lag = _folder(name) in self.listed_late and existed != (content is not None)
-        if may_lag and self.strikes(self.late_rate):
+        if may_lag and self.draw_fault(self.late_rate):
             self.faults["late listings"] += 1
             self._lagging[name] = self.random.randint(1, 3)
 

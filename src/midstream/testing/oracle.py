@@ -83,8 +83,8 @@ def _follow(table: pa.Table, ref: ColumnRef) -> pa.ChunkedArray:
 
 
 def _equality(query: Query, left: ColumnRef, right: ColumnRef) -> str:
-    kind = common_type(query.by_name[ref.stream].type_of(ref) for ref in (left, right))
-    name = _sql_type(kind)
+    dtype = common_type(query.by_name[ref.stream].type_of(ref) for ref in (left, right))
+    name = _sql_type(dtype)
     return " = ".join(f"CAST({_column(ref)} AS {name})" for ref in (left, right))
 
 
@@ -96,11 +96,11 @@ def _column(ref: ColumnRef) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in (ref.stream, *ref.path))
 
 
-def _sql_type(kind: pa.DataType) -> str:
-    if types.is_decimal(kind):
-        return f"DECIMAL({kind.precision}, {kind.scale})"
-    if types.is_timestamp(kind):
-        return "TIMESTAMP" if kind.tz is None else "TIMESTAMPTZ"
+def _sql_type(dtype: pa.DataType) -> str:
+    if types.is_decimal(dtype):
+        return f"DECIMAL({dtype.precision}, {dtype.scale})"
+    if types.is_timestamp(dtype):
+        return "TIMESTAMP" if dtype.tz is None else "TIMESTAMPTZ"
     return {
         pa.int64(): "BIGINT",
         pa.float64(): "DOUBLE",
@@ -108,7 +108,7 @@ def _sql_type(kind: pa.DataType) -> str:
         pa.binary(): "BLOB",
         pa.bool_(): "BOOLEAN",
         pa.date32(): "DATE",
-    }[kind]
+    }[dtype]
 
 
 def _residual(text: str) -> str:

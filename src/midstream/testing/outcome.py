@@ -22,7 +22,7 @@ class Outcome:
     refused: int = 0
     """How often damage was refused."""
     fenced: int = 0
-    """How often a driver that was given up was stopped from going on."""
+    """How often a driver that was fenced was stopped from going on."""
     faults: Counter[str] = field(default_factory=Counter)
     points: set[str] = field(default_factory=set)
     """The crash points that it reached."""

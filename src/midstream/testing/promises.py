@@ -84,7 +84,7 @@ class Promises:
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
         self.expected = Expected(workload.widest, workload.epochs)
-        self.migrations_seen = MigrationPromises(workload.query, workload.plan, self.expected)
+        self.migration_promises = MigrationPromises(workload.query, workload.plan, self.expected)
         self.replays = 0
         self._confirmed = -1
         self._highest = -1
@@ -105,7 +105,7 @@ class Promises:
             return
         hold("replay", epoch not in self._run, f"epoch {epoch} is run by another intent than before")
         if earlier is not None:
-            self.migrations_seen.undo(earlier)
+            self.migration_promises.undo(earlier)
         self._intents[epoch] = intent
         settings = intent.settings
         rules = AcceptRules(
@@ -118,7 +118,7 @@ class Promises:
         if query is None:
             raise BrokenPromiseError("terms", f"epoch {epoch} is begun on terms that no driver has asked for")
         self.expected.begin(epoch, rules, query)
-        problem = self.migrations_seen.begin(intent)
+        problem = self.migration_promises.begin(intent)
         hold("requests", problem is None, str(problem))
 
     def run(self, epoch: int) -> None:
@@ -128,7 +128,7 @@ class Promises:
     def check_batch(self, epoch: int, staged: Sequence[pa.Table]) -> None:
         """*batches*: a function that is called again for an epoch gets the same rows."""
         if epoch not in range(len(self.expected.queries)):
-            return  # a driver that was given up has come to an epoch that no other has begun
+            return  # a driver that was fenced has come to an epoch that no other has begun
         schema = self.expected.queries[epoch].output_schema
         rows = pa.concat_tables([schema.empty_table(), *staged])
         earlier = self._batches.setdefault(epoch, rows)
@@ -146,7 +146,7 @@ class Promises:
             changes |= {"a narrower window"} if any(a > b for a, b in bounds) else set()
             changes |= {"other outputs"} if before.outputs != after.outputs else set()
             changes |= {"another lateness"} if before.streams != after.streams else set()
-            migrates = self.migrations_seen.is_under_way(epoch - 1)
+            migrates = self.migration_promises.is_under_way(epoch - 1)
             changes |= {"terms that change in a migration"} if migrates and before != after else set()
         return changes
 
@@ -162,7 +162,7 @@ class Promises:
             hold("prefix", not early, f"{sink.table} of epoch {epoch} are there before its commit")
         results = sink.table == "results"
         for group, may_defer in (
-            self.migrations_seen.group_epochs(epochs) if results else (([e], False) for e in epochs)
+            self.migration_promises.group_epochs(epochs) if results else (([e], False) for e in epochs)
         ):
             published = {epoch: files[epoch] for epoch in group if epoch in files}
             whole = group[-1] <= last and not may_defer
@@ -222,8 +222,8 @@ class Promises:
         counts = f"{manifest.results} results, and {deferred} deferred, not {results}"
         hold("conservation", manifest.results + deferred == results, counts)
         for promise, problem in {
-            "requests": self.migrations_seen.check_requests(manifest),
-            "ending": self.migrations_seen.check_ending(manifest),
+            "requests": self.migration_promises.check_requests(manifest),
+            "ending": self.migration_promises.check_ending(manifest),
         }.items():
             hold(promise, problem is None, str(problem))
 
@@ -300,7 +300,7 @@ class Promises:
 
     def check_litter(self, store: MemoryStore, manifest: Manifest, staged: list[str]) -> None:
         """*litter*, after a life without faults that has committed something."""
-        stale = self.migrations_seen.stale(store.list(REQUESTS), manifest)
+        stale = self.migration_promises.stale(store.list(REQUESTS), manifest)
         unused = [*check(store).orphans, *staged, *stale]
         hold("litter", not unused, f"nothing uses {', '.join(unused)}")
         manifests = len(list(manifests_newest_first(store)))

@@ -1,7 +1,7 @@
 """Generated streams: epochs of Arrow tables with late rows, nulls and duplicates, the same for a seed.
 
 These are for inputs of thousands of rows; if a failing example should shrink to a few rows, use
-:mod:`midstream.testing.strategies`.
+:mod:`midstream.testing.hypothesis_strategies`.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from midstream.query.query import Query
 from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import collect_garbage
 from midstream.storage.intents import intent_name
-from midstream.storage.lease import Lease, claim_lease
+from midstream.storage.lease import Lease, seize_lease
 from midstream.storage.manifest_log import newest_manifest
 from midstream.storage.memory import MemoryStore
 from midstream.storage.publish_log import is_published, noted_epochs
@@ -120,14 +120,14 @@ class _Simulation:
         history = [stream for epoch in self.promises.expected.accepted.history for stream in epoch.values()]
         self.outcome.features |= {"an idle stream"} if any(s.idle for s in history) else set()
         self.outcome.features |= {"a row from the future"} if any(s.future for s in history) else set()
-        self.outcome.features |= self.promises.migrations_seen.features()
+        self.outcome.features |= self.promises.migration_promises.features()
         self.outcome.features |= self.promises.changes_of_terms()
         return self.outcome
 
     def _live(self) -> bool:
         """Run one process until it ends, and check what it leaves; True if all epochs are committed."""
         self.outcome.lives += 1
-        damage = self.store.rot() if not self.paused and self.store.strikes(self.rot_rate) else None
+        damage = self.store.rot() if not self.paused and self.store.draw_fault(self.rot_rate) else None
         # Damage is repaired when the life is over, before another process sees it.
         paused, self.life = (self.life, self.store.written), _Life(pausable=damage is None)
         self.store.written = []
@@ -142,8 +142,8 @@ class _Simulation:
             if "simulated" not in str(error):
                 raise
         except CheckpointError as error:
-            if self._is_given_up():
-                # Either the error says that it was given up, or a file that it needs was deleted.
+            if self._is_fenced():
+                # Either the error says that it was fenced, or a file that it needs was deleted.
                 self.outcome.fenced += 1
             elif damage is not None and not isinstance(error, FencedError):
                 self.outcome.refused += 1
@@ -168,9 +168,9 @@ class _Simulation:
             now = self._clock()
             query.run_epoch(self.workload.epochs[self.life.epoch], background_epochs=background, now=now)
             self.promises.confirm(query.manifest.epoch)
-            if self._is_given_up():
+            if self._is_fenced():
                 continue
-            self.promises.migrations_seen.add_manifest(query.manifest)
+            self.promises.migration_promises.add_manifest(query.manifest)
             self._check_published(query.manifest.epoch)
             self.promises.check_manifest(query.manifest)
             if self.chance.random() < self.stop_rate:
@@ -180,8 +180,8 @@ class _Simulation:
         return True
 
     def _take_lease(self, run: str) -> Lease:
-        """Take the lease; if its holder has not ended, it is given up."""
-        lease = claim_lease(self.store, run)
+        """Take the lease; if its holder has not ended, it is fenced."""
+        lease = seize_lease(self.store, run)
         self.life.lease = lease.number
         return lease
 
@@ -235,9 +235,9 @@ class _Simulation:
                 background="auto" if request.background else "off",
                 isolated=request.isolated,
             )
-            taken = not self._is_given_up()
+            taken = not self._is_fenced()
         finally:
-            self.promises.migrations_seen.add_request(written, taken=taken)
+            self.promises.migration_promises.add_request(written, taken=taken)
 
     def _on_crash_point(self, point: str) -> None:
         self.outcome.points.add(point)
@@ -249,7 +249,7 @@ class _Simulation:
                 if self.life.results is not None:
                     self.life.results.staged.clear()
                 self.life.in_step = True
-                if not self._is_given_up():
+                if not self._is_fenced():
                     self.promises.run(self.life.epoch)
             case "after the step":
                 self._end_step(whole=True)
@@ -259,13 +259,13 @@ class _Simulation:
                 self._add_manifest()
         self._maybe_read(1.0)
         self._maybe_pause(1.0)
-        if self.store.strikes(self.crash_rate):
+        if self.store.draw_fault(self.crash_rate):
             self.store.faults["crashes"] += 1
             raise SimulatedCrash(point)
 
     def _expect_epoch(self) -> None:
         """The intent of an epoch is written: from now on its expected results are known."""
-        if not self._is_given_up():
+        if not self._is_fenced():
             name = intent_name(self.life.epoch)
             data = self.store.inner.files.get(name)
             if data is not None:
@@ -276,9 +276,9 @@ class _Simulation:
         """An epoch was committed: other processes, while this one is paused, go on from there."""
         manifest = newest_manifest(self.store.inner)
         if manifest is not None:
-            self.promises.migrations_seen.add_manifest(manifest)
+            self.promises.migration_promises.add_manifest(manifest)
 
-    def _is_given_up(self) -> bool:
+    def _is_fenced(self) -> bool:
         """Whether another process has taken over from the one that runs now."""
         return self.life.lease < self._newest_lease()
 
@@ -296,7 +296,7 @@ class _Simulation:
     def _maybe_pause(self, factor: float) -> None:
         if not self.life.pausable or self.paused >= _MAX_PAUSED:
             return
-        if not self.store.strikes(factor * self.pause_rate):
+        if not self.store.draw_fault(factor * self.pause_rate):
             return
         self.store.faults["pauses"] += 1
         self.paused += 1
@@ -321,14 +321,14 @@ class _Simulation:
             if "simulated" not in str(error):
                 raise
         except CheckpointError:
-            if not self._is_given_up():
+            if not self._is_fenced():
                 raise
         self._check_life(None)
         self.life, self.store.written = paused
 
     def _end_step(self, *, whole: bool) -> None:
         self.life.in_step = False
-        if not self._is_given_up():
+        if not self._is_fenced():
             written = step_files(self.store.written)
             self.promises.check_replay(self.life.epoch, written, whole=whole)
 
@@ -340,7 +340,7 @@ class _Simulation:
         manifest = newest_manifest(self.store.inner)
         deferred = None
         if manifest is not None:
-            self.promises.migrations_seen.add_manifest(manifest)
+            self.promises.migration_promises.add_manifest(manifest)
             self.promises.check_manifest(manifest)
             self.promises.check_state(self.store.inner, manifest)
             deferred = self.promises.deferred(self.store.inner, manifest)
@@ -359,7 +359,7 @@ class _Simulation:
         self._enter_epoch(query)
         query.run_epoch({}, background_epochs=self.workload.background_epochs, now=self._clock())
         manifest = query.manifest
-        self.promises.migrations_seen.add_manifest(manifest)
+        self.promises.migration_promises.add_manifest(manifest)
         self.promises.check_manifest(manifest)
         self.promises.check_litter(self.store.inner, manifest, self.store.inner.list(STAGED))
         self._check_published(manifest.epoch, self.promises.deferred(self.store.inner, manifest))

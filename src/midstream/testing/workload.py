@@ -23,7 +23,7 @@ from midstream.plan.tree import Plan, join, leaf
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.query.window import Windows, close_windows
+from midstream.query.window import Windows, imply_windows
 from midstream.testing.random_streams import SECOND, Shape, generate, stream
 from midstream.values import Micros
 
@@ -237,7 +237,7 @@ def _draw_terms(chance: random.Random, query: Query) -> Query:
     return replace(
         query,
         streams=tuple(replace(s, lateness=value) for s, value in zip(query.streams, lateness, strict=True)),
-        windows=close_windows(query.names, None, scaled),
+        windows=imply_windows(query.names, None, scaled),
         outputs=tuple(chance.sample(outputs, len(outputs))),
     )
 
@@ -290,7 +290,7 @@ def _query(chance: random.Random, names: str) -> Query:
     for _ in range(chance.choice((0, 0, 0, 1, 2))):
         a, b = sorted(chance.sample(names, 2))
         pairs[a, b] = Micros(chance.choice((0, 2, 5, 10, 20)) * SECOND)
-    everywhere = None if chance.random() < 0.15 else Micros(chance.randint(3, 25) * SECOND)
+    default_window = None if chance.random() < 0.15 else Micros(chance.randint(3, 25) * SECOND)
     streams = [stream(name, Shape(lateness=Micros(chance.choice((0, 2, 5, 20)) * SECOND))) for name in names]
     extras = chance.sample(sorted(_EXTRAS), chance.choice((0, 0, 1, 3, len(_EXTRAS))))
     if "day" in extras and chance.random() < 0.5:
@@ -298,7 +298,7 @@ def _query(chance: random.Random, names: str) -> Query:
         predicates.append(f"{x}.day <= {y}.day OR {x}.v > 3")
     streams = [replace(declared, schema=_with_extras(declared.schema, extras)) for declared in streams]
     items = [f"{name}.id" for name in names]
-    return build_query(streams, predicates, everywhere=everywhere, pairs=pairs, select=items)
+    return build_query(streams, predicates, default_window=default_window, pairs=pairs, select=items)
 
 
 def _with_extras(schema: pa.Schema, extras: Sequence[str]) -> pa.Schema:

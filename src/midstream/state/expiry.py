@@ -28,7 +28,7 @@ from midstream.state.window_change import WindowChange
 
 
 @dataclass(frozen=True)
-class Purge:
+class Expiry:
     """Decides by the watermarks of one epoch. Without one, a stream may still bring rows of any time."""
 
     windows: Windows
@@ -40,7 +40,7 @@ class Purge:
     )
     """The bounds by streams: an epoch asks for those of each state many times."""
 
-    def alive(
+    def is_live(
         self, times: Mapping[str, npt.NDArray[np.int64]], last_epoch: int | None = None
     ) -> npt.NDArray[np.bool_]:
         """Which rows may still be part of a result.
@@ -53,15 +53,17 @@ class Purge:
             alive &= earlier._alive_now(times)
         return alive
 
-    def is_dead(self, streams: Sequence[str], latest: Sequence[int], last_epoch: int | None = None) -> bool:
+    def has_expired(
+        self, streams: Sequence[str], latest: Sequence[int], last_epoch: int | None = None
+    ) -> bool:
         """Whether all rows are dead whose components are not after ``latest``, nor after ``last_epoch``."""
-        purges = (self, *self._before_changes(last_epoch))
-        return any(purge._is_dead_now(streams, latest) for purge in purges)
+        expiries = (self, *self._before_changes(last_epoch))
+        return any(expiry._has_expired_now(streams, latest) for expiry in expiries)
 
-    def _before_changes(self, last_epoch: int | None) -> list[Purge]:
+    def _before_changes(self, last_epoch: int | None) -> list[Expiry]:
         """What had expired when the windows changed, for each change after an epoch."""
         after = [c for c in self.changes if last_epoch is not None and last_epoch < c.epoch]
-        return [Purge(change.windows, change.watermarks) for change in after]
+        return [Expiry(change.windows, change.watermarks) for change in after]
 
     def _alive_now(self, times: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.bool_]:
         count = len(next(iter(times.values())))
@@ -73,7 +75,7 @@ class Purge:
             alive |= within
         return alive
 
-    def _is_dead_now(self, streams: Sequence[str], latest: Sequence[int]) -> bool:
+    def _has_expired_now(self, streams: Sequence[str], latest: Sequence[int]) -> bool:
         newest = dict(zip(streams, latest, strict=True))
         return all(
             any(newest[stream] < oldest for stream, oldest in bounds.items())

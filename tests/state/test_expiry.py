@@ -3,16 +3,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.query.window import Windows, close_windows
-from midstream.state.purge import Purge
+from midstream.query.window import Windows, imply_windows
+from midstream.state.expiry import Expiry
 from midstream.values import Micros
 
-WINDOWS = close_windows("abc", None, {("a", "b"): Micros(10), ("b", "c"): Micros(20)})
+WINDOWS = imply_windows("abc", None, {("a", "b"): Micros(10), ("b", "c"): Micros(20)})
 
 
 def alive(watermarks, **times):
     columns = {name: np.array(column) for name, column in times.items()}
-    return Purge(WINDOWS, watermarks).alive(columns).tolist()
+    return Expiry(WINDOWS, watermarks).is_live(columns).tolist()
 
 
 def test_a_row_is_alive_until_no_future_row_can_meet_it():
@@ -21,31 +21,31 @@ def test_a_row_is_alive_until_no_future_row_can_meet_it():
     assert alive(watermarks, a=[69, 70, 89, 90]) == [False, True, True, True]
 
 
-def test_a_combined_row_is_dead_if_any_component_is_too_old():
+def test_a_combined_row_has_expired_if_any_component_is_too_old():
     assert alive({"a": 0, "b": 0, "c": 100}, a=[70, 69, 70], b=[80, 80, 79]) == [True, False, False]
 
 
 def test_a_stream_without_a_watermark_or_window_keeps_everything_alive():
     assert alive({"a": 0, "b": None, "c": 100}, a=[-(10**9)]) == [True]
-    assert Purge(Windows(()), {"a": 5, "b": 10**9}).alive({"a": np.array([0])}).tolist() == [True]
+    assert Expiry(Windows(()), {"a": 5, "b": 10**9}).is_live({"a": np.array([0])}).tolist() == [True]
 
 
 def test_rows_of_all_streams_are_dead():
-    purge = Purge(WINDOWS, {"a": 0, "b": 0, "c": 0})
-    assert purge.is_dead("abc", [10**9] * 3)
+    expiry = Expiry(WINDOWS, {"a": 0, "b": 0, "c": 0})
+    assert expiry.has_expired("abc", [10**9] * 3)
 
 
 @pytest.mark.parametrize(("latest", "dead"), [(69, True), (70, False)])
-def test_a_slice_is_dead_if_its_latest_rows_are(latest, dead):
-    assert Purge(WINDOWS, {"a": 0, "b": 100, "c": 100}).is_dead(("a",), (latest,)) is dead
+def test_a_slice_has_expired_if_its_latest_rows_are(latest, dead):
+    assert Expiry(WINDOWS, {"a": 0, "b": 100, "c": 100}).has_expired(("a",), (latest,)) is dead
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1),
     st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(0, 80), min_size=3),
 )
-def test_a_slice_that_is_dead_has_no_row_alive(rows, watermarks):
-    purge = Purge(WINDOWS, watermarks)
+def test_a_slice_that_has_expired_has_no_row_alive(rows, watermarks):
+    expiry = Expiry(WINDOWS, watermarks)
     times = {"a": np.array([r[0] for r in rows]), "b": np.array([r[1] for r in rows])}
-    if purge.is_dead(("a", "b"), [int(t.max()) for t in times.values()]):
-        assert not purge.alive(times).any()
+    if expiry.has_expired(("a", "b"), [int(t.max()) for t in times.values()]):
+        assert not expiry.is_live(times).any()

@@ -99,7 +99,7 @@ def cases(
     query = build_query(
         streams,
         [*equalities, *(_residuals(draw, names) if residuals else [])],
-        everywhere=draw(st.none() | _durations),
+        default_window=draw(st.none() | _durations),
         pairs=draw(_windows(names)),
         select=draw(st.sampled_from([[], [f"{name}.id" for name in names]])),
     )

@@ -5,19 +5,25 @@ from __future__ import annotations
 import pytest
 
 from midstream.engine.migration_step import Move
-from midstream.migration.handover import ReplacedSubplan, complete, expire, first_tables, replaced_subplans
+from midstream.migration.handover_tables import (
+    ReplacedSubplan,
+    complete,
+    expire,
+    first_tables,
+    replaced_subplans,
+)
 from midstream.migration.state_match import StateMatch, match_states
 from midstream.plan.build_layout import build_layout
 from midstream.plan.layout import Layout
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
 from midstream.query.query import Query
+from midstream.state.expiry import Expiry
 from midstream.state.migration import HandoverEntry
-from midstream.state.purge import Purge
 from tests.helpers import small_query
 
-CLIQUE = small_query(["a.k = b.k", "b.k = c.k", "c.k = d.k"], "abcd", everywhere=30)
-CHAIN = small_query(["a.k = b.k", "b.j = c.j", "c.k = d.k"], "abcd", everywhere=30)
+CLIQUE = small_query(["a.k = b.k", "b.k = c.k", "c.k = d.k"], "abcd", default_window=30)
+CHAIN = small_query(["a.k = b.k", "b.j = c.j", "c.k = d.k"], "abcd", default_window=30)
 NUMBER = 7
 
 
@@ -77,7 +83,7 @@ def test_with_several_keys_it_is_shared_only_if_both_plans_have_it_in_the_same_l
 def test_an_intermediate_state_is_moved_unless_a_state_below_is_empty():
     # a,b,c was searched by j, for d, and is now searched by v, for e.
     on = ["a.k = b.k", "b.k = c.k", "c.j = d.j", "a.v = e.v"]
-    query = small_query(on, "abcde", everywhere=30)
+    query = small_query(on, "abcde", default_window=30)
     _, match = matched(query, "(((a b) c) d) e", "(((a b) c) e) d")
     assert Move(StateId("a,b,c"), StateId("a,b,c@7")) in match.moves
     assert "a,b" in match.shared
@@ -95,7 +101,7 @@ def test_a_sub_plan_reaches_from_a_shared_state_down_to_the_next_ones():
 
 
 def test_plans_that_differ_in_two_places_have_two_sub_plans_the_lower_first():
-    query = small_query([f"a.k = {n}.k" for n in "bcdef"], "abcdef", everywhere=30)
+    query = small_query([f"a.k = {n}.k" for n in "bcdef"], "abcdef", default_window=30)
     subplans, match = subplans_of(query, "((((a b) c) d) e) f", "((((b c) a) e) d) f")
     assert [summary(subplan) for subplan in subplans] == [
         ("a,b,c", ["a,b", "a,b,c"], ["b,c@7", "a,b,c"]),
@@ -152,8 +158,8 @@ def test_completing_one_state_leaves_the_entries_of_others():
 LATEST_TIMES = {5: dict.fromkeys("abcd", 100), 8: dict.fromkeys("abcd", 200)}
 
 
-def purge_at(**watermarks: int) -> Purge:
-    return Purge(CLIQUE.windows, {**dict.fromkeys("abcd", 1000), **watermarks})
+def purge_at(**watermarks: int) -> Expiry:
+    return Expiry(CLIQUE.windows, {**dict.fromkeys("abcd", 1000), **watermarks})
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
 from midstream.spark.messages import ControlMessage
 from midstream.spark.publisher import results_among
+from midstream.spark.query_identity import identity_of, running_query
 from midstream.spark.row_source import Sources
-from midstream.spark.running_query import identity_of, running_query
 from midstream.spark.shuffle import shuffle
 from midstream.spark.sinks import Sink
 from midstream.spark.source_facts import SourceFacts
@@ -40,7 +40,7 @@ from midstream.storage.output_table import ParquetWriter
 from midstream.storage.store import Store
 
 
-class Driver:
+class MicroBatchHandler:
     """Runs the epochs of one query."""
 
     def __init__(
@@ -118,7 +118,7 @@ class Driver:
                 got=batch_id,
                 hint="the folder 'spark' of the checkpoint does not belong to its manifests; restore both",
             )
-        shell = _SparkShell(
+        shell = _SparkExecution(
             batch=batch,
             store=self.runner.store,
             coordinator=self.coordinator,
@@ -127,7 +127,7 @@ class Driver:
             writer=self._writer,
         )
         report = self.runner.run_epoch(shell, time.time_ns() // 1000, self._budget.next())
-        self._budget.learn(self.runner.migration, self.runner.millis["total"])
+        self._budget.learn(self.runner.migration_step, self.runner.millis["total"])
         if not self._sources.counted_by_spark:
             self._source_facts.count_rows(batch, {name: count.rows for name, count in report.counts.items()})
         self.reporter.report(
@@ -141,7 +141,7 @@ class Driver:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SparkShell:
+class _SparkExecution:
     """One epoch on Spark, with the rows of a micro-batch."""
 
     batch: DataFrame
@@ -161,7 +161,7 @@ class _SparkShell:
         # An epoch that was begun before a restart may have had other outputs.
         writer = replace(self.writer, schema=program.query.output_schema)
         partitions = self.coordinator.settings.partitions
-        if program.migration is not None and program.migration.moves:
+        if program.migration_step is not None and program.migration_step.moves:
             tasks = context.parallelize(range(partitions), partitions)
             messages = messages.union(tasks.mapPartitionsWithIndex(move_task(program, self.store)))
         for stage in range(program.layout.stages):

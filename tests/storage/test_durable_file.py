@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from midstream.errors import StreamError
-from midstream.storage.atomic_file import new_file
+from midstream.storage.durable_file import new_file
 from midstream.storage.local import LocalStore
 from midstream.storage.output_table import OutputTable, TaskId
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from midstream.plan.handover import EpochBounds
 from midstream.plan.layout import Layout, Node
 from midstream.plan.state_id import StateId
+from midstream.state.expiry import Expiry
 from midstream.state.migration import HandoverEntry, HandoverTables
-from midstream.state.purge import Purge
 
 
 @dataclass(frozen=True)
@@ -98,22 +98,22 @@ def complete(tables: Tables, new: Layout, state: StateId, epoch: int) -> Handove
 
 
 def expire(
-    tables: Tables, purge: Purge, latest_times: Mapping[int, Mapping[str, int | None]]
+    tables: Tables, expiry: Expiry, latest_times: Mapping[int, Mapping[str, int | None]]
 ) -> HandoverTables:
     """The tables without the entries whose rows are all dead."""
     return {
-        root: tuple(entry for entry in entries if not _is_dead(entry, purge, latest_times))
+        root: tuple(entry for entry in entries if not _has_expired(entry, expiry, latest_times))
         for root, entries in tables.items()
     }
 
 
-def _is_dead(
-    entry: HandoverEntry, purge: Purge, latest_times: Mapping[int, Mapping[str, int | None]]
+def _has_expired(
+    entry: HandoverEntry, expiry: Expiry, latest_times: Mapping[int, Mapping[str, int | None]]
 ) -> bool:
     latest = {stream: latest_times[epoch][stream] for stream, epoch in entry.bounds.items()}
     times = [time for time in latest.values() if time is not None]
     last_epoch = max(entry.bounds.values()) - 1
-    return len(times) < len(latest) or purge.is_dead(tuple(latest), times, last_epoch)
+    return len(times) < len(latest) or expiry.has_expired(tuple(latest), times, last_epoch)
 
 
 def bounds_of(entries: Iterable[HandoverEntry]) -> tuple[EpochBounds, ...]:
