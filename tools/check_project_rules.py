@@ -1,4 +1,4 @@
-"""Checks the rules of the house that no other tool knows.
+"""Checks the project rules that no other tool knows.
 
 Modules are short and say what they are for; no file names a package registry or a machine's paths; tests are
 where the package is that they test, and nothing is imported from a ``conftest``.

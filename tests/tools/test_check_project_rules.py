@@ -68,9 +68,9 @@ def test_tests_are_where_a_package_is_or_of_the_whole(tmp_path, folder):
 
 
 def test_tests_of_no_package_are_found(tmp_path):
-    (found,) = violations(tmp_path, "tests/house/test_a.py", "x = 1\n")
+    (found,) = violations(tmp_path, "tests/attic/test_a.py", "x = 1\n")
 
-    assert "has no house" in found
+    assert "has no attic" in found
 
 
 @pytest.mark.parametrize(
