@@ -77,13 +77,13 @@ DRIFT: dict[str, tuple[Callable[[Any], Any], str, str, str]] = {
         lambda a: a.withColumn("s", F.struct("v", "k2", "id")),
         "s",
         "'struct<v:int,k2:string>'",
-        "'struct<v: int32, k2: string, id: int64>'",
+        "'struct<v:int,k2:string,id:bigint>'",
     ),
     "a field that cannot be null": (
         lambda a: a.withColumn("s", F.struct(F.coalesce("v", F.lit(0)).alias("v"), "k2")),
         "s",
         "'struct<v:int,k2:string>'",
-        "'struct<v: int32 not null, k2: string>'",
+        "'struct<v:int not null,k2:string>'",
     ),
 }
 

@@ -20,7 +20,7 @@ from midstream.state.statistics import KeyStatistics, Statistics
 def explain_adaptive(context: DecisionContext, adaptation: Adaptation, *, adapts: bool) -> str:
     """The statistics, the last decision, and what holds until the next one."""
     lines = ["== Adapting ==" if adapts else "== Adapting (off) =="]
-    if not context.statistics.streams:
+    if not context.statistics.elapsed:
         return f"{lines[0]}\nNothing is known yet: statistics begin with the second epoch that has rows."
     if unknown := context.streams_without_statistics:
         return f"{lines[0]}\nNothing is known of {', '.join(unknown)}: no rows have come, or none lately."
