@@ -83,9 +83,9 @@ def test_a_process_that_ends_may_remove_the_checkpoint(tmp_path):
         "import atexit, shutil, sys\n"
         "from midstream.storage import lease\n"
         "from midstream.storage.local import LocalStore\n"
-        "lease.BEAT_SECONDS = 0.0001\n"
+        "lease.HEARTBEAT_SECONDS = 0.0001\n"
         "atexit.register(shutil.rmtree, sys.argv[1])\n"
-        "lease.take_lease(LocalStore(sys.argv[1]), 'ends')\n"
+        "lease.acquire_lease(LocalStore(sys.argv[1]), 'ends')\n"
     )
     folder = tmp_path / "checkpoint"
     command = [sys.executable, "-c", program, folder]

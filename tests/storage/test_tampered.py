@@ -262,7 +262,7 @@ import sys
 from pathlib import Path
 from midstream.errors import CheckpointError
 from midstream.storage.fsck import check
-from midstream.storage.lease import take_lease
+from midstream.storage.lease import acquire_lease
 from midstream.storage.local import LocalStore
 from tests.storage.test_tampered import _go_on
 folders = sorted(Path(sys.argv[1]).glob("deep-*"))
@@ -271,7 +271,7 @@ for folder in folders:
     check(store)
     try:
         if "leases" in folder.name:
-            take_lease(store, "mine")
+            acquire_lease(store, "mine")
         _go_on(folder)
     except CheckpointError as error:
         assert len(str(error)) < 100_000
