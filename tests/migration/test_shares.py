@@ -106,7 +106,7 @@ def test_a_node_that_both_plans_have_runs_once_and_its_state_is_unchanged():
     assert {s.owner.state for s in run.manifests[-1].slices} == {*"abcd", "a,b", "a,b,d@1"}
     # More rows are inserted: into the states of the other streams.
     both = run.work[START]["both"]
-    assert replace(both, inserted=0) == replace(work_of("ab", "a b"), inserted=0)
+    assert replace(both, inserted_rows=0) == replace(work_of("ab", "a b"), inserted_rows=0)
     assert {"old", "new"} < set(run.work[START])
 
 
