@@ -16,18 +16,34 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import adaptive, adaptive_live, estimates, migration, migration_live, picture, strategy_choice
+from benchmarks import (
+    adaptive,
+    adaptive_live,
+    estimates,
+    migration,
+    migration_epochs,
+    migration_live,
+    migration_together,
+    partitions,
+    picture,
+    stability,
+    strategy_choice,
+)
 from benchmarks.engines import ENGINES
 from benchmarks.report import show
 from benchmarks.workloads import WORKLOADS
 
 EXPERIMENTS: dict[str, Callable[[Console, Path], dict[str, Any]]] = {
     "migration": lambda console, _folder: migration.run(console),
+    "migration-epochs": lambda console, _folder: migration_epochs.run(console),
     "migration-live": migration_live.run,
+    "migration-together": migration_together.run,
     "estimates": lambda console, _folder: estimates.run(console),
     "choices": lambda console, _folder: strategy_choice.run(console),
     "adaptive": lambda console, _folder: adaptive.run(console),
     "adaptive-live": adaptive_live.run,
+    "stability": lambda console, _folder: stability.run(console),
+    "partitions": partitions.run,
 }
 
 

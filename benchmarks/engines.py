@@ -162,12 +162,12 @@ def fingerprint(results: Path) -> dict[str, int]:
     return {"rows": rows, "digest": digest}
 
 
-def make_session(settings: dict[str, str]) -> Any:
-    """Spark on two cores."""
+def make_session(settings: dict[str, str], cores: int = 2) -> Any:
+    """Spark on so many cores."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "6g")
+    builder = SparkSession.builder.master(f"local[{cores}]").config("spark.driver.memory", "6g")
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

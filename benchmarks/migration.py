@@ -115,12 +115,14 @@ def without_retention() -> Iterator[None]:
 @contextmanager
 def sharing_base_states_only() -> Iterator[None]:
     """Let the plans share no state of joined rows, for comparison."""
-    is_same = state_match._is_same
+    add = state_match._Matching.add
 
-    def of_one_stream(wanted: Any, existing: Any, ids: Any) -> bool:
-        return bool(wanted.state.is_base) and is_same(wanted, existing, ids)
+    def as_if_only_the_new_plan_had_it(matching: Any, location: Any) -> None:
+        if not location.state.is_base:
+            matching.old_locations.pop(location.state.streams, None)
+        add(matching, location)
 
-    with patch.object(state_match, "_is_same", of_one_stream):
+    with patch.object(state_match._Matching, "add", as_if_only_the_new_plan_had_it):
         yield
 
 

@@ -1,9 +1,10 @@
-"""Mistakes that users make, some two hundred of them: every message is in their words."""
+"""Mistakes that users make, some four hundred of them: every message is in their words."""
 
 import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from msgspec import structs
+from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 from midstream.cli.main import app
@@ -24,8 +26,9 @@ from midstream.query.build import build_query
 from midstream.query.stream import check_name, resolve_path
 from midstream.spark.failures import readable_error
 from midstream.spark.join import Join
+from midstream.spark.join_arguments import name_parts
 from midstream.spark.options import OPTIONS, QueryOptions
-from midstream.spark.worker_packages import Worker, must_fit, readable_failure
+from midstream.spark.worker_packages import Worker, check_versions, readable_failure
 from midstream.spark.writer import JoinStreamWriter
 from midstream.storage.checkpoint_folder import check_not_foreign, explain_unusable
 from midstream.storage.fsck import check as fsck
@@ -130,7 +133,7 @@ def _mistakes() -> dict[str, Callable[[], object]]:
     for option in OPTIONS:
         words = [] if option.name in ("path", "checkpointLocation", "lateRows") else ["no such thing", -1]
         for value in (None, "", [1], "hdfs://host/x", "a\0b", *words):
-            if option.name != "plan" or value is None:
+            if option.name != "plan" or value in (None, ""):
                 set_option = partial(QueryOptions().with_option, option.name, value)
                 mistakes[f"option {option.name} {value}"] = set_option
     return {**mistakes, **_OTHERS, **_IN_WRITERS, **_IN_MIGRATIONS}
@@ -154,7 +157,35 @@ class _Session:
 
 
 def _writer() -> JoinStreamWriter:
-    return JoinStreamWriter(_Session(), make_query("ab", ["a.i = b.i"]), {})  # type: ignore[arg-type]
+    return JoinStreamWriter(_Session(), make_query("ab", ["a.i = b.i"]), dict.fromkeys("ab"))  # type: ignore[arg-type]
+
+
+class _SparkSession(SparkSession):
+    """Stands for Spark where only its type is asked for."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def conf(self) -> Any:
+        return _Settings()
+
+
+class _Frame(DataFrame):
+    """Stands for a DataFrame that is not of a classic session."""
+
+    def __new__(cls) -> "_Frame":
+        return object.__new__(cls)
+
+
+def _new_join() -> Join:
+    return Join(_SparkSession())
+
+
+def _join_of_two(**more: Any) -> Join:
+    """A join of two streams, which has everything but DataFrames."""
+    streams = tuple(make_stream(name) for name in "ab")
+    return Join(_SparkSession(), _streams=streams, _frames=dict.fromkeys("ab"), **more)  # type: ignore[arg-type]
 
 
 def _struct() -> pa.Schema:
@@ -172,15 +203,17 @@ _OTHERS: dict[str, Callable[[], object]] = {
     "two outputs of a name": lambda: make_query("ab", ["a.i = b.i"], select=["a.i AS x", "b.i AS X"]),
     "no such time": lambda: resolve_path("a", _struct(), ("when",)),
     "no such field": lambda: resolve_path("a", _struct(), ("s", "Deep", "x")),
-    "a list for a stream": lambda: Join(None).stream("a", [1, 2], time="t"),  # type: ignore[arg-type]
-    "a column for a predicate": lambda: Join(None).on(object()),  # type: ignore[arg-type]
-    "a window for one": lambda: Join(None).within("5 s", "a"),  # type: ignore[arg-type]
-    "a window for others": lambda: Join(None).within("5 s", "a", "b"),  # type: ignore[arg-type]
-    "a window for numbers": lambda: Join(None).within("5 s", 1, 2),  # type: ignore[arg-type]
+    "a list for a stream": lambda: _new_join().stream("a", [1, 2], time="t"),  # type: ignore[arg-type]
+    "a column for a predicate": lambda: _new_join().on(object()),  # type: ignore[arg-type]
+    "a window for one": lambda: _new_join().within("5 s", "a"),
+    "a window for others": lambda: _new_join().within("5 s", "a", "b"),
+    "a window for numbers": lambda: _new_join().within("5 s", 1, 2),  # type: ignore[arg-type]
     "an unknown option": lambda: QueryOptions().with_option("colour", "red"),
     "an option by a number": lambda: QueryOptions().with_option(5, "red"),  # type: ignore[arg-type]
     "a password in an address": lambda: QueryOptions().with_option("path", "s3://me:secret@host/x"),
-    "workers without packages": lambda: must_fit([Worker("h", "Python 3.11, /p", {"midstream": None})], {}),
+    "workers without packages": lambda: check_versions(
+        [Worker("h", "Python 3.11, /p", {"midstream": None})], {}
+    ),
     "workers with another Python": lambda: _raise(
         readable_failure(
             RuntimeError("Python in worker has different version: 3.12 than that in driver: 3.11")
@@ -227,6 +260,169 @@ _IN_MIGRATIONS: dict[str, Callable[[], object]] = {
     "isolated": lambda: _join().migrate("a (b c)", "moving_state", isolated=True),
     "no listener": lambda: _join().addListener(5),  # type: ignore[arg-type]
 }
+
+
+# Mistakes, and the part of the message that helps.
+_HINTS: dict[str, tuple[Callable[[], object], str]] = {
+    "no session": (lambda: Join(None), "got None. Hint: write Join(spark)"),  # type: ignore[arg-type]
+    "a name for a session": (lambda: Join("x"), "a join must have a classic Spark session; got 'x'"),  # type: ignore[arg-type]
+    "no DataFrame": (
+        lambda: _new_join().stream("a", None, time="t"),  # type: ignore[arg-type]
+        "stream 'a' must be a DataFrame; got None. Hint: read it with spark.readStream",
+    ),
+    "a table": (
+        lambda: _new_join().stream("a", "t1", time="t"),  # type: ignore[arg-type]
+        "Hint: read it with spark.readStream.table('t1')",
+    ),
+    "swapped": (
+        lambda: _new_join().stream(_Frame(), "a", time="t"),  # type: ignore[arg-type]
+        "got them in the other order. Hint: write .stream('orders', orders, time='at')",
+    ),
+    "Spark Connect": (
+        lambda: _new_join().stream("a", _Frame(), time="t"),
+        "got one of Spark Connect. Hint: Spark Connect sessions cannot",
+    ),
+    "an empty time": (lambda: name_parts("", _struct()), "by its name; got ''. Hint: the columns are t, i"),
+    "a dot": (lambda: name_parts(".", _struct()), "by its name; got '.'"),
+    "a predicate in a list": (
+        lambda: _join_of_two().on(["a.i = b.i"]),
+        "Hint: write a predicate without the list: on('a.i = b.i')",
+    ),
+    "left": (lambda: _new_join().on("a.i = b.i", "left"), "a join must be 'inner'; got 'left'"),
+    "left outer": (lambda: _new_join().on("a.i = b.i", "left_outer"), "got 'left_outer'"),
+    "an empty predicate": (lambda: _new_join().on(""), "got ''. Hint: write on('a.x = b.y')"),
+    "an empty item": (lambda: _new_join().select(["a.x", " "]), "Hint: write select('a.x'"),
+    "all": (
+        lambda: make_query("ab", ["a.i = b.i"], select=["*"]),
+        "got '*'. Hint: leave select out for all columns, or write a.*, b.*",
+    ),
+    "all by a name": (
+        lambda: make_query("ab", ["a.i = b.i"], select=["a.* as x"]),
+        "'*' must have no name: it stands for several columns",
+    ),
+    "or": (
+        lambda: make_query("ab", ["a.i = b.i OR a.l = b.l"]),
+        "rows meet by plain equalities, and a.i = b.i OR a.l = b.l only filters",
+    ),
+    "null-safe": (
+        lambda: make_query("ab", ["a.i <=> b.i"]),
+        "not by <=>: write a.i = b.i; null equals nothing",
+    ),
+    "never": (
+        lambda: QueryOptions().with_option("maxEventTimeAhead", "never"),
+        "'1 hour 30 minutes'; or 'off'",
+    ),
+    "no checkpoint's folder": (
+        lambda: QueryOptions().with_option("checkpointLocation", ""),
+        "checkpointLocation must be a folder; got ''. Hint: leave the option out",
+    ),
+    "an empty plan": (lambda: QueryOptions().with_option("plan", " "), "plan must be a plan, such as"),
+    "an empty name": (lambda: _writer().queryName(""), "Hint: write .queryName('results')"),
+    "a window for three": (lambda: _new_join().within("5 s", "a", "b", "c"), "Hint: write within("),
+    "back in time": (lambda: duration(timedelta(-1), "a window"), "Hint: write it without the minus"),
+    "a trigger now and then": (
+        lambda: _writer().trigger(processingTime="often"),
+        "processingTime must be a duration; got 'often'. Hint: write a number and a unit",
+    ),
+    "a trigger of 5": (
+        lambda: _writer().trigger(processingTime=5),  # type: ignore[arg-type]
+        "processingTime must be a duration; got 5",
+    ),
+    "an empty trigger": (lambda: _writer().trigger(processingTime=""), "must be a duration; got ''"),
+    "a monthly trigger": (
+        lambda: _writer().trigger(processingTime="1 month"),
+        "got '1 month'. Hint: months and years have no fixed length: write days or weeks",
+    ),
+    "a window before the streams": (
+        lambda: _new_join().within("5 s", "a", "b"),
+        "got 'a', 'b'. Hint: add the streams first, with .stream(",
+    ),
+    "an option with a wrong letter": (
+        lambda: QueryOptions().with_option("chekpointLocation", "x"),
+        "got 'chekpointLocation'. Hint: perhaps you mean checkpointLocation; the options are path",
+    ),
+    "not once": (lambda: _writer().trigger(once=False), "once must be True; got False. Hint: leave once out"),
+    "not now": (lambda: _writer().trigger(availableNow=False), "availableNow must be True; got False"),
+    "a continuous trigger": (lambda: _writer().trigger(continuous="1 s"), "got continuous='1 s'"),
+    "to None": (lambda: _join().migrate(None), "names and parentheses; got None"),  # type: ignore[arg-type]
+    "clusters": (lambda: _writer().clusterBy("i"), "Hint: write .partitionBy('day'), or cluster a table"),
+    "a function of one": (
+        lambda: _writer().foreachBatch(lambda batch: None),  # type: ignore[arg-type,misc]
+        "must have a function of two arguments; got one that takes batch",
+    ),
+    "a path for a view": (
+        lambda: _writer().format("memory").queryName("v").start("out"),
+        "path must be with the parquet sink, which alone uses it; got the memory sink. Hint: leave path out",
+    ),
+    "a path for a function": (
+        lambda: _writer().foreachBatch(print).start("out"),
+        "got the foreachBatch sink",
+    ),
+    "rows to show in files": (
+        lambda: _writer().format("parquet").option("numRows", 5).start("out"),
+        "numRows must be with the console sink",
+    ),
+    "explain by a number": (
+        lambda: _join_of_two(_predicates=("a.i = b.i",)).explanation(5),  # type: ignore[arg-type]
+        "True, 'simple' or 'extended'; got 5. Hint: write explain() or",
+    ),
+    "explain by two": (lambda: _new_join().explain(True, mode="simple"), "got True and 'simple'"),
+    **{
+        method: (
+            partial(getattr, _new_join(), method),
+            f"which is not a DataFrame; got {method}. Hint: {hint}",
+        )
+        for method, hint in {
+            "filter": "give a condition over several streams to .on(",
+            "where": "give a condition",
+            "withColumn": "choose columns with .select(",
+            "selectExpr": "choose columns with .select(",
+            "join": "add a stream with .stream(",
+            "groupBy": "do it with the results",
+            "show": "write it to a sink",
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", _HINTS)
+def test_a_mistake_that_newcomers_make_is_told_with_what_to_do(name):
+    mistake, told = _HINTS[name]
+    with pytest.raises(MidstreamError) as raised:
+        mistake()
+    assert_plain(raised.value)
+    assert told in str(raised.value)
+
+
+def test_a_method_that_joins_do_not_have_is_missing_as_python_expects_it():
+    join = _new_join()
+    assert not hasattr(join, "show")
+    assert getattr(join, "colour", None) is None
+    with pytest.raises(AttributeError, match="'Join' object has no attribute 'colour'"):
+        _ = join.colour  # type: ignore[attr-defined]
+    assert copy(join) == join
+
+
+class _Saver:
+    def save(self, batch: object, batch_id: int, mode: str = "append") -> None: ...
+
+    def __call__(self, batch: object, batch_id: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function", [print, _Saver().save, _Saver(), lambda *batch: None, partial(print, "x"), min]
+)
+def test_functions_that_take_a_batch_and_its_id_are_taken(function):
+    assert repr(_writer().foreachBatch(function)) == "<JoinStreamWriter a, b to foreachBatch>"
+
+
+def test_what_spark_takes_in_any_case_is_taken_in_any_case():
+    writer = _writer().outputMode("Append").format("PARQUET")
+    assert repr(writer) == "<JoinStreamWriter a, b to parquet>"
+    assert repr(_writer()) == "<JoinStreamWriter a, b to no sink yet>"
+    join = _new_join()
+    assert join.on("a.x = b.y", "INNER") == join.on("a.x = b.y", how="inner") == join.on("a.x = b.y")
+    assert join.select(["a.x", "b.y"], "a.z") == join.select("a.x", "b.y", "a.z")
 
 
 def _raise(error: Exception) -> None:

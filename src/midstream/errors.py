@@ -29,6 +29,10 @@ class QueryError(MidstreamError, ValueError):
     """The query is not valid: its streams, columns, predicates, windows or outputs."""
 
 
+class NoSuchMethodError(QueryError, AttributeError):
+    """A join was asked for something that DataFrames have and joins do not."""
+
+
 class PlanError(MidstreamError, ValueError):
     """A text or tree is not a plan of the query's streams."""
 

@@ -36,6 +36,7 @@ _UNITS = {
 }
 # Half of what 64 bits hold, so that a time plus or minus a duration never overflows: 100,000 years.
 _MAX_DURATION = 36_500_000 * 86_400_000_000
+_NO_FIXED_LENGTH = re.compile(r"(month|quarter|year)s?\b", re.IGNORECASE)
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
@@ -48,7 +49,8 @@ def duration(text: str | timedelta, what: str) -> Micros:
     if isinstance(text, timedelta):
         micros = text // timedelta(microseconds=1)
         if micros < 0:
-            raise QueryError(f"{what} must not be negative", got=f"-{show_duration(-micros)}")
+            got = f"-{show_duration(-micros)}"
+            raise QueryError(f"{what} must not be negative", got=got, hint="write it without the minus")
         return _bounded(micros, text, what)
     hint = "write a number and a unit, e.g. '10 seconds', '30 minutes', '1 hour 30 minutes'"
     if not isinstance(text, str) or not text.strip():
@@ -60,6 +62,8 @@ def duration(text: str | timedelta, what: str) -> Micros:
         part = _PART.match(body, position)
         unit = _unit(part.group(2)) if part else None
         if part is None or unit is None:
+            if _NO_FIXED_LENGTH.search(body):
+                hint = "months and years have no fixed length: write days or weeks, e.g. '30 days'"
             raise QueryError(f"{what} must be a duration", got=repr(text), hint=hint)
         # A number with too many digits is an infinite float, which cannot be rounded.
         total += round(min(float(part.group(1)) * unit, 2 * _MAX_DURATION))

@@ -157,7 +157,7 @@ def statistics_of(
                 rows = by_class.take(pa.array(np.arange(partition, by_class.num_rows, partitions)))
                 counted = count_keys(query, name, (), rows, samplings(query, statistics))
                 for column, counts in counted.items():
-                    keys[column] = keys[column] + counts if column in keys else counts
+                    keys[column] = KeyCounts.merge([keys.get(column, KeyCounts()), counts])
         row_counts = {name: table.num_rows for name, table in epoch.items()}
         sizes = {name: ROW_BYTES * rows for name, rows in row_counts.items()}
         statistics = advance_by(query, statistics, seconds, row_counts, sizes, keys)

@@ -14,7 +14,7 @@ from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import parse_plan
 from midstream.protocol.events import PlanDecision
 from midstream.protocol.settings import Settings
-from midstream.state.adaptation import Adaptation
+from midstream.state.adaptation import Adaptation, Verdict
 from midstream.state.statistics import Statistics
 from midstream.testing import assert_same_rows
 from tests.adapt.adaptive_run import FIXED, adaptive_run, explanation
@@ -52,12 +52,15 @@ def test_streams_that_do_not_change_cause_one_migration_at_most():
     assert run.last.plan != BEST_OTHER
 
 
-@pytest.mark.parametrize(("names", "rate", "domain"), [("abc", 16.0, 20), ("abcd", 3.0, 10)])
-def test_plans_of_about_the_same_cost_do_not_alternate(names, rate, domain):
+# The last is a run in which point estimates would change the plan twice; `make bench ARGS=stability` has 50.
+@pytest.mark.parametrize(
+    ("names", "rate", "domain", "seed"), [("abc", 16.0, 20, 0), ("abcd", 3.0, 10, 0), ("abcde", 4.0, 20, 1)]
+)
+def test_plans_of_about_the_same_cost_do_not_alternate(names, rate, domain, seed):
     query = query_of(names, clique(names), window=8)
     adaptation, statistics, plan = Adaptation(), Statistics(), default_plan(query)
     migrations = []
-    epochs = epochs_of(dict.fromkeys(names, rate), dict.fromkeys(names, uniform(domain)), 200, 2.0)
+    epochs = epochs_of(dict.fromkeys(names, rate), dict.fromkeys(names, uniform(domain)), 200, 2.0, seed=seed)
     for number, epoch in enumerate(epochs):
         statistics = statistics_of(query, [epoch], 2.0, before=statistics)
         context = DecisionContext(
@@ -68,7 +71,7 @@ def test_plans_of_about_the_same_cost_do_not_alternate(names, rate, domain):
             epoch=number,
         )
         adaptation = decide(context, adaptation, MigrationPolicy())
-        decision = adaptation.decision_for(number + 1)
+        decision = Verdict(number, adaptation).migration
         if decision is not None:
             migrations.append(decision.best_plan)
             plan = parse_plan(decision.best_plan, query.names)

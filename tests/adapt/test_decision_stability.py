@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from midstream.adapt.policy import MigrationPolicy
-from midstream.engine import intake
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.storage.fsck import check
@@ -53,18 +52,11 @@ def test_fsck_accepts_manifests_with_decisions():
 
 
 def test_a_query_goes_on_if_the_migration_that_it_decided_on_is_impossible(monkeypatch):
-    concat_arrivals = intake.concat_arrivals
-
-    def with_small_columns(name, tables, *, backfilled=False):
-        # As if a moved state had more than 2 GiB, the most that a column can hold.
-        with monkeypatch.context() as patch:
-            patch.setattr(intake, "_MAX_COLUMN_BYTES", 100 if backfilled else 1 << 31)
-            return concat_arrivals(name, tables, backfilled=backfilled)
-
     query = query_of("abc", chain("abc"), window=20)
     epochs = epochs_of(dict.fromkeys("abc", 8.0), dict.fromkeys("abc", uniform(50)), 16, 2.0)
     kept = adaptive_run("(a b) c", Settings(2, 8), query).process(epochs)
-    monkeypatch.setattr("midstream.engine.step.concat_arrivals", with_small_columns)
+    # As if a moved state had more rows than references can be given to.
+    monkeypatch.setattr("midstream.engine.references.MAX_BATCHES", 0)
     moving = Settings(2, 8, adapt=True, policy=MigrationPolicy("moving_state"))
     adapting = adaptive_run("(a b) c", moving, query).process(epochs)
     decisions = [m.adaptation.last_decision for m in adapting.manifests if m.adaptation.last_decision]

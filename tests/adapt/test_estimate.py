@@ -195,6 +195,7 @@ def test_the_selectivity_of_a_condition_is_guessed_until_the_running_plan_has_sh
     for names, true_rate in true_rates.items():
         assert guessed.rate(names) > 3 * true_rate, names
         assert observed.rate(names) == pytest.approx(true_rate, rel=0.3), names
+    assert (guessed.guessed_conditions("ab"), observed.guessed_conditions("ab")) == (1, 0)
     assert observed.estimate("ab").confidence > 0.99
     # Rows produced of a part of the join correct the estimate of all of it.
     state = StateId("a,b")

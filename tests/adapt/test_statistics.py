@@ -112,7 +112,7 @@ def test_a_new_rate_is_estimated_after_two_windows():
 
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_distinct_keys_are_estimated_from_a_bounded_sample(partitions):
-    # Every key comes every epoch or two, so that all 50,000 are alive.
+    # Every key comes every epoch or two, so that all 50,000 are live.
     draws = {"a": uniform(50_000), "b": uniform(500)}
     statistics = statistics_of(QUERY, epochs_of({"a": 30_000, "b": 400}, draws, 6), partitions=partitions)
     assert len(other_keys(statistics).keys) <= MAX_SAMPLED_ENTRIES

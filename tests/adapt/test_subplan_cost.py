@@ -52,8 +52,10 @@ QUERIES: dict[str, Callable[[Sequence[str]], list[str]]] = {
 WEIGHTS = [
     name
     for name, value in vars(cost_model).items()
-    # Only migrations scan rows.
-    if name.isupper() and isinstance(value, float) and name != "UNITS_PER_SCANNED_ROW"
+    # Only migrations scan rows, and only their duration is in seconds.
+    if name.isupper()
+    and isinstance(value, float)
+    and name not in ("UNITS_PER_SCANNED_ROW", "SECONDS_PER_UNIT")
 ]
 
 

@@ -65,7 +65,7 @@ class TimedIds:
                         continue
                     table = pa.table({time_column(name): times[here], key_column(name, 0): ids[here]})
                     for column, counts in count_keys(query, name, (), table, sampling).items():
-                        keys[column] = keys[column] + counts if column in keys else counts
+                        keys[column] = KeyCounts.merge([keys.get(column, KeyCounts()), counts])
                     parts.append(robust_range(times[here], query.longest_window))
                 ranges[name], sizes[name] = common_range(parts, query.longest_window), 40 * len(ids)
             statistics = advance(query, statistics, ranges=ranges, sizes=sizes, keys=keys, produced=None)

@@ -14,6 +14,7 @@ What a block prints must stand in a ``text`` block right after it, where ``...``
 import contextlib
 import io
 import re
+import tomllib
 from pathlib import Path
 from typing import get_args
 
@@ -140,6 +141,15 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(path), f"{link} leads to a heading that is not there"
 
 
+def test_what_the_readme_leads_to_is_in_the_source_distribution():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    included = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    included = {*included, *(f"/{name}" for name in project["project"]["license-files"])}
+    for link in links(ROOT / "README.md"):
+        file = f"/{link.partition('#')[0]}"
+        assert any(file == path or file.startswith(f"{path}/") for path in included), link
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_are_targets_of_the_makefile(page):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
@@ -249,7 +259,7 @@ def test_the_tree_of_errors_is_complete():
     known = {
         name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)
     }
-    assert set(re.findall(r"\b\w+Error\b", tree.text)) - {"ValueError"} == known
+    assert set(re.findall(r"\b\w+Error\b", tree.text)) - {"ValueError", "AttributeError"} == known
 
 
 def test_the_architecture_names_every_part():

@@ -161,7 +161,7 @@ FAILURES = {
         "batch 0, streams a, b, c, condition a.v <> c.v, columns a.v, c.v",
     ),
     "keys by which rows go on": (send, "hash_key", "a step", "batch 0, streams a, b, column b.j = c.j"),
-    "a state": (SliceFiles, "write", "writing a state", "batch 0, stream "),
+    "a state": (SliceFiles, "encode", "writing a state", "batch 0, stream "),
     "a late row": (late_rows, "json_texts", "staging late rows", "batch 0, stream a, column a.t"),
     "late rows": (late_rows, "json_objects", "staging late rows", "batch 0, stream a, column row"),
     "results": (Sink, "stage", "staging results", "batch 0, streams a, b, c, columns a_v, c_v"),

@@ -292,3 +292,26 @@ def test_rows_that_had_expired_before_are_not_searched(monkeypatch, mutant):
     else:
         run()
         assert check(store).problems == ()
+
+
+def test_after_a_change_an_epoch_looks_at_the_rows_that_it_finds_and_not_at_all_that_are_stored(monkeypatch):
+    looked_at = []
+    real = Expiry.is_live
+
+    def counting(self, times, last_epoch=None):
+        looked_at.append(len(next(iter(times.values()))))
+        return real(self, times, last_epoch)
+
+    def rows_looked_at(stored: int) -> int:
+        store = MemoryStore()
+        join = InlineJoin(small(100), "(a b) c", store=store)
+        join.run_epoch({n: rows(*((10, key, 1, "old") for key in range(stored))) for n in "abc"})
+        join = InlineJoin(small(200), store=store)
+        looked_at.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(Expiry, "is_live", counting)
+            got = join.run_epoch({"c": rows((150, 1, 1, "new"))})
+        assert got.num_rows == 1
+        return sum(looked_at)
+
+    assert rows_looked_at(1000) == rows_looked_at(10) > 0

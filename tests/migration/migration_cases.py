@@ -21,7 +21,12 @@ from midstream.values import Micros
 
 PLANS = tuple(all_plans("abcd"))
 CLIQUE = ("a.k = b.k", "b.k = c.k", "c.k = d.k")
-SEVERAL_KEYS = ("a.k = b.k", "b.k2 = c.k2", "c.k = d.k", "a.v <> c.v")
+SEVERAL_KEYS = {
+    "chain": ("a.k = b.k", "b.k2 = c.k2", "c.k = d.k", "a.v <> c.v"),
+    "star": ("a.k = b.k", "a.k2 = c.k2", "a.v = d.v"),
+    "mixed": ("a.k = b.k", "b.k = c.k", "a.k2 = d.k2"),
+    "two_of_a_and_b": ("a.k = b.k", "b.k = c.k", "a.k2 = b.k2", "b.k2 = d.k2"),
+}
 
 EPOCHS_AFTERWARDS = 3
 """Epochs that are run after the end of a migration: about a window."""

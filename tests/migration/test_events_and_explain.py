@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 from midstream.migration.explain import explain_query
 from midstream.plan.explain import StateSize
 from midstream.plan.state_id import StateId
 from tests.migration.migration_cases import StrategyCase
 from tests.migration.migration_run import (
     HYBRID,
+    ISOLATED,
     LEFT_DEEP,
     PARALLEL_TRACK,
     QUERY,
     REORDERED,
     SHARING,
     START,
+    WITHOUT_WINDOW,
     MigrationRun,
+    arrivals,
     run_migration,
 )
 
@@ -57,10 +62,12 @@ def test_an_explanation_shows_both_plans_and_their_shares():
     run.go(2)
     sizes = {StateId("a,b"): StateSize(11, 5, 1), StateId("c,d@1"): StateSize(22, 5, 1)}
     lines = explain_query(QUERY, run.join.manifest, sizes).splitlines()
-    assert lines[:9] == [
+    assert lines[:10] == [
         "Migration 1, by hybrid, since epoch 3",
         "  from ((a b) c) d",
         "  to   ((c d) a) b",
+        "It ends when the missing states are rebuilt, or when the rows from before it have expired, "
+        "in 10 microseconds of event time.",
         "",
         "Of the results the old plan produces those in which",
         "  a arrived before epoch 5 and c arrived before epoch 3 and d arrived before epoch 3",
@@ -74,6 +81,29 @@ def test_an_explanation_shows_both_plans_and_their_shares():
     assert any("{a,b}" in line and "11 rows" in line for line in lines[old:new])
     assert any("{c,d}" in line and "22 rows" in line for line in lines[new:])
     assert "@" not in "\n".join(lines)
+
+
+def test_an_explanation_says_when_the_migration_ends():
+    for how in (PARALLEL_TRACK, SHARING, ISOLATED):
+        run = MigrationRun().go(START)
+        run.migrate(REORDERED, how)
+        lefts = []
+        while not run.ends:
+            run.go(1)
+            left = re.search(r"It ends when .* expired, in (\d+) micro", explain_query(QUERY, run.last, {}))
+            lefts.append(None if left is None else int(left[1]))
+        # The last old rows are of 20, and expire when the watermark is beyond 50.
+        assert lefts == [20, 10, 0, 0, None]
+    # Nothing is known of a stream without rows.
+    run = MigrationRun().process([{"a": arrivals(0)["a"]}])
+    run.migrate(REORDERED, PARALLEL_TRACK)
+    run.process([{"a": arrivals(1)["a"]}])
+    assert "\nIt ends when the rows from before it have expired.\n" in explain_query(QUERY, run.last, {})
+    run = MigrationRun(WITHOUT_WINDOW).go(START)
+    run.migrate(REORDERED, HYBRID)
+    run.go(1)
+    text = explain_query(WITHOUT_WINDOW, run.last, {})
+    assert "\nIt ends when the missing states are rebuilt.\n" in text
 
 
 def test_an_explanation_names_the_rows_of_sub_plans_and_all_entries():

@@ -1,20 +1,12 @@
-"""Matching the states of two plans, their replaced sub-plans, and the hand-over tables."""
+"""The replaced sub-plans of two plans, and their hand-over tables."""
 
 from __future__ import annotations
 
 import pytest
 
-from midstream.engine.migration_step import Move
-from midstream.migration.handover_tables import (
-    ReplacedSubplan,
-    complete,
-    expire,
-    first_tables,
-    replaced_subplans,
-)
+from midstream.migration.handover_tables import ReplacedSubplan, complete, expire, first_tables
 from midstream.migration.state_match import StateMatch, match_states
 from midstream.plan.build_layout import build_layout
-from midstream.plan.layout import Layout
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
 from midstream.query.query import Query
@@ -23,72 +15,17 @@ from midstream.state.migration import HandoverEntry
 from tests.helpers import small_query
 
 CLIQUE = small_query(["a.k = b.k", "b.k = c.k", "c.k = d.k"], "abcd", default_window=30)
-CHAIN = small_query(["a.k = b.k", "b.j = c.j", "c.k = d.k"], "abcd", default_window=30)
 NUMBER = 7
 
 
-def matched(query: Query, old: str, new: str) -> tuple[Layout, StateMatch]:
-    before = build_layout(query, parse_plan(old, query.names))
-    return before, match_states(before, build_layout(query, parse_plan(new, query.names)), NUMBER)
-
-
 def subplans_of(query: Query, old: str, new: str) -> tuple[list[ReplacedSubplan], StateMatch]:
-    before, match = matched(query, old, new)
-    return replaced_subplans(before, match.layout, before.states & match.layout.states), match
+    before, after = (build_layout(query, parse_plan(plan, query.names)) for plan in (old, new))
+    match = match_states(before, after, NUMBER)
+    return match.plans.subplans, match
 
 
 def summary(subplan: ReplacedSubplan) -> tuple[str, list[str], list[str]]:
     return subplan.root, [node.id for node in subplan.old], [node.id for node in subplan.new]
-
-
-@pytest.mark.parametrize(
-    ("new", "shared", "empty"),
-    [
-        ("((b c) a) d", "a b c d a,b,c", "b,c@7"),
-        ("((a b) d) c", "a b c d a,b", "a,b,d@7"),
-        ("((c d) a) b", "a b c d", "c,d@7 a,c,d@7"),
-        ("d (c (b a))", "a b c d a,b a,b,c", ""),
-        ("a b c d", "a b c d", ""),
-    ],
-)
-def test_with_one_key_a_state_of_the_same_streams_is_shared(new, shared, empty):
-    _, match = matched(CLIQUE, "((a b) c) d", new)
-    assert match.shared == set(shared.split())
-    assert match.empty == set(empty.split())
-    assert match.moves == ()
-    assert set(match.state_ids.values()) == match.empty
-    assert match.layout.states == match.shared | match.empty
-
-
-@pytest.mark.parametrize(
-    ("new", "shared", "moved", "empty"),
-    [
-        # b was searched by k and is now searched by j; a,b,c is still searched by the same key.
-        ("((b c) a) d", "a c d a,b,c", "b", "b,c@7"),
-        # a,b and d have no key in common: they run in one engine partition, and c needs both its keys.
-        ("((a b) d) c", "a b", "a,b c d", "a,b,d@7"),
-        ("((b a) c) d", "a b c d a,b a,b,c", "", ""),
-        ("a b c d", "", "a b c d", ""),
-    ],
-)
-def test_with_several_keys_it_is_shared_only_if_both_plans_have_it_in_the_same_location(
-    new, shared, moved, empty
-):
-    _, match = matched(CHAIN, "((a b) c) d", new)
-    assert match.shared == set(shared.split())
-    assert {(move.source, move.target) for move in match.moves} == {(s, f"{s}@7") for s in moved.split()}
-    assert match.empty == set(empty.split())
-
-
-def test_an_intermediate_state_is_moved_unless_a_state_below_is_empty():
-    # a,b,c was searched by j, for d, and is now searched by v, for e.
-    on = ["a.k = b.k", "b.k = c.k", "c.j = d.j", "a.v = e.v"]
-    query = small_query(on, "abcde", default_window=30)
-    _, match = matched(query, "(((a b) c) d) e", "(((a b) c) e) d")
-    assert Move(StateId("a,b,c"), StateId("a,b,c@7")) in match.moves
-    assert "a,b" in match.shared
-    _, match = matched(query, "(((a b) c) d) e", "(((b c) a) e) d")
-    assert match.empty == {"b,c@7", "a,b,c@7", "a,b,c,e@7"}
 
 
 def test_a_sub_plan_reaches_from_a_shared_state_down_to_the_next_ones():
@@ -142,15 +79,15 @@ def test_a_copy_of_a_shared_state_is_empty_too():
 def test_the_entry_of_a_complete_state_moves_to_its_parent_with_siblings_until_then():
     subplans, match = subplans_of(CLIQUE, "((a b) c) d", "((c d) a) b")
     tables = first_tables(subplans, match.empty, {}, 5)
-    higher = complete(tables, match.layout, StateId("c,d@7"), 8)
+    higher = complete(tables, match.plans.new, StateId("c,d@7"), 8)
     assert higher == {"a,b,c,d": (HandoverEntry(StateId("a,c,d@7"), {"a": 8, "c": 5, "d": 5}),)}
-    assert complete(higher, match.layout, StateId("a,c,d@7"), 9) == {"a,b,c,d": ()}
+    assert complete(higher, match.plans.new, StateId("a,c,d@7"), 9) == {"a,b,c,d": ()}
 
 
 def test_completing_one_state_leaves_the_entries_of_others():
     subplans, match = subplans_of(CLIQUE, "((a b) c) d", "(a d) (b c)")
     tables = first_tables(subplans, match.empty, {}, 5)
-    assert complete(tables, match.layout, StateId("a,d@7"), 6) == {
+    assert complete(tables, match.plans.new, StateId("a,d@7"), 6) == {
         "a,b,c,d": (HandoverEntry(StateId("b,c@7"), {"b": 5, "c": 5}),)
     }
 

@@ -117,16 +117,14 @@ def test_results_wait_only_for_the_old_plans_results():
 
 
 def test_a_state_that_is_too_large_to_be_moved_stops_the_query_once(monkeypatch):
-    from midstream.engine import intake
-
     query = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=1000)
     store = MemoryStore()
     join = InlineJoin(query, "(a b) c", settings=Settings(1, 1), store=store)
     for epoch in range(4):
         join.run_epoch(equal_rows("abc")(epoch))
     join.migrate("a (b c)", "moving_state")
-    monkeypatch.setattr(intake, "_MAX_COLUMN_BYTES", 1)
-    with pytest.raises(MigrationError, match="at most 2 GiB of a column"):
+    monkeypatch.setattr("midstream.engine.references.MAX_BATCHES", 0)
+    with pytest.raises(MigrationError, match="at most 0 batches to be moved at once"):
         join.run_epoch({})
     monkeypatch.undo()
     restarted = InlineJoin(query, settings=Settings(1, 1), store=store)
@@ -151,6 +149,9 @@ def test_a_state_that_is_too_large_to_be_moved_stops_the_query_once(monkeypatch)
         {"state_ids": {"b,c": "a,c@1"}},
         {"rebuilding": {"b,c@1": {"stream": "a", "from_epoch": 2}}},
         {"isolated": True, "background": True},
+        {"moved": ("b,c@1",)},
+        {"cuts": ("b,c@1",)},
+        {"cuts": ("b",)},
     ],
     ids=str,
 )

@@ -48,8 +48,8 @@ def test_a_dead_row_is_in_no_later_result(case):
                 if not stored:
                     continue
                 columns = {n: np.array([times[n][r[n]] for r in stored]) for n in part}
-                alive = expiry.is_live(columns)
-                assert alive.all(), f"{part} at epoch {epoch}"
+                live = expiry.is_live(columns)
+                assert live.all(), f"{part} at epoch {epoch}"
                 newest = [int(columns[n].max()) for n in part]
                 assert not expiry.has_expired(part, newest)
 

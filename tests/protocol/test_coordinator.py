@@ -58,7 +58,7 @@ def test_merged_slices_retire_and_are_expendable_later():
     assert after.retired == ()
 
 
-def test_a_slice_of_which_nothing_is_alive_is_not_read_again_and_retires():
+def test_a_slice_of_which_nothing_is_live_is_not_read_again_and_retires():
     one = commit(FIRST, make_slice("x", latest=89), make_slice("y", latest=90))
     one = replace(one, streams={**one.streams, "b": StreamProgress(latest=100, watermark=100)})
     program = COORDINATOR.program(one, intend(one))
@@ -118,7 +118,7 @@ def test_reports_add_up():
             SETTINGS,
             "must keep its type as long as it keeps its name: a_v was string; got b.k of type bigint",
         ),
-        (small_query(["a.k = b.k", "b.k = c.k"], "abc"), SETTINGS, r"order was \['a', 'b'\]"),
+        (small_query(["a.k = b.k", "b.k = c.k"], "abc"), SETTINGS, "the streams were a, b; got a, b, c"),
         (QUERY, Settings(2, 4), "options.partitions was 1; got 2"),
         (QUERY, Settings(1, 8), "options.groups was 4; got 8"),
     ],

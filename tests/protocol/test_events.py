@@ -11,12 +11,17 @@ from midstream.inline import InlineJoin
 from midstream.protocol.events import (
     Event,
     FutureRows,
+    MemoryEvent,
     MigrationEnded,
     MigrationEvent,
     MigrationStarted,
+    MigrationWaits,
     PlanDecision,
     SinglePartitionPlan,
+    StateBroughtBack,
+    StateCleanedUp,
     StateCompleted,
+    StateSpilled,
     events_of,
 )
 from midstream.protocol.problems import (
@@ -38,6 +43,7 @@ from tests.helpers import rows, small_query
 
 QUERY = small_query(["a.k = b.k"], default_window=30)
 PLANS: dict[str, Any] = {"migration": 2, "old_plan": "(a b) c", "new_plan": "a (b c)"}
+SPILLED: dict[str, Any] = {"fragment": "0: a b", "groups": 12, "bytes": 45678, "reason": "so it is"}
 EXAMPLES = (
     StreamMissing(batch_id=7, since=7, stream="a", rows=1234),
     StreamIdle(batch_id=7, since=7, stream="a"),
@@ -63,6 +69,10 @@ EXAMPLES = (
     MigrationStarted(batch_id=7, **PLANS, strategy="hybrid"),
     StateCompleted(batch_id=7, **PLANS, state="b,c"),
     MigrationEnded(batch_id=7, **PLANS, epochs=4),
+    StateSpilled(batch_id=7, **SPILLED),
+    StateCleanedUp(batch_id=7, **SPILLED),
+    StateBroughtBack(batch_id=7, **SPILLED),
+    MigrationWaits(batch_id=7, plan="a (b c)"),
 )
 
 
@@ -90,6 +100,10 @@ def test_there_is_an_example_of_every_kind_and_all_have_names_of_their_own():
         "migration-started",
         "state-completed",
         "migration-ended",
+        "state-spilled",
+        "state-cleaned-up",
+        "state-brought-back",
+        "migration-waits",
     ]
 
 
@@ -119,12 +133,30 @@ def test_the_texts():
     assert texts["late-rows"].startswith("stream a has many late rows: 12.5% of the last 1,000 were")
     assert texts["stream-lagging"].startswith("stream a lags behind its source: 4,000 offsets are not read")
     assert texts["state-unbounded"].startswith("no window bounds a and b; a and c: rows are kept for ever")
-    assert texts["future-rows"].startswith("stream a had 3 rows further ahead than maxEventTimeAhead, which")
+    assert texts["future-rows"].startswith(
+        "left out 3 rows of stream a, further ahead than maxEventTimeAhead;"
+    )
     assert texts["decision"] == "decided to stay: it saves 1% ('a b' costs 1,234, 'b a' 1,200 units/s)"
     assert texts["single-partition"].startswith("plan 'a b c' has {a,b,c} in one engine partition, because")
     assert texts["migration-started"] == "migration 2 started: from '(a b) c' to 'a (b c)' by hybrid"
     assert texts["state-completed"] == "migration 2: the new plan has all rows of {b,c} now"
+    assert texts["state-spilled"] == "spilled 12 groups of fragment '0: a b', 45,678 bytes: so it is"
+    assert texts["state-cleaned-up"].startswith("made what 12 groups of fragment '0: a b' owed, from 45,678")
+    assert texts["state-brought-back"].endswith("owed, and brought 45,678 bytes back: so it is")
+    assert texts["migration-waits"].startswith("the change to plan 'a (b c)' waits: groups that it changes")
     assert texts["migration-ended"] == "migration 2 ended after 4 epochs: the plan is 'a (b c)'"
+
+
+def test_one_of_something_is_not_several():
+    one = {FutureRows: {"rows": 1}, MemoryEvent: {"groups": 1}, MigrationEnded: {"epochs": 1}}
+    singular = [
+        replace(event, **fields).message
+        for event in EXAMPLES
+        for kind, fields in one.items()
+        if isinstance(event, kind)
+    ]
+    assert len(singular) == 5
+    assert all(" 1 row " in m or " 1 group " in m or " 1 epoch:" in m for m in singular), singular
 
 
 @pytest.mark.parametrize("event", [e for e in EXAMPLES if isinstance(e, Problem)], ids=lambda e: e.type)

@@ -165,6 +165,8 @@ def test_the_json_form_is_complete_and_fixed():
         },
         "stateBytesActive": 1250,
         "stateBytesSpilled": 0,
+        "stateBytesTouched": 0,
+        "memory": {"busiestPartitionBytes": None, "owedGroups": 0, "owedRows": 0, "owedSince": None},
         "work": {**work, "byPlan": {"both": work}},
         "migration": None,
         "problems": [IDLE.to_dict()],

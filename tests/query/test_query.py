@@ -99,7 +99,7 @@ def test_without_select_every_column_is_an_output():
         ("a.i + 1", "must be stream.column or stream.column AS name"),
         ("count(*)", "must be stream.column"),
         ("1", "must be stream.column"),
-        ("*", "must be stream.column"),
+        ("*", "must follow the name of a stream"),
         ("nope.*", "must follow the name of a stream"),
         ("i", "named with its stream"),
         ("a.nope", "a column must exist"),

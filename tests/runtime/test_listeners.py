@@ -51,7 +51,7 @@ def test_a_listener_gets_every_event_then_the_progress_of_each_epoch():
     assert [p.num_output_rows for p in progress] == [1, 0, 4]
     assert {p.query for p in progress} == {progress[0].query}
     assert set(progress[0].duration_ms) == {
-        *("trigger", "total", "step", "sink", "commit", "publish", "clean")
+        *("trigger", "total", "step", "sink", "commit", "publish", "clean", "decide")
     }
 
 
@@ -222,8 +222,9 @@ def test_the_log_has_the_events_with_their_severity_and_no_progress(caplog):
         join.migrate("a (b c)", "moving_state")
         join.run_epoch(arrivals(41, "ab"))
     logged = [(record.levelname, record.getMessage()) for record in caplog.records]
+    query = str(join.recentProgress[0]["id"])[:8]
     assert logged == [
-        ("WARNING", f"batch 1: {StreamStalled(batch_id=1, since=1, stream='c').message}"),
-        ("INFO", "batch 2: migration 1 started: from '(a b) c' to 'a (b c)' by moving_state"),
-        ("INFO", "batch 2: migration 1 ended with the epoch that began it: the plan is 'a (b c)'"),
+        ("WARNING", f"{query}, batch 1: {StreamStalled(batch_id=1, since=1, stream='c').message}"),
+        ("INFO", f"{query}, batch 2: migration 1 started: from '(a b) c' to 'a (b c)' by moving_state"),
+        ("INFO", f"{query}, batch 2: migration 1 ended with the epoch that began it: the plan is 'a (b c)'"),
     ]

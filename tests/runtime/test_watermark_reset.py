@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from midstream.cli.main import app
 from midstream.errors import CheckpointError, LockedError, OptionError
 from midstream.inline import InlineJoin
+from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.protocol.settings import Settings
 from midstream.runtime.watermark_reset import reset_watermark
 from midstream.storage import lease as leases
@@ -260,6 +261,21 @@ def test_a_damaged_manifest_with_a_watermark_set_back_is_not_done_without():
     store.put(name, whole)
     InlineJoin(QUERY, settings=OPEN, store=store).run_epoch({})
     assert check(store).problems == ()
+
+
+def test_a_checkpoint_whose_watermark_was_set_back_stays_sound_as_its_manifests_go():
+    # Both manifests of that epoch go; if the earlier one stayed, the next epoch would not follow from it.
+    store = MemoryStore()
+    _poisoned(store, "(a b) c", seed=1, who="a", idle=False)
+    for back in (50, 45):
+        reset_watermark(store, seize_lease(store, "reset"), "a", NOW + back * SECOND)
+    again = InlineJoin(QUERY, settings=OPEN, store=store)
+    for _ in range(2 * EPOCHS_KEPT):
+        again.run_epoch({})
+        assert check(store).problems == ()
+        kept = [name.epoch for name in manifests_newest_first(store)]
+        assert len(set(kept)) <= EPOCHS_KEPT
+    assert len(kept) == EPOCHS_KEPT
 
 
 def test_whoever_was_paused_while_setting_a_watermark_back_does_so_no_more():

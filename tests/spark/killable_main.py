@@ -1,7 +1,8 @@
 """A program that runs a query and dies at a given crash point; started by ``KillableQuery``.
 
 Arguments: a folder with the input, the Spark master, the crash point at which the driver dies (or ""), in
-which phase of a migration (or ""), and as JSON the faults of tasks and the requested plans.
+which phase of a migration (or ""), as JSON the faults of tasks and the requested plans, and the number of
+engine partitions.
 """
 
 import json
@@ -50,14 +51,14 @@ def phases_of(driver: MicroBatchHandler) -> set[str]:
     return {phase for phase, holds in phases.items() if holds}
 
 
-def start(spark: SparkSession, root: Path) -> JoinStreamingQuery:
+def start(spark: SparkSession, root: Path, partitions: int = 2) -> JoinStreamingQuery:
     """Start the query over all available input."""
     join = Join(spark)
     for name in "abc":
         join = join.stream(name, Feed(spark, root / "in").df(name), time="t", lateness="5 seconds")
     join = join.on("a.k = b.k", "b.k2 = c.k2").within("8 seconds").select("a.id", "b.id", "c.id")
     writer = join.writeStream.format("parquet").option("path", f"{root}/out")
-    writer = writer.option("partitions", 2).option("adapt", "off")
+    writer = writer.option("partitions", partitions).option("adapt", "off")
     return writer.option("checkpointLocation", f"{root}/checkpoint").trigger(availableNow=True).start()
 
 
@@ -108,10 +109,10 @@ def session(master: str) -> SparkSession:
     return make_session(master, config)
 
 
-def main(root: Path, master: str, events: Events, faults: list[Fault]) -> None:
+def main(root: Path, master: str, events: Events, faults: list[Fault], partitions: int) -> None:
     spark = session(master)
     with crash_hook(events), failing_tasks(root / "struck", faults) if faults else nullcontext():
-        events.query = start(spark, root)
+        events.query = start(spark, root, partitions)
         events.started.set()
         events.query.awaitTermination()
     executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
@@ -120,6 +121,7 @@ def main(root: Path, master: str, events: Events, faults: list[Fault]) -> None:
 
 
 if __name__ == "__main__":
-    _, argv_folder, argv_master, argv_point, argv_phase, argv_faults, argv_changes = sys.argv
+    _, argv_folder, argv_master, argv_point, argv_phase, argv_faults, argv_changes, argv_partitions = sys.argv
     argv_events = Events(argv_point, argv_phase, [Change(*change) for change in json.loads(argv_changes)])
-    main(Path(argv_folder), argv_master, argv_events, [Fault(*fault) for fault in json.loads(argv_faults)])
+    task_faults = [Fault(*fault) for fault in json.loads(argv_faults)]
+    main(Path(argv_folder), argv_master, argv_events, task_faults, int(argv_partitions))

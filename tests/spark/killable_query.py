@@ -63,9 +63,11 @@ class KillableQuery:
         phase: str = "",
         faults: Sequence[Fault] = (),
         migrations: Sequence[Change] = (),
+        partitions: int = 2,
         master: str = "local[2]",
     ) -> subprocess.Popen[bytes]:
-        return self._run("killable_main", master, point, phase, json.dumps(faults), json.dumps(migrations))
+        given = json.dumps(faults), json.dumps(migrations), str(partitions)
+        return self._run("killable_main", master, point, phase, *given)
 
     def start_pausable(
         self, pause: Pause | None = None, give_up_seconds: float = LEASE_TIMEOUT_SECONDS

@@ -5,28 +5,36 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
+import numpy as np
 from pyspark.cloudpickle import register_pickle_by_value
 
+from midstream.engine import joiner
+from midstream.engine.index_rows import IndexRows
+from midstream.engine.probe import candidate_pairs
 from midstream.engine.program import Program
+from midstream.query.window import Windows
 from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.runtime.partition_task import OutputWriter
 from midstream.spark import micro_batch_handler
 from midstream.spark.messages import AddressedMessage
 from midstream.spark.stage_task import stage_task
+from midstream.spark.task_ranges import TaskRanges
 from midstream.storage.store import Store
 
 # Which process reaches which crash point. New points count as the driver's, whose test fails if they are not.
 IN_TASKS = ("before a slice is written", "after a slice is written", "after results are staged")
 IN_DRIVERS = tuple(point for point in POINTS if point not in IN_TASKS)
-AT_START = "at the start"
-"""Not one of the engine's crash points: the task has done nothing yet."""
+IN_JOIN = "in a join"
+"""Not one of the engine's crash points: the task is about to join many rows, which takes memory."""
 
-_HEADROOM = 1 << 20
+_MANY_ROWS = 100
+_HEADROOM = 1 << 18
+_BALLAST = 1 << 16
 
 # Workers need not be able to import the tests.
 register_pickle_by_value(sys.modules[__name__])
@@ -59,21 +67,23 @@ def failing_tasks(marks: Path, faults: Sequence[Fault]) -> AbstractContextManage
     marks.mkdir(exist_ok=True)
 
     def stage_task_that_fails(
-        program: Program, stage: int, store: Store, writer: OutputWriter
+        program: Program, stage: int, ranges: TaskRanges, store: Store, writer: OutputWriter
     ) -> Callable[[int, Iterable[AddressedMessage]], Iterator[AddressedMessage]]:
-        run = stage_task(program, stage, store, writer)
+        run = stage_task(program, stage, ranges, store, writer)
         due = [fault for fault in faults if fault.epoch == program.epoch]
         migration = migration_of(program)
 
-        def reached(point: str) -> None:
-            for fault in due:
-                if fault.point == point and _first(marks / fault.mark, migration):
-                    _STRIKE[fault.kind]()
+        def task(number: int, arriving: Iterable[AddressedMessage]) -> Iterator[AddressedMessage]:
+            with ExitStack() as until_its_end:
 
-        def task(partition: int, arriving: Iterable[AddressedMessage]) -> Iterator[AddressedMessage]:
-            with crash_hook(reached):
-                reached(AT_START)
-                yield from run(partition, arriving)
+                def reached(point: str) -> None:
+                    for fault in due:
+                        if fault.point == point and _first(marks / fault.mark, migration):
+                            _STRIKE[fault.kind](until_its_end)
+
+                until_its_end.enter_context(crash_hook(reached))
+                until_its_end.enter_context(_large_joins(reached))
+                yield from run(number, arriving)
 
         return task
 
@@ -91,6 +101,17 @@ def migration_of(program: Program) -> str:
     return f"{migration.strategy}{waits}, {'begins' if step.begins else 'goes on'}{ends}"
 
 
+def _large_joins(reached: Callable[[str], None]) -> AbstractContextManager[object]:
+    """Joins of many rows are reported before they begin."""
+
+    def reported(rows: IndexRows, run: IndexRows, windows: Windows) -> object:
+        if min(len(rows.hashes), len(run.hashes)) >= _MANY_ROWS:
+            reached(IN_JOIN)
+        return candidate_pairs(rows, run, windows)
+
+    return patch.object(joiner, "candidate_pairs", reported)
+
+
 def _first(mark: Path, migration: str) -> bool:
     try:
         with mark.open("x") as file:
@@ -100,11 +121,11 @@ def _first(mark: Path, migration: str) -> bool:
     return True
 
 
-def _die() -> None:
+def _die(task: ExitStack) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _kill_executor() -> None:
+def _kill_executor(task: ExitStack) -> None:
     os.kill(_jvm(), signal.SIGKILL)
 
 
@@ -114,23 +135,32 @@ def _jvm() -> int:
     return int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def _pause_driver() -> None:
+def _pause_driver(task: ExitStack) -> None:
     """Pause the driver and its JVM, which are one process group; this worker is in another."""
     os.killpg(os.getpgid(_jvm()), signal.SIGSTOP)
 
 
-def _fail() -> None:
+def _fail(task: ExitStack) -> None:
     raise RuntimeError("a task fails here")
 
 
-def _starve() -> None:
-    """Limit this process to about the memory that it has: the engine will run out of memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + _HEADROOM
-    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+def _starve(task: ExitStack) -> None:
+    """Leave this process hardly any memory until the task ends; then others may run in it."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    task.callback(resource.setrlimit, resource.RLIMIT_AS, before)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size, before[1]))
+    # A worker that has run other tasks has memory that it has not given back, which would do.
+    ballast: list[object] = []
+    task.callback(ballast.clear)
+    try:
+        while True:
+            ballast.append(np.empty(_BALLAST, np.uint8))
+    except MemoryError:
+        resource.setrlimit(resource.RLIMIT_AS, (size + _HEADROOM, before[1]))
 
 
-_STRIKE = {
+_STRIKE: dict[str, Callable[[ExitStack], None]] = {
     "kill": _die,
     "executor": _kill_executor,
     "raise": _fail,

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from midstream import Join, OptionError
+from midstream.storage.intents import find_intent
 from midstream.storage.local import LocalStore
-from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import assert_same_rows
 from tests.spark.runner import check
 
@@ -90,8 +90,9 @@ def test_what_was_decided_is_carried_out_though_the_query_no_longer_adapts(join,
 
     def save(rows, batch):
         seen.setdefault(batch, []).append(rows.toArrow())
-        manifest = newest_manifest(LocalStore(str(checkpoint)))
-        if not died and manifest is not None and manifest.adaptation.decision_for(batch):
+        intent = find_intent(LocalStore(str(checkpoint)), batch)
+        assert intent is not None
+        if not died and intent.verdict is not None and intent.verdict.migration is not None:
             died.append(batch)
             raise RuntimeError("dies in the middle of what was decided")
 

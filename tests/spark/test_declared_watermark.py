@@ -35,6 +35,7 @@ def test_a_watermark_says_time_and_lateness_wherever_its_column_goes(frame):
     assert declared(marked.filter("k > 0").select("id", F.col("t").alias("at"))) == ("a.at", MINUTE)
     assert declared(marked.select(F.struct("id", "t").alias("event"))) == ("a.event.t", MINUTE)
     assert declared(marked.union(marked)) == ("a.t", MINUTE)
+    assert declared(marked.select(F.window("t", "1 minute").alias("w"), "t")) == ("a.t", MINUTE)
     assert declared(frame, time="t") == ("a.t", 0)
 
 
@@ -49,7 +50,12 @@ def test_what_cannot_be_honoured_is_refused(frame):
         (marked, {"lateness": "5 seconds"}, "got 5 seconds, and a watermark with 1 minute"),
         (marked, {"lateness": "0 seconds"}, "must be the delay of its watermark"),
         (other, {"time": "other"}, "got a.other, and a watermark on a.t"),
-        (two_columns, {}, "got watermarks on a.t, a.again"),
+        (two_columns, {}, "got watermarks on a.t, a.again. Hint: say which of them, e.g. time='t'"),
+        (
+            frame.withWatermark("t", "1 month"),
+            {},
+            "must have a fixed length; got '1 months'. Hint: months and",
+        ),
         (twice, {}, "must have one lateness; got watermarks with delays of 1 minute and 1 hour"),
         (computed, {"time": "t"}, "a watermark with a delay of 1 minute of a column that is gone, or was"),
         (marked.drop("t").withColumn("u", F.current_timestamp()), {"time": "u"}, "must have one lateness"),

@@ -107,7 +107,7 @@ def test_listeners_hear_of_every_epoch_and_may_fail_migrate_and_go(spark, feed, 
     errors = [r for r in caplog.records if r.levelno == logging.ERROR and r.name == "midstream"]
     assert ["broken failed; the query goes on" in r.getMessage() for r in errors] == [True]
     logged = [r.getMessage() for r in caplog.records if r.name == "midstream" and r not in errors]
-    assert logged == [f"batch {e.batch_id}: {e.message}" for e in heard if isinstance(e, Event)]
+    assert logged == [f"watched, batch {e.batch_id}: {e.message}" for e in heard if isinstance(e, Event)]
 
 
 def test_listeners_of_the_session_hear_of_a_join_as_of_any_query(spark, feed, tmp_path, session_listener):

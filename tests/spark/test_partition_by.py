@@ -135,6 +135,26 @@ def test_files_have_the_codec_of_the_option_or_of_the_session(spark, join, tmp_p
             join.writeStream.option(option, "1")
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("spark.sql.files.maxRecordsPerFile", "1000"),
+        ("spark.sql.parquet.writeLegacyFormat", "true"),
+        ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS"),
+        ("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY"),
+    ],
+)
+def test_settings_that_the_files_would_not_follow_are_refused(spark, join, tmp_path, setting, value):
+    writer = join.writeStream.format("parquet").option("checkpointLocation", tmp_path / "checkpoint")
+    spark.conf.set(setting, value)
+    try:
+        with pytest.raises(OptionError, match=rf"{setting} must be left .*; got {value}. Hint: .*unset"):
+            writer.start(str(tmp_path / "results"))
+    finally:
+        spark.conf.unset(setting)
+    assert not (tmp_path / "checkpoint").exists()
+
+
 def test_the_checkpoint_may_be_in_the_folder_of_the_session(spark, feed, tmp_path):
     feed.add(*generate(dict.fromkeys("ab", Shape(rows=30)), epochs=3, seed=1))
     join = one_key(spark, feed, "ab")

@@ -1,5 +1,7 @@
 """What those who know PySpark try first: it works, or is refused at that call."""
 
+from typing import Any
+
 import pytest
 from pyspark.sql import functions as F  # noqa: N812  # as everybody has it
 from pyspark.sql.streaming.query import StreamingQuery
@@ -45,9 +47,12 @@ def test_the_handle_is_one_of_sparks(spark, feed, join, runner, capsys):
     with pytest.raises(OptionError, match=r"one of False, True, 'simple', .*; got 'formatted'"):
         query.explain("formatted")
     assert query.awaitTermination(0.1) is False
-    for timeout in (0, -1):
+    timeouts: tuple[Any, ...] = (0, -1, "x", [])
+    for timeout in timeouts:
         with pytest.raises(OptionError, match="a timeout must be a number of seconds above 0"):
             query.awaitTermination(timeout)
+    with pytest.raises(OptionError, match="got a value of type list"):
+        query.explain([])  # type: ignore[arg-type]  # what a user may try
     query.stop()
     assert spark.streams.awaitAnyTermination(60)
     assert _wait_for(query) == active.id
@@ -58,7 +63,7 @@ def test_the_handle_is_one_of_sparks(spark, feed, join, runner, capsys):
 
 def test_a_join_says_what_its_results_are_before_it_runs(join, capsys):
     pair = join.select("a.id AS id", "b.v", "c.k2 AS text")
-    assert pair.columns == ["id", "b_v", "text"]
+    assert pair.columns == join.select(["a.id AS id", "b.v", "c.k2 AS text"]).columns == ["id", "b_v", "text"]
     assert pair.schema.simpleString() == "struct<id:bigint,b_v:int,text:string>"
     pair.printSchema()
     printed = capsys.readouterr().out
@@ -70,6 +75,15 @@ def test_a_join_says_what_its_results_are_before_it_runs(join, capsys):
     assert printed.startswith(pair.explanation())
     assert printed.count("== Physical Plan ==") == 3
     assert pair.explanation("extended").count("== Physical Plan ==") == 3
+    for said in ({"extended": True}, {"mode": "extended"}):
+        pair.explain(**said)
+        assert capsys.readouterr().out.count("== Physical Plan ==") == 3
+    assert pair.explanation("simple") == pair.explanation(False) == pair.explanation()
+    for mode, hint in (("adaptive", "ask the running query"), ("formatted", "for a stream of its own")):
+        with pytest.raises(OptionError, match=rf"explain must have a plan .*; got '{mode}'. Hint: {hint}"):
+            pair.explain(mode)
+    assert pair.dtypes == [("id", "bigint"), ("b_v", "int"), ("text", "string")]
+    assert pair.isStreaming
 
 
 def test_columns_by_name_or_as_lists_of_names(spark, feed, join):
@@ -83,7 +97,11 @@ def test_columns_by_name_or_as_lists_of_names(spark, feed, join):
         == join.on("a.k2 = b.k2", "a.k2 = c.k2").query().equalities
     )
     assert join.on("b.v > a.v", how="inner").query() == join.on("b.v > a.v").query()
-    nested = feed.df("a").selectExpr("struct(t AS `at time`) AS event", "k")
+    rows = feed.df("a")
+    for time in (rows.t, rows["t"], rows["T"]):
+        (stream,) = Join(spark).stream("a", rows.filter("k > 0"), time=time)._streams
+        assert str(stream.time) == "a.t"
+    nested = rows.selectExpr("struct(t AS `at time`) AS event", "k")
     times = Join(spark).stream("a", nested, time=F.col("event.`at time`")).query
     with pytest.raises(QueryError, match="two or more streams"):
         times()
@@ -91,7 +109,14 @@ def test_columns_by_name_or_as_lists_of_names(spark, feed, join):
 
 def test_what_is_not_taken_is_refused_at_that_call(spark, feed, join):
     rows = feed.df("a")
-    for time in (rows["t"], F.col("t").alias("at"), F.to_timestamp("v"), F.lit(1)):
+    nested = rows.select(F.struct("t").alias("s"))
+    for time in (
+        rows["t"] + F.expr("INTERVAL 1 DAY"),
+        nested["s.t"],
+        F.col("t").alias("at"),
+        F.to_timestamp("v"),
+        F.lit(1),
+    ):
         with pytest.raises(QueryError, match=r"a column must be given by its name; got Column<.*withColumn"):
             Join(spark).stream("a", rows, time=time)
     with pytest.raises(
@@ -108,7 +133,7 @@ def test_what_is_not_taken_is_refused_at_that_call(spark, feed, join):
         QueryError, match=r"a join must be 'inner'; got 'left'. Hint: outer joins are not there"
     ):
         join.on("a.k = b.k", how="left")
-    for item in (F.col("a.id"), ["a.id"]):
+    for item in (F.col("a.id"), ["a.id", F.col("a.id")]):
         with pytest.raises(QueryError, match=r"a select item must be text; got .* Hint: write select\('a.x'"):
             join.select(item)
     writer = join.writeStream

@@ -1,5 +1,7 @@
 """Bad input gets an error of our own before anything starts."""
 
+from pathlib import Path
+
 import pytest
 
 from midstream import CheckpointError, Join, MidstreamError, OptionError, PlanError, QueryError
@@ -47,10 +49,17 @@ def test_streams_that_cannot_be_joined(spark, streams):
         join.stream("b", streams["b"].selectExpr("*", "struct(k2 COLLATE UNICODE_CI AS c) AS x"), time="t")
     with pytest.raises(QueryError, match=r"byte by byte"):
         join.stream("b", streams["b"].selectExpr("*", "k2 COLLATE UNICODE_CI AS c"), time="t")
-    with pytest.raises(QueryError, match=r"classic Spark session; got a value of type list"):
+    with pytest.raises(
+        QueryError,
+        match=r"must be a DataFrame; got a value of type list. Hint: read it with spark.readStream",
+    ):
         join.stream("b", [1, 2], time="t")  # type: ignore[arg-type]
     with pytest.raises(QueryError, match=r"a column must be given by its name; got 3"):
         join.stream("b", streams["b"], time=3)  # type: ignore[arg-type]
+    with pytest.raises(QueryError, match=r"by its name; got ''. Hint: the columns are id, t"):
+        join.stream("b", streams["b"], time="")
+    with pytest.raises(QueryError, match=r"a name, and then a DataFrame; got them in the other order"):
+        join.stream(streams["b"], "b", time="t")  # type: ignore[arg-type]
 
 
 def test_joins_that_cannot_be_run(pair, streams):
@@ -80,8 +89,11 @@ def test_joins_that_cannot_be_run(pair, streams):
             "magic",
             "strategy must be one of auto, hybrid, moving_state, parallel_track; got 'magic'",
         ),
-        ("stateMemory", "512m", "does not limit memory yet"),
-        ("spill", "bottom_up", "does not spill state yet"),
+        ("stateMemory", "much", "stateMemory must be a size such as '512m'; got 'much'"),
+        ("stateMemory", "0g", "stateMemory must be a size such as '512m'; got '0g'"),
+        ("spill", "all", "spill must be one of bottom_up, local_output, global_output"),
+        ("spillShare", "2", "spillShare must be a number from 0 to 1"),
+        ("cleanupDelay", "soon", "cleanupDelay must be a duration"),
         ("balance", "lazy_disk", "balance must be 'off'"),
         ("partitions", "0", "partitions must be a whole number from 1 to 512; got '0'"),
         ("groups", "many", "groups must be a whole number"),
@@ -128,7 +140,7 @@ def test_writers_that_cannot_start(pair, tmp_path):
     assert issubclass(PlanError, MidstreamError)
 
 
-def test_folders_of_others_and_folders_that_cannot_be_written_are_left_as_they_are(pair, tmp_path):
+def test_folders_of_others_and_folders_that_cannot_be_written_are_left_as_they_are(pair, feed, tmp_path):
     (tmp_path / "file").touch()
     spark_own = tmp_path / "spark-own"
     (spark_own / "offsets").mkdir(parents=True)
@@ -148,6 +160,11 @@ def test_folders_of_others_and_folders_that_cannot_be_written_are_left_as_they_a
     assert below.startswith("checkpointLocation must be a folder that can be read and written; got ")
     assert refusal(OptionError, path=tmp_path / "file").startswith("path must be a folder that can be")
     assert "lateRows must be a folder" in refusal(OptionError, lateRows=tmp_path / "file" / "late")
+    (source,) = {str(Path(file).parent) for file in feed.root.glob("a/*.parquet")}
+    for given in ({"path": source}, {"path": f"{source}/out"}, {"lateRows": f"file:{source}/late"}):
+        told = refusal(OptionError, **given)
+        assert f"must be neither a folder that a stream reads nor inside of one; got {source}" in told
+        assert f"and stream a reads {source}" in told
     assert "or write there with Spark: .foreachBatch(" in refusal(OptionError, path="hdfs://host/out")
 
 

@@ -20,8 +20,10 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.intent import Intent
 from midstream.protocol.settings import Settings
 from midstream.spark import messages, parquet_source, row_source, stage_task
-from midstream.spark.messages import AddressedMessage
+from midstream.spark.messages import AddressedMessage, ControlMessage, SourceMessage
+from midstream.spark.own_slices import slice_messages, slices_by_task
 from midstream.spark.row_groups import RowGroup
+from midstream.spark.task_ranges import TaskRanges
 from midstream.storage.memory import MemoryStore
 from tests.helpers import rows, small_query
 
@@ -29,6 +31,7 @@ CANARY = "canary-7f3a"
 QUERY = small_query(["a.k = b.k"], default_window=10)
 LAYOUT = build_layout(QUERY, parse_plan("a b", QUERY.names))
 ENCODERS = make_encoders(QUERY, LAYOUT, even_routing(2, 4), whole_rows=True)
+RANGES = TaskRanges(partitions=2, tasks=2)
 ROWS = rows((0, 1, 0, CANARY))
 
 
@@ -63,8 +66,9 @@ def panics(monkeypatch):
 
 def failure(sent: Iterable[AddressedMessage]) -> MidstreamError:
     """The one error among messages; it goes to an engine partition that there is."""
-    ((target, message),) = [one for one in sent if one[1].kind == "error"]
+    ((target, message),) = [one for one in sent if getattr(one[1], "kind", None) == "error"]
     assert target == 0
+    assert isinstance(message, ControlMessage)
     error = error_from(msgspec.json.decode(message.blob))
     assert CANARY not in str(error)
     return error
@@ -74,13 +78,13 @@ def read(tmp_path) -> Iterable[AddressedMessage]:
     path = str(tmp_path / "a.parquet")
     pq.write_table(ROWS, path)
     schemas = {"a": QUERY.by_name["a"].schema}
-    return parquet_source._read_task(ENCODERS, schemas, [[RowGroup("a", path, 0, 1)]])(5, [0])
+    return parquet_source._read_task(ENCODERS, schemas, [[RowGroup("a", path, 0, 1)]], RANGES)(5, [0])
 
 
-def encode_rows() -> list[AddressedMessage]:
+def encode_rows() -> list[SourceMessage]:
     schema = row_source._source_schema(QUERY, ENCODERS["a"])
     given = pa.table({c.name: encode.project(ROWS, c, "a") for c in ENCODERS["a"].source}).to_batches()
-    sent = row_source._encode_task(ENCODERS["a"], schema)(iter(given))
+    sent = row_source._encode_task(ENCODERS["a"], schema, RANGES)(iter(given))
     return [row_source._addressed(Row(**row)) for batch in sent for row in batch.to_pylist()]
 
 
@@ -107,7 +111,7 @@ def test_rows_that_are_not_what_spark_said():
     schema = pa.schema([("x", pa.int64())] * 1)
     encoder = ENCODERS["a"]
     batch = pa.record_batch({"c0": pa.array([CANARY])})
-    (sent,) = row_source._encode_task(encoder, schema)(iter([batch]))
+    (sent,) = row_source._encode_task(encoder, schema, RANGES)(iter([batch]))
     error = failure(row_source._addressed(Row(**row)) for row in sent.to_pylist())
     assert "a failure of Arrow (invalid) in row_source.py" in str(error)
     assert "(batch 3, stream a, columns a.t, a.k, " in str(error)
@@ -118,8 +122,8 @@ def test_rows_that_are_encoded_again_for_another_plan(panics):
     plans = (build_layout(query, parse_plan(plan, query.names)) for plan in ("(a b) c", "a (b c)"))
     before, after = (make_encoders(query, plan, even_routing(2, 4), whole_rows=True) for plan in plans)
     source = pa.table({c.name: encode.project(ROWS, c, "b") for c in before["b"].source})
-    sent = list(messages.encoded(before["b"], source, 5))
-    again = row_source._encode_again(before, after)
+    sent = list(row_source.encoded(before["b"], source, 5, RANGES))
+    again = row_source._encode_again(before, after, RANGES)
     assert all(message.kind == "arriving" for one in sent for _, message in again(one))
     panics(encode, "hash_key")
     assert "(batch 3, stream b, column b.j)" in str(failure(m for one in sent for m in again(one)))
@@ -128,7 +132,7 @@ def test_rows_that_are_encoded_again_for_another_plan(panics):
 def test_an_error_passes_through_encoding_again(panics):
     panics(encode, "hash_key")
     (sent,) = encode_rows()
-    assert list(row_source._encode_again(ENCODERS, ENCODERS)(sent)) == [sent]
+    assert list(row_source._encode_again(ENCODERS, ENCODERS, RANGES)(sent)) == [sent]
 
 
 def first_program() -> Program:
@@ -139,16 +143,18 @@ def first_program() -> Program:
 
 def test_rows_that_a_stage_receives_or_sends(panics):
     program = first_program()
-    task = stage_task.stage_task(program, 0, MemoryStore(), None)  # type: ignore[arg-type]  # nothing is written
+    task = stage_task.stage_task(program, 0, RANGES, MemoryStore(), None)  # type: ignore[arg-type]  # nothing is written
     (sent,) = encode_rows()
     panics(stage_task, "unpack")
-    assert f"(batch {program.epoch})" in str(failure(task(0, [sent])))
+    assert f"(batch {program.epoch})" in str(failure(task(0, [sent, slice_messages(program, RANGES)[0]])))
 
 
 def test_states_that_move(panics):
     program = first_program()
     panics(stage_task, "move_states")
-    error = failure(stage_task.move_task(program, MemoryStore())(1, [0]))
+    error = failure(
+        stage_task.move_task(program, RANGES, MemoryStore())(1, slices_by_task(program, RANGES)[1:])
+    )
     assert error.must == "moving states must work with any rows"
     assert f"(batch {program.epoch})" in str(error)
 

@@ -10,7 +10,7 @@ from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from tests.spark.killable_main import Change, Events, start
 from tests.spark.killable_query import KillableQuery, hungry_epoch
-from tests.spark.process_faults import AT_START, IN_TASKS, Fault, failing_tasks, struck_migrations
+from tests.spark.process_faults import IN_JOIN, IN_TASKS, Fault, failing_tasks, struck_migrations
 
 pytestmark = [
     pytest.mark.spark,
@@ -19,7 +19,7 @@ pytestmark = [
 
 KILLS = [Fault("kill", epoch, point) for epoch, point in enumerate(IN_TASKS, start=1)]
 FAILURE = Fault("raise", 4, "after a slice is written")
-HUNGER = Fault("starve", 5, AT_START)
+HUNGER = Fault("starve", 5, IN_JOIN)
 
 
 def _left_behind(killable_query: KillableQuery) -> set[str]:
@@ -82,7 +82,7 @@ def test_a_query_whose_task_fails_stops_and_the_next_run_sweeps_what_it_left(spa
 def test_a_query_that_runs_out_of_memory_says_so_and_goes_on_when_started_again(spark, tmp_path):
     killable_query = KillableQuery(tmp_path, epochs=1, seed=9)
     killable_query.add(hungry_epoch(1))
-    error = _stops(spark, killable_query, Fault("starve", 1, AT_START))
+    error = _stops(spark, killable_query, Fault("starve", 1, IN_JOIN))
     assert isinstance(error, StreamError)
     assert "a task must get the memory that it asks for" in error.must
     assert "Unable to allocate" in str(error.got)
@@ -101,7 +101,7 @@ def test_a_query_that_runs_out_of_memory_in_the_middle_of_a_migration_goes_on_wi
     before = killable_query.manifest()
     assert before.migration is not None
     killable_query.add(hungry_epoch(2))
-    fault = Fault("starve", 2, AT_START)
+    fault = Fault("starve", 2, IN_JOIN)
     error = _stops(spark, killable_query, fault)
     assert "a task must get the memory that it asks for" in str(error)
     assert struck_migrations(tmp_path / "struck") == {fault.mark: "parallel_track, goes on"}

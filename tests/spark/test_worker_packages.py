@@ -4,7 +4,7 @@ import pytest
 
 from midstream import __version__
 from midstream.errors import WorkerError
-from midstream.spark.worker_packages import Worker, must_fit, readable_failure, required_versions
+from midstream.spark.worker_packages import Worker, check_versions, readable_failure, required_versions
 
 FIT = {"midstream": __version__, "polars": "2.1.0", "pyarrow": "24.0.0"}
 
@@ -24,7 +24,7 @@ def test_what_workers_must_have_is_what_midstream_depends_on():
     "versions", [{}, {"polars": "2.99.1rc1"}, {"pyarrow": "26.1"}, {"pandas": "2.2.0+x"}]
 )
 def test_workers_that_fit(versions):
-    must_fit([_worker(**versions)] * 3, required_versions())
+    check_versions([_worker(**versions)] * 3, required_versions())
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_workers_that_fit(versions):
 )
 def test_workers_that_do_not_fit(versions, told):
     with pytest.raises(WorkerError) as raised:
-        must_fit([_worker("fine"), _worker(**versions)], required_versions())
+        check_versions([_worker("fine"), _worker(**versions)], required_versions())
     assert told in str(raised.value)
     assert "on fine" not in str(raised.value)
 
@@ -47,7 +47,7 @@ def test_workers_that_do_not_fit(versions, told):
 def test_of_many_hosts_some_are_named_once():
     workers = [_worker(f"h{number % 7}", polars=None) for number in range(20)]
     with pytest.raises(WorkerError, match=r"on h0 .*; no polars on h1 .* on h2 [^;]*; and on 4 more"):
-        must_fit(workers, required_versions())
+        check_versions(workers, required_versions())
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from midstream.state.manifest import (
     manifest_json,
 )
 from midstream.state.migration import HandoverEntry, Migration, RebuildProgress
+from midstream.state.sealed import digest_in
 from midstream.state.slices import Slice, SliceOwner
 
 MIGRATION = Migration(
@@ -66,6 +67,7 @@ def test_a_manifest_can_be_encoded_and_decoded():
     assert decode_manifest(encode_manifest(MANIFEST), "m") == (MANIFEST, digest_of(MANIFEST))
     assert encode_manifest(MANIFEST) == sealed(manifest_json(MANIFEST))
     assert json.loads(encode_manifest(MANIFEST))["sha256"] == digest_of(MANIFEST)
+    assert digest_in(encode_manifest(MANIFEST)) == digest_of(MANIFEST)
 
 
 def test_a_different_manifest_has_a_different_digest():
@@ -91,8 +93,8 @@ def test_any_truncation_is_detected():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": FORMAT + 1}, "must have a format from 3 to 6; got 7. Hint: upgrade Midstream"),
-        ({"format": 0}, "must have a format from 3 to 6; got 0. Hint: restore the file"),
+        ({"format": FORMAT + 1}, "must have a format from 3 to 7; got 8. Hint: upgrade Midstream"),
+        ({"format": 0}, "must have a format from 3 to 7; got 0. Hint: restore the file"),
         ({"surprise": 1}, "must be readable; got .*unknown field `surprise`"),
         ({"epoch": "3"}, "must be readable; got Expected `int`"),
         ({"slices": [{"name": "../x"}]}, "must be readable"),

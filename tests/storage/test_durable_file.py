@@ -2,12 +2,14 @@
 
 import errno
 import os
+import stat
+import threading
 
 import pyarrow as pa
 import pytest
 
 from midstream.errors import StreamError
-from midstream.storage.durable_file import new_file
+from midstream.storage.durable_file import new_file, write_new_files
 from midstream.storage.local import LocalStore
 from midstream.storage.output_table import OutputTable, TaskId
 
@@ -35,10 +37,60 @@ def test_a_file_that_exists_is_left_alone(tmp_path):
 
 def test_a_store_on_a_full_disk_says_so_and_leaves_nothing(full, tmp_path):
     store = LocalStore(str(tmp_path))
-    for write in (store.put, store.put_if_absent):
+
+    def put_many(name, data):
+        store.put_all({f"{name}{number}": data for number in range(20)})
+
+    for write in (store.put, store.put_if_absent, put_many):
         with pytest.raises(StreamError, match=rf"must have space .* that of {tmp_path}\. Hint: make space"):
             write("slices/x", b"bytes")
     assert store.list("slices") == store.list("temporary") == []
+
+
+def test_many_files_get_their_names_when_all_are_on_the_disk(tmp_path, monkeypatch):
+    store, synced, real = LocalStore(str(tmp_path)), [], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        assert store.list("slices") == []
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            synced.append(os.fstat(descriptor).st_size)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store.put_all({f"slices/{number}": bytes(number) for number in range(20)})
+    assert sorted(synced) == list(range(20))
+    assert len(store.list("slices")) == 20
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+def test_many_files_reach_the_disk_if_no_more_threads_can_be_started(tmp_path, monkeypatch, threads):
+    synced: set[int] = set()
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def limited_start(thread: threading.Thread) -> None:
+        if len(started) == threads:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    def fsync(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_size)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(threading.Thread, "start", limited_start)
+    write_new_files({tmp_path / str(number): bytes(number) for number in range(20)}, 0o600)
+    assert len(started) == threads
+    assert synced == set(range(20))
+
+
+def test_of_many_files_none_is_left_if_one_cannot_be_written(tmp_path, monkeypatch):
+    taken = tmp_path / "2"
+    taken.write_bytes(b"theirs")
+    with pytest.raises(FileExistsError):
+        write_new_files({tmp_path / name: b"ours" for name in "0123"}, 0o600)
+    assert [path.name for path in tmp_path.iterdir()] == ["2"]
+    assert taken.read_bytes() == b"theirs"
 
 
 def test_results_on_a_full_disk_say_so_and_leave_nothing(full, tmp_path):

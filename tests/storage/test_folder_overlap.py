@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from midstream.errors import OptionError
-from midstream.storage.folder_overlap import check_folders
+from midstream.storage.folder_overlap import check_folders, check_not_sources
 
 SAME = "lateRows must be another folder than path"
 INSIDE = "must be neither the checkpointLocation nor inside of it"
@@ -142,3 +142,15 @@ def test_what_nobody_may_look_into_is_compared_by_name(root, monkeypatch):
     with pytest.raises(OptionError, match=SAME):
         isolated(root, "deep/er", "other/er")
     isolated(root, "deep/er", "deep/other")
+
+
+def test_results_must_not_be_where_a_stream_looks_for_files(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "link").symlink_to("in")
+    sources = {"a": [str(tmp_path / "other")], "b": [str(tmp_path / "in")]}
+    for name, folder in (("path", "in"), ("lateRows", "in/late"), ("path", "link/x/y")):
+        with pytest.raises(
+            OptionError, match=rf"{name} must be neither .*, and stream b reads {tmp_path}/in"
+        ):
+            check_not_sources({"path": None, "lateRows": None, name: str(tmp_path / folder)}, sources)
+    check_not_sources({"path": str(tmp_path / "out"), "lateRows": str(tmp_path)}, sources)

@@ -46,14 +46,14 @@ def _littered(store):
 def test_nobody_starts_while_garbage_is_collected_however_long_that_takes(impatient, tmp_path, monkeypatch):
     store = LocalStore(str(tmp_path))
     orphans = _littered(store)
-    inner, begun, go_on = fsck._check_slice, threading.Event(), threading.Event()
+    inner, begun, go_on = fsck._check_slices, threading.Event(), threading.Event()
 
     def slow(*arguments):
         begun.set()
         assert go_on.wait(20)
         return inner(*arguments)
 
-    monkeypatch.setattr(fsck, "_check_slice", slow)
+    monkeypatch.setattr(fsck, "_check_slices", slow)
     collecting = threading.Thread(target=gc, args=(str(tmp_path), True))
     collecting.start()
     try:

@@ -50,8 +50,8 @@ def test_results_that_were_staged_elsewhere_are_missed(table, tmp_path):
     for path in Path(moved.path).glob("*.parquet"):
         path.unlink()
     with pytest.raises(CheckpointError, match="must be there to publish"):
-        OutputTable("results", moved.path, QUERY).must_have(outputs)
-    moved.must_have(outputs)
+        OutputTable("results", moved.path, QUERY).check_present(outputs)
+    moved.check_present(outputs)
 
 
 def _of(folder: Path, lease: int) -> OutputTable:

@@ -23,6 +23,15 @@ def test_what_is_put_is_read(store):
     assert store.read("folder/empty").to_pybytes() == b""
 
 
+def test_many_files_are_put_at_once(store):
+    files = {f"slices/{number}": bytes([number]) * number for number in range(40)}
+    store.put("slices/3", b"before")
+    store.put_all(files)
+    assert {name: store.read(name).to_pybytes() for name in store.list("slices")} == files
+    store.put_all({})
+    assert store.list("temporary") == []
+
+
 def test_the_first_writer_wins(store):
     assert store.put_if_absent("m/1", b"one")
     assert not store.put_if_absent("m/1", b"two")
@@ -59,6 +68,7 @@ def test_no_name_leads_out_of_a_local_store(tmp_path, name):
         store.delete,
         store.list,
         lambda n: store.put(n, b"x"),
+        lambda n: store.put_all({"m/x": b"x", n: b"x"}),
         lambda n: store.put_if_absent(n, b"x"),
     ):
         with pytest.raises(CheckpointError, match="must stay inside it"):

@@ -11,8 +11,9 @@ from midstream.errors import CheckpointError
 from midstream.migration import request
 from midstream.protocol import coordinator
 from midstream.runtime import epoch_runner
+from midstream.runtime.epoch_runner import EpochRunner
 from midstream.storage import intents, lease
-from midstream.storage.slice_files import SliceFiles
+from midstream.storage.request_queue import REQUESTS, RequestQueue
 from midstream.testing import store_sink
 from midstream.testing.faults import FaultStore
 from midstream.testing.simulate import simulate
@@ -20,7 +21,6 @@ from tests.testing.eventful_seeds import (
     broken_promises,
     die_in_every_epoch,
     make_eventful,
-    pause_and_die_at,
     small_and_long,
 )
 
@@ -48,14 +48,7 @@ def test_nothing_is_broken_without_a_fault():
 def test_a_driver_that_commits_after_it_was_given_up_is_seen(monkeypatch):
     monkeypatch.setattr(lease, "close_log", lambda *_: None)
     # It publishes what the other has published; a reader who had moved that away has it twice.
-    assert broken_promise(likely=306) in ("prefix", "lasting", "fsck", "batches", "replay")
-
-
-def test_slices_that_two_drivers_give_the_same_name_are_seen(monkeypatch):
-    make_eventful(monkeypatch, pause_rate=0.3)
-    real = SliceFiles.__init__
-    monkeypatch.setattr(SliceFiles, "__init__", lambda self, store, query="", _=0: real(self, store, query))
-    assert broken_promise(likely=31) in ("fsck", "errors", "conservation", "replay")
+    assert broken_promise(likely=350) in ("prefix", "lasting", "fsck", "batches", "replay")
 
 
 def test_a_sweep_of_what_a_later_driver_wrote_is_seen(monkeypatch):
@@ -63,18 +56,6 @@ def test_a_sweep_of_what_a_later_driver_wrote_is_seen(monkeypatch):
     make_eventful(monkeypatch, change_rate=0.0, move_rate=0.0, stop_rate=0.3, crash_rate=0.0)
     monkeypatch.setattr(epoch_runner, "lease_of", lambda _: 0)
     assert broken_promise(likely=104) in ("fsck", "errors", "conservation", "replay")
-
-
-def test_a_sweep_of_what_a_later_driver_staged_is_seen(monkeypatch):
-    # One is paused after its commit; the other commits as well, and dies before it has published.
-    pause_and_die_at(monkeypatch, "after the commit")
-    real = store_sink.StoreSink.sweep
-
-    def everything(self):
-        real(store_sink.StoreSink(self.store, self.table, 10**9))
-
-    monkeypatch.setattr(store_sink.StoreSink, "sweep", everything)
-    assert broken_promise(likely=143) == "prefix"
 
 
 def test_an_epoch_that_goes_by_what_is_set_now_is_seen(monkeypatch):
@@ -148,4 +129,33 @@ def test_a_request_of_another_kind_than_was_asked_for_is_seen(monkeypatch):
         return real(replace(self, strategy=strategy, isolated=None, background=True), query)
 
     monkeypatch.setattr(request.WrittenRequest, "read", other)
+    assert broken_promise() == "requests"
+
+
+def test_a_request_that_is_applied_once_more_is_seen(monkeypatch):
+    def again(self, manifest):
+        number, due = real(self, replace(manifest, applied_requests=manifest.applied_requests - 1))
+        return max(number, manifest.applied_requests), due
+
+    real = RequestQueue.due
+    monkeypatch.setattr(RequestQueue, "due", again)
+    assert broken_promise(likely=31) == "requests"
+
+
+def test_a_request_that_a_fenced_driver_confirms_is_seen(monkeypatch):
+    make_eventful(monkeypatch, ask_rate=0.1, pause_rate=0.3)
+    real = FaultStore.put_if_absent
+
+    def put(self, name, data):
+        for _ in range(30 if name.startswith(REQUESTS) else 0):
+            self.on_call()  # it is often paused here
+        return real(self, name, data)
+
+    monkeypatch.setattr(FaultStore, "put_if_absent", put)
+
+    def unchecked(self, asked):
+        self._lease.check()
+        self._requests.add(asked)
+
+    monkeypatch.setattr(EpochRunner, "request_migration", unchecked)
     assert broken_promise() == "requests"

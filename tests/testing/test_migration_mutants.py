@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from midstream.engine.epoch_filter import EpochSpan
 from midstream.engine.program import Program
 from midstream.engine.step import _Step
-from midstream.migration import combined_layout, handover_tables, lifecycle
-from midstream.migration.handover_tables import complete
+from midstream.migration import combined_layout, handover_tables, lifecycle, portions
 from midstream.plan.handover import Handover
 from midstream.protocol import coordinator
 from midstream.runtime import partition_task
@@ -29,6 +29,14 @@ def seeds_with(*strategies: str, background: bool | None = None) -> Iterator[int
     for seed in SEEDS:
         requests = workload_of(seed).requests.values()
         if any(r.strategy in strategies and background in (None, r.background) for r in requests):
+            yield seed
+
+
+def seeds_of_several_keys(seeds: Iterator[int]) -> Iterator[int]:
+    """Those seeds whose queries have several key classes and enough streams for different plans."""
+    for seed in seeds:
+        query = workload_of(seed).query
+        if len(query.classes) > 1 and len(query.names) > 3:
             yield seed
 
 
@@ -76,15 +84,6 @@ def test_a_migration_that_does_not_end_is_seen(monkeypatch, strategy):
     assert broken_promise(seeds) == "ending"
 
 
-def test_a_state_that_counts_as_complete_from_the_start_of_the_migration_on_is_seen(monkeypatch):
-    def too_early(tables, new, state, _epoch):
-        start = min(min(e.bounds.values()) for entries in tables.values() for e in entries)
-        return complete(tables, new, state, start)
-
-    monkeypatch.setattr(lifecycle, "complete", too_early)
-    assert broken_promise(seeds_with("hybrid", background=True), likely=81) == "prefix"
-
-
 def test_a_state_that_is_computed_and_then_not_used_is_seen(monkeypatch):
     real = coordinator._slices_in_use
 
@@ -112,6 +111,39 @@ def test_a_state_that_is_lost_on_the_way_to_other_partitions_is_seen(monkeypatch
     assert broken_promise(seeds, likely=10) in ("prefix", "conservation")
 
 
+def test_rows_of_a_cut_that_reach_only_the_new_plan_are_seen(monkeypatch):
+    def only_to_the_new_plan(plans, _layout):
+        sources = plans.sources_of(plans.moved_cuts)
+        return {state: (cut,) for cut, source in sources.items() for state in (cut, source)}
+
+    monkeypatch.setattr(combined_layout, "_destinations", only_to_the_new_plan)
+    seeds = seeds_of_several_keys(seeds_with("hybrid", "parallel_track"))
+    assert broken_promise(seeds, likely=40) in ("prefix", "conservation")
+
+
+def test_rows_of_a_cut_that_reach_only_the_old_plan_are_seen(monkeypatch):
+    def only_to_the_old_plan(plans, layout):
+        sources = plans.sources_of(plans.moved_cuts)
+        searched = {cut: source for cut, source in sources.items() if source in layout.states}
+        return {state: (source,) for cut, source in searched.items() for state in (cut, source)}
+
+    monkeypatch.setattr(combined_layout, "_destinations", only_to_the_old_plan)
+    seeds = seeds_of_several_keys(seeds_with("hybrid", "parallel_track"))
+    assert broken_promise(seeds, likely=29) in ("prefix", "conservation")
+
+
+def test_a_state_whose_last_portion_is_not_moved_is_seen(monkeypatch):
+    monkeypatch.setattr(portions, "EpochSpan", lambda first, end: EpochSpan(first or end, end))
+    seeds = seeds_of_several_keys(seeds_with("hybrid"))
+    in_portions = (seed for seed in seeds if workload_of(seed).settings.rows_moved_at_once == 0)
+    assert broken_promise(in_portions, likely=93) in ("prefix", "conservation")
+
+
+def test_results_that_are_sent_on_and_do_not_leave_are_seen(monkeypatch):
+    monkeypatch.setattr(_Step, "collect", lambda *_: None)
+    assert broken_promise(seeds_of_several_keys(seeds_with("hybrid")), likely=11) == "prefix"
+
+
 def test_results_that_wait_and_are_dropped_are_seen(monkeypatch):
     real = coordinator._slices_in_use
 
@@ -123,24 +155,24 @@ def test_results_that_wait_and_are_dropped_are_seen(monkeypatch):
 
 
 def test_results_that_wait_and_never_come_out_are_seen(monkeypatch):
-    real = _Step._all_results
+    real = _Step._leaving_results
 
-    def kept_back(self):
+    def kept_back(self, results):
         self.program = with_step(self.program, releases_results=False)
-        return real(self)
+        return real(self, results)
 
-    monkeypatch.setattr(_Step, "_all_results", kept_back)
+    monkeypatch.setattr(_Step, "_leaving_results", kept_back)
     assert broken_promise(seeds_with("parallel_track")) in ("prefix", "conservation")
 
 
 def test_results_that_come_out_and_still_wait_are_seen(monkeypatch):
-    real = _Step._all_results
+    real = _Step._results
 
     def at_once(self):
         self.results += self.deferred
         return real(self)
 
-    monkeypatch.setattr(_Step, "_all_results", at_once)
+    monkeypatch.setattr(_Step, "_results", at_once)
     assert broken_promise(seeds_with("parallel_track")) in ("prefix", "conservation")
 
 

@@ -22,7 +22,7 @@ from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.partition_task import run_partition
 from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, encode_manifest
-from midstream.state.sealed import digest
+from midstream.state.sealed import digest, digest_in
 from midstream.storage import manifest_log
 from midstream.storage.publish_log import begin_publishing, is_published, noted_epochs
 from midstream.storage.slice_files import SliceFiles
@@ -125,13 +125,13 @@ def test_state_that_goes_before_its_time_is_seen(monkeypatch):
 
 
 def test_an_epoch_that_writes_something_else_when_it_is_run_again_is_seen(monkeypatch):
-    real = SliceFiles.write
+    real = SliceFiles.encode
 
     def unlike(self, new):
         metadata = {**(new.table.schema.metadata or {}), "x": uuid.uuid4().hex}
         return real(self, NewSlice(new.slice, new.table.replace_schema_metadata(metadata)))
 
-    monkeypatch.setattr(SliceFiles, "write", unlike)
+    monkeypatch.setattr(SliceFiles, "encode", unlike)
     assert broken_promises(SEEDS) == {"replay"}
 
 
@@ -139,8 +139,9 @@ def test_a_commit_that_a_power_cut_undoes_is_seen(monkeypatch):
     def commit(store, manifest):
         store.sync("slices")
         name = manifest_log.manifest_name(manifest.lease, manifest.epoch)
-        store.put(name, encode_manifest(manifest))
-        return name
+        data = encode_manifest(manifest)
+        store.put(name, data)
+        return digest_in(data)
 
     monkeypatch.setattr(epoch_runner, "commit_manifest", commit)
     # If it was cut off before it was confirmed, what readers saw of it already tells, or what was deleted.

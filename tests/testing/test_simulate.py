@@ -33,10 +33,15 @@ FAULTS = {
     "read-only disks": 3,
     "rotten files": 20,
     "torn writes": 7,
+    "watermarks set back": 2,
 }
 
 
 FEATURES = {
+    "groups spilled",
+    "groups cleaned up",
+    "groups brought back",
+    "an epoch without rows",
     "residuals",
     "windows of pairs",
     "a pair without a window",
@@ -60,9 +65,15 @@ FEATURES = {
     "hybrid with isolated plans to the end",
     "hybrid with background work under way",
     "hybrid with background work to the end",
+    "a cut in two locations",
+    "a state that is moved in portions",
+    "several keys and another plan",
     "a request that waits",
+    "a request that leaves a choice",
+    "a request while an epoch runs",
     "a decision to stay",
     "a decision to migrate",
+    "a late verdict",
     "a wider window",
     "a narrower window",
     "another lateness",

@@ -12,14 +12,17 @@ from midstream.protocol import coordinator
 from midstream.protocol.terms import committed_terms
 from midstream.testing.promises import BrokenPromiseError
 from midstream.testing.simulate import simulate
-from tests.testing.eventful_seeds import make_eventful, small_and_long
+from tests.testing.eventful_seeds import make_eventful, small_and_long, workload_of
 
 SEEDS = 60
+RATES = {"change_rate": 1.0, "stop_rate": 0.5, "pause_rate": 0.0, "crash_rate": 0.0, "rot_rate": 0.0}
 
 
 def first_broken_promise() -> str | None:
     """What the first seed that fails says was broken."""
-    for seed in islice(small_and_long(), SEEDS):
+    # Windows stay as they are while there is a budget of memory.
+    seeds = (seed for seed in small_and_long() if workload_of(seed).settings.memory is None)
+    for seed in islice(seeds, SEEDS):
         try:
             simulate(seed)
         except BrokenPromiseError as error:
@@ -29,7 +32,7 @@ def first_broken_promise() -> str | None:
 
 @pytest.fixture(autouse=True)
 def _change_terms_often(monkeypatch):
-    make_eventful(monkeypatch, change_rate=1.0, stop_rate=0.5, pause_rate=0.0, crash_rate=0.0, rot_rate=0.0)
+    make_eventful(monkeypatch, reset_rate=0.0, **RATES)
 
 
 def test_rows_that_are_joined_by_the_newest_windows_alone_are_seen(monkeypatch):
@@ -38,7 +41,7 @@ def test_rows_that_are_joined_by_the_newest_windows_alone_are_seen(monkeypatch):
         "may_be_combined",
         lambda _purge, times, _epochs: np.ones(len(next(iter(times.values()))), bool),
     )
-    assert first_broken_promise() == "prefix"
+    assert first_broken_promise() in ("prefix", "conservation")
 
 
 @pytest.mark.parametrize("kept", ["pairs from before a change", "rows in reach at a change"])
@@ -51,16 +54,16 @@ def test_half_of_the_rule_is_not_enough(monkeypatch, kept):
         return real(change, a, b, times, epochs) | ~checked
 
     monkeypatch.setattr(changed_windows, "_may_meet", half)
-    assert first_broken_promise() == "prefix"
+    assert first_broken_promise() in ("prefix", "conservation")
 
 
 def test_changes_that_are_forgotten_too_early_are_seen(monkeypatch):
     monkeypatch.setattr(coordinator, "lasting_changes", lambda _manifest: ())
-    assert first_broken_promise() == "prefix"
+    assert first_broken_promise() in ("prefix", "conservation")
 
 
 def test_an_epoch_that_runs_on_the_terms_of_now_instead_of_its_own_is_seen(monkeypatch):
-    make_eventful(monkeypatch, change_rate=1.0, stop_rate=0.5, pause_rate=0.0, crash_rate=0.1)
+    make_eventful(monkeypatch, reset_rate=0.0, **{**RATES, "crash_rate": 0.1})
     monkeypatch.setattr(coordinator, "query_on", lambda _terms, query: query)
     assert first_broken_promise() in {"replay", "conservation", "prefix", "errors"}
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass, fields
 from midstream.adapt.estimate import Estimator, Streams
 from midstream.engine.work import WorkCounts
 
+SECONDS_PER_UNIT = 50e-9
+"""About how long a unit takes; only estimates of time need it, which a person reads."""
+
 UNITS_PER_PROBE = 1.0
 """One key is looked up in one slice."""
 UNITS_PER_CANDIDATE = 1.0

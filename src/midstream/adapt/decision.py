@@ -10,16 +10,17 @@ patience, by which the cooldown is multiplied and the horizon divided.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
 from msgspec.structs import replace
 
+from midstream.adapt.cost_error import log_ratio_error
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.optimizer import best_plan
-from midstream.adapt.plan_cost import plan_cost, probe_steps
+from midstream.adapt.plan_cost import cost_terms, plan_cost
 from midstream.adapt.policy import MigrationPolicy, allowed_migrations, pick
 from midstream.adapt.single_partition import (
     SinglePartition,
@@ -31,7 +32,7 @@ from midstream.adapt.statistics import window_or_recent
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
 from midstream.plan.layout import Layout
-from midstream.plan.tree import Plan, join, leaf
+from midstream.plan.tree import join, leaf
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation, Decision
 from midstream.state.statistics import Statistics
@@ -40,10 +41,14 @@ from midstream.state.statistics import Statistics
 _CHANGE_THRESHOLD = math.log(1.35)
 # An estimate must have changed by so many of its standard errors more, as a logarithm.
 _CHANGE_PER_ERROR = 2.0
-# The other plan must cost at most this share of the running one, and less if estimates are uncertain: if they
-# may be wrong by any factor, a quarter.
+# The other plan must cost at most this share of the running one.
 _MAX_COST_SHARE = 0.85
-_COST_SHARE_PER_DOUBT = 0.6
+# And it must be cheaper beyond doubt. The best of many plans looks better than it is, by chance. So the
+# interval of confidence is one for all plans at once, with a probability of 99.9 %: these are standard errors
+# of a comparison, beyond those for the number of streams. A plan that is four times cheaper is taken however
+# little is known.
+_STANDARD_ERRORS = 2.2
+_MIN_COST_SHARE = 0.25
 # Savings must be this many times what the migration costs, since both are estimates.
 _MIN_SAVINGS_PER_COST = 1.5
 # In windows of event time: for how long savings count, the least and the most time between two comparisons
@@ -51,6 +56,8 @@ _MIN_SAVINGS_PER_COST = 1.5
 _HORIZON_WINDOWS = 4.0
 _MIN_WINDOWS_BETWEEN_COMPARISONS = 0.125
 _RECHECK_WINDOWS = 2.0
+# While little is known, estimates soon get better: plans are compared again when so much more has been seen.
+_RECHECK_SHARE = 0.25
 _CLOSE_WINDOWS = 4.0
 # With this much patience a cooldown takes sixteen windows.
 _MAX_PATIENCE = 16.0
@@ -81,7 +88,7 @@ class DecisionContext:
     @cached_property
     def window(self) -> float:
         """The longest window in seconds; without one, a quarter of the time that has passed."""
-        return max(window_or_recent(self.query, self.now), _MIN_WINDOW)
+        return _window(self.query, self.statistics)
 
     @cached_property
     def estimator(self) -> Estimator:
@@ -115,7 +122,7 @@ class DecisionContext:
 
 
 def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPolicy) -> Adaptation:
-    """What is decided after an epoch in which no migration was under way."""
+    """What is decided while no migration is under way; if nothing is, the adaptation as it was."""
     now, window = context.now, context.window
     if now < max(adaptation.cooldown_until, window / 2) or context.streams_without_statistics:
         return adaptation
@@ -128,7 +135,8 @@ def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPo
     if decided_before and since_last < _MIN_WINDOWS_BETWEEN_COMPARISONS * window:
         return adaptation
     changes = _changes(adaptation.baseline, context)
-    waits = is_requested or (decided_before and since_last < _RECHECK_WINDOWS * window)
+    recheck = min(_RECHECK_WINDOWS * window, _RECHECK_SHARE * adaptation.decided_at)
+    waits = is_requested or (decided_before and since_last < recheck)
     if not changes and waits and not is_forbidden:
         return adaptation
     decision = _compare(context, changes, _HORIZON_WINDOWS * window / adaptation.patience, policy)
@@ -145,6 +153,10 @@ def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPo
     )
 
 
+def _window(query: Query, statistics: Statistics) -> float:
+    return max(window_or_recent(query, statistics.elapsed), _MIN_WINDOW)
+
+
 def _next_patience(adaptation: Adaptation, now: float, window: float) -> float:
     """The patience after another migration: twice as much if the last one was close, else half."""
     patience, migrated_at = adaptation.patience, adaptation.migrated_at
@@ -153,9 +165,9 @@ def _next_patience(adaptation: Adaptation, now: float, window: float) -> float:
     return max(1.0, patience / 2)
 
 
-def after_migration(context: DecisionContext, adaptation: Adaptation) -> Adaptation:
+def after_migration(query: Query, statistics: Statistics, adaptation: Adaptation) -> Adaptation:
     """While a migration is under way, and with the epoch that ends it: nothing is decided for a while."""
-    cooldown_until = context.now + context.window * adaptation.patience / 2
+    cooldown_until = statistics.elapsed + _window(query, statistics) * adaptation.patience / 2
     return replace(adaptation, cooldown_until=max(adaptation.cooldown_until, cooldown_until))
 
 
@@ -170,10 +182,9 @@ def _compare(
     # For people to compare with: the plan as the query is written, and one node for all streams.
     others = (default_plan(query), join(*(leaf(name) for name in query.names)))
     migration = pick(allowed_migrations(context.layout, best.plan, estimator, policy), policy.goal)
-    error = max(
-        estimator.estimate(streams).error for plan in (running, best.plan) for streams in _joins(query, plan)
-    )
-    max_share = _MAX_COST_SHARE - _COST_SHARE_PER_DOUBT * error / (1 + error)
+    terms = [cost_terms(layout, estimator, partitions) for layout in (context.layout, best_layout)]
+    error = log_ratio_error(*terms, estimator=estimator)
+    max_share = min(_MAX_COST_SHARE, max(_MIN_COST_SHARE, math.exp(-_standard_errors(query) * error)))
     must_leave = not context.is_allowed(context.layout)
     is_cheaper = best.cost <= max_share * cost
     pays = (cost - best.cost) * horizon >= _MIN_SAVINGS_PER_COST * migration.work
@@ -208,28 +219,33 @@ def _compare(
     )
 
 
+def _standard_errors(query: Query) -> float:
+    """The half width of an interval of confidence for all comparisons at once, in standard errors (Scheffé).
+
+    Errors come from the streams, so a comparison is a direction in a space of as many dimensions. The error
+    in the worst direction has a chi distribution; this is its quantile, by Fisher's approximation.
+    """
+    return math.sqrt(len(query.names) - 0.5) + _STANDARD_ERRORS
+
+
 def _in_one_partition(context: DecisionContext, layout: Layout) -> str:
     megabytes = (unplaced_bytes(layout, context.estimator) or 0.0) / 1e6
     return f"{describe_unplaced(layout)} in one engine partition, with {megabytes:,.1f} MB of state"
 
 
-def _joins(query: Query, plan: Plan) -> Iterator[frozenset[str]]:
-    """The sets of streams whose joins a plan produces, in its states and on the way to them."""
-    for node in build_layout(query, plan).nodes:
-        for step in probe_steps(node):
-            yield step.matched
-
-
 def _changes(baseline: Mapping[str, float], context: DecisionContext) -> tuple[str, ...]:
     """What has changed by more than chance since the last decision, for people to read."""
-    errors = {_pair_name(pair): context.estimator.selectivity(pair).error for pair in context.pairs}
+    estimator = context.estimator
+    rate_errors = {name: estimator.estimate((name,)).error for name in context.query.names}
+    match_errors = {_pair_name(pair): estimator.selectivity(pair).error for pair in context.pairs}
+    errors = rate_errors | match_errors
     changes = []
     for name, value in context.figures.items():
         if name not in baseline:
             continue
         ratio = max(value, _TINY) / max(baseline[name], _TINY)
-        if abs(math.log(ratio)) >= _CHANGE_THRESHOLD + _CHANGE_PER_ERROR * errors.get(name, 0.0):
-            kind = "match" if name in errors else "rate"
+        if abs(math.log(ratio)) >= _CHANGE_THRESHOLD + _CHANGE_PER_ERROR * errors[name]:
+            kind = "match" if name in match_errors else "rate"
             changes.append(f"{kind} of {name}: {value / max(baseline[name], _TINY):.2g} x")
     return tuple(changes)
 

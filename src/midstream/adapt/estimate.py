@@ -15,6 +15,7 @@ from functools import cached_property
 from midstream.adapt.sample_join import SampleJoin
 from midstream.adapt.statistics import decay_seconds
 from midstream.adapt.window_model import WindowModel
+from midstream.query.clauses import Residual
 from midstream.query.query import Query
 from midstream.state.statistics import Statistics
 
@@ -135,6 +136,11 @@ class Estimator:
             self._estimates[members] = self._corrected(members, self._from_sample(members))
         return self._estimates[members]
 
+    def guessed_conditions(self, streams: Iterable[str]) -> int:
+        """The conditions of a join whose effect is guessed: until it has been observed, all of them."""
+        members = frozenset(streams)
+        return 0 if members in self._observed_rates else len(self._conditions(members))
+
     def selectivity(self, streams: Iterable[str]) -> Estimate:
         """The share of the combinations of rows within all windows that match."""
         members = frozenset(streams)
@@ -154,7 +160,8 @@ class Estimator:
         one key are as one row to the others: they are within each other's windows as often as it is.
         """
         joined = [c for c in self.query.classes if len(c.streams & members) > 1]
-        rate, error = self._all_combinations(members), 0.0
+        alone = members.difference(*(c.streams for c in joined))
+        rate, error = self._all_combinations(members), math.hypot(*map(self._rate_error, sorted(alone)))
         together, spread_out = _Clusters(), _Clusters()
         connected: list[Streams] = [frozenset((name,)) for name in sorted(members)]
         for key_class in joined:
@@ -169,12 +176,17 @@ class Estimator:
             connected = [group for group in connected if group not in touched] + [streams.union(*touched)]
         rate *= together.joined(len(connected)).factor / spread_out.joined(len(connected)).factor
         # Keys of different classes may be correlated.
-        guesses = max(len(joined) - 1, 0)
-        for residual in self.query.residuals:
-            if len(residual.streams) > 1 and residual.streams <= members:
-                rate *= _CONDITION_SELECTIVITY
-                guesses += 1
+        conditions = self._conditions(members)
+        rate *= _CONDITION_SELECTIVITY ** len(conditions)
+        guesses = max(len(joined) - 1, 0) + len(conditions)
         return Estimate(min(rate, _MAX_RATE), error + _GUESS_ERROR * guesses)
+
+    def _rate_error(self, name: str) -> float:
+        """The error of the rate of a stream, whose rows come by chance."""
+        return _chance_error(self.statistics.streams[name].rows)
+
+    def _conditions(self, members: Streams) -> list[Residual]:
+        return [r for r in self.query.residuals if len(r.streams) > 1 and r.streams <= members]
 
     def _corrected(self, members: Streams, estimate: Estimate) -> Estimate:
         """The estimate, corrected by the rows produced of the join or of its largest part."""
@@ -184,9 +196,7 @@ class Estimator:
         part = max(parts, key=lambda p: (len(p), sorted(p)))
         observed = self._observed_rates[part]
         if part == members:
-            # Rows that decay exponentially tell as much as twice as many that count in full.
-            rows = observed * self.statistics.observed_seconds
-            return Estimate(observed, 1 / math.sqrt(max(2 * rows, _TINY)))
+            return Estimate(observed, _chance_error(observed * self.statistics.observed_seconds))
         estimated = self._from_sample(part).value
         prior = _PRIOR_ROWS / max(self.statistics.observed_seconds, _TINY)
         factor = (observed + prior) / (estimated + prior)
@@ -203,3 +213,8 @@ class Estimator:
             frozenset(state.streams): rows / statistics.observed_seconds
             for state, rows in statistics.produced.items()
         }
+
+
+def _chance_error(faded_rows: float) -> float:
+    """The relative error of a number of rows: those that fade tell as much as twice as many in full."""
+    return 1 / math.sqrt(max(2 * faded_rows, _TINY))

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from midstream.adapt.decision import DecisionContext
 from midstream.adapt.estimate import Estimator
+from midstream.adapt.migration_time import describe_times
 from midstream.adapt.plan_cost import plan_cost
 from midstream.adapt.single_partition import describe_unplaced
 from midstream.adapt.statistics import entries
 from midstream.plan.layout import key_column
+from midstream.plan.tree import parse_plan
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation, Decision
 from midstream.state.statistics import KeyStatistics, Statistics
+from midstream.values import MICROS_PER_SECOND
+
+# If less than this share of the longest window has passed, figures are of little use.
+_LITTLE_OF_WINDOW = 0.1
 
 
 def explain_adaptive(context: DecisionContext, adaptation: Adaptation, *, adapts: bool) -> str:
@@ -24,6 +31,10 @@ def explain_adaptive(context: DecisionContext, adaptation: Adaptation, *, adapts
         return f"{lines[0]}\nNothing is known yet: statistics begin with the second epoch that has rows."
     if unknown := context.streams_without_statistics:
         return f"{lines[0]}\nNothing is known of {', '.join(unknown)}: no rows have come, or none lately."
+    longest = context.query.longest_window / MICROS_PER_SECOND
+    if context.statistics.elapsed < _LITTLE_OF_WINDOW * longest < math.inf:
+        passed, window = (f"{_number(s)} s" for s in (context.statistics.elapsed, longest))
+        lines.append(f"Little is known yet: {passed} of event time have passed, and the window has {window}.")
     plan, estimator = context.layout.plan, context.estimator
     cost = plan_cost(plan, estimator, context.partitions)
     lines.append(f"The running plan, {plan}, costs {_units(cost)}.")
@@ -34,6 +45,10 @@ def explain_adaptive(context: DecisionContext, adaptation: Adaptation, *, adapts
     lines += ["", "Joins", *_joins(context)]
     if adaptation.last_decision is not None:
         lines += ["", *describe_decision(adaptation.last_decision)]
+        best = parse_plan(adaptation.last_decision.best_plan, context.query.names)
+        if best != plan:
+            times = describe_times(context.layout, best, estimator, context.partitions)
+            lines += ["  A migration takes", *(f"    {time}" for time in times)]
     cooldown = adaptation.cooldown_until - context.now
     if adapts and cooldown > 0:
         lines.append(f"Nothing is changed for {cooldown:,.0f} s of event time.")
@@ -81,7 +96,10 @@ def _joins(context: DecisionContext) -> Iterator[str]:
         estimate = context.estimator.estimate(pair)
         # Nothing is quite sure: the figure is of past rows.
         sure = min(estimate.confidence, 0.99)
-        yield f"  {' and '.join(pair)}: {_number(estimate.value)} rows/s, {sure:.0%} sure"
+        line = f"  {' and '.join(pair)}: {_number(estimate.value)} rows/s, {sure:.0%} sure"
+        guesses = context.estimator.guessed_conditions(pair)
+        conditions = "a condition" if guesses == 1 else f"{guesses} conditions"
+        yield f"{line}; what {conditions} leave{'s' * (guesses == 1)} is guessed" if guesses else line
 
 
 def _units(cost: float) -> str:

@@ -18,9 +18,9 @@ from midstream.adapt.cost import Cost, CostModel
 from midstream.adapt.estimate import Estimator, Streams
 from midstream.adapt.plan_cost import cost_of, input_steps, probe_steps
 from midstream.adapt.statistics import decay_seconds
-from midstream.migration.combined_layout import copies_of
-from midstream.migration.handover_tables import ReplacedSubplan, complete, first_tables, replaced_subplans
-from midstream.migration.state_match import StateMatch, match_states
+from midstream.migration.handover_tables import ReplacedSubplan, complete, first_tables
+from midstream.migration.lifecycle import ROWS_MOVED_AT_ONCE
+from midstream.migration.state_match import match_states
 from midstream.migration.strategies import STRATEGIES, Strategy, Variant
 from midstream.plan.build_layout import build_layout
 from midstream.plan.handover import needs_future_rows
@@ -59,8 +59,7 @@ class MigrationCost:
 
 def migration_costs(old: Layout, plan: Plan, estimator: Estimator) -> list[MigrationCost]:
     """What it would cost to change to a plan, by each variant of a strategy that would come to an end."""
-    new = build_layout(estimator.query, plan)
-    simulation = _MigrationSimulation(old, match_states(old, new, 0), estimator)
+    simulation = _MigrationSimulation(old, build_layout(estimator.query, plan), estimator)
     return [
         simulation.cost(strategy, variant)
         for strategy in STRATEGIES.values()
@@ -78,14 +77,39 @@ def _full_share(*_: object) -> float:
     return 1.0
 
 
+class _Start:
+    """What a migration starts with."""
+
+    def __init__(
+        self, old: Layout, new: Layout, *, isolated: bool = False, large: frozenset[StateId] = frozenset()
+    ) -> None:
+        match = match_states(old, new, 0, isolated=isolated, large=large)
+        self.plans = plans = match.plans
+        self.moving = match.moving
+        """The states of the new plan that are moved in portions."""
+        self.empty = match.empty
+        """The states of the new plan that start without rows."""
+        self.tables = first_tables(plans.subplans, match.incomplete, plans.copies, 0)
+        self.new_nodes = {node.id: node for node in plans.new.nodes}
+        self.shuffled = old.fragment_of_input.keys() | plans.new.fragment_of_input.keys()
+        self.produced_by_both = {state.streams for state in (*plans.cuts, plans.new.root)}
+        own_streams = (s for s in old.fragment_of_input if s.is_base and s not in plans.new.states)
+        sent_cuts = (s for s in plans.sources_of(plans.moved_cuts).values() if s in old.fragment_of_input)
+        self.taken_in_twice = {*own_streams, *sent_cuts}
+        """Inputs of the old plan that the new one wants elsewhere: both plans take their rows in."""
+
+
 class _MigrationSimulation:
     """A migration from one plan to another, in steps of some epochs each; step 0 begins with it."""
 
-    def __init__(self, old: Layout, state_match: StateMatch, estimator: Estimator) -> None:
+    def __init__(self, old: Layout, new: Layout, estimator: Estimator) -> None:
         self.estimator = estimator
         self.model = CostModel(estimator)
-        self.state_match = state_match
-        self.new = new = state_match.layout
+        sizes = {state: estimator.live_rows(state.streams) for state in old.states}
+        large = frozenset(state for state, rows in sizes.items() if rows > ROWS_MOVED_AT_ONCE)
+        self.at_once = _Start(old, new)
+        self.sharing = _Start(old, new, large=large)
+        self.isolated = _Start(old, new, isolated=True)
         self.old_cost, self.new_cost = (cost_of(layout, estimator, 1).units for layout in (old, new))
         window = 2 * decay_seconds(estimator.query)
         self.rows_expire = window < inf
@@ -99,16 +123,6 @@ class _MigrationSimulation:
         self.seconds_per_epoch = self.window / epochs
         self.expired_per_step = 1 / self.steps if self.rows_expire else 0.0
         """The share of a state's old rows that expires with each step."""
-        moved_rows = (estimator.live_rows(move.target.streams) for move in state_match.moves)
-        self.move_work = _moved(sum(moved_rows, 0.0))
-        """Units for shuffling states that the new plan wants elsewhere; all of it in the first epoch."""
-        self.shared_states = old.states & new.states
-        self.subplans = replaced_subplans(old, new, self.shared_states)
-        self.shuffled_states = old.fragment_of_input.keys() | new.fragment_of_input.keys()
-        self.new_nodes = {node.id: node for fragment in new.fragments for node in fragment.nodes}
-        own_streams = (s for s in old.fragment_of_input if s.is_base and s not in new.states)
-        self.double_input_cost = _moved(sum((estimator.rate(s.streams) for s in own_streams), 0.0))
-        """Units per second for streams that the new plan wants elsewhere: both plans take their rows in."""
 
     def cost(self, strategy: Strategy, variant: Variant) -> MigrationCost:
         """What a variant of a strategy costs."""
@@ -118,8 +132,11 @@ class _MigrationSimulation:
 
     def _rebuilding_at_once(self, strategy: Strategy) -> MigrationCost:
         """All missing rows are computed before the next epoch."""
-        missing = sorted(self.state_match.empty)
-        work = self.move_work + sum(self._rebuilding(state, 0, 1, _full_share) for state in missing)
+        work = self._moving(self.at_once)
+        for state in sorted(self.at_once.empty):
+            node = self.at_once.new_nodes[state]
+            driving_rows = self.estimator.live_rows(node.inputs[0].streams)
+            work += self._rebuilding(self.at_once, node, 0, driving_rows, _full_share)
         return MigrationCost(
             strategy=strategy.name,
             background=False,
@@ -130,29 +147,27 @@ class _MigrationSimulation:
 
     def _sharing(self, strategy: Strategy, variant: Variant) -> MigrationCost:
         """Both plans use the states that they share; the old one produces only what the new one cannot."""
-        tables = first_tables(self.subplans, self.state_match.empty, {}, 0)
-        rebuilt_from: dict[StateId, int] = {}
-        work, peak_work, step = self.move_work, self.move_work, 0
+        start, tables = self.sharing, self.sharing.tables
+        replaced_from: dict[StateId, int] = {}
+        at_first = self._moving(start)
+        work, peak_work, step = at_first, at_first, 0
         while any(tables.values()) and (step < self.steps or not self.rows_expire):
-            step_work = self._both_plans(tables, step, prunes=strategy.prunes)
-            if variant.background:
+            step_work = self._both_plans(start, tables, step, prunes=strategy.prunes)
+            entries = (entry for table in tables.values() for entry in table)
+            lacking = [e for e in entries if variant.background or e.state in start.moving]
+            if lacking:
                 # At the slowest pace: in the time of an epoch one epoch of old rows, the newest first.
-                entries = (entry for table in tables.values() for entry in table)
-                lowest = min(entries, key=lambda entry: (len(entry.bounds), entry.state))
+                lowest = min(lacking, key=lambda entry: (len(entry.bounds), entry.state))
                 state, stream = lowest.state, min(lowest.bounds, key=lambda s: lowest.bounds[s])
-                rebuilt_from[state] = rebuilt_from.get(state, lowest.bounds[stream]) - 1
+                replaced_from[state] = replaced_from.get(state, lowest.bounds[stream]) - 1
                 oldest_live = (step if self.rows_expire else 0) - self.steps
-                if rebuilt_from[state] >= oldest_live:
-                    inputs = self.new_nodes[state].inputs
-                    driving = next(i for i, name in enumerate(inputs) if stream in name.streams)
-                    share = partial(self._epoch_share, lowest, stream, step)
-                    step_work += self._rebuilding(state, driving, self.epochs_per_step, share)
+                if replaced_from[state] >= oldest_live:
+                    step_work += self._portion(start, lowest, stream, step)
                 overhang = self.steps * _OVERHANG_WINDOWS - 1 if self.rows_expire else 0
-                if rebuilt_from[state] <= oldest_live - overhang:
-                    tables = complete(tables, self.new, state, step + 1)
+                if replaced_from[state] <= oldest_live - overhang:
+                    tables = complete(tables, start.plans.new, state, step + 1)
             work += step_work
-            first = 0.0 if step else self.move_work
-            peak_work = max(peak_work, step_work / self.epochs_per_step + first)
+            peak_work = max(peak_work, step_work / self.epochs_per_step + (0.0 if step else at_first))
             step += 1
         return MigrationCost(
             strategy=strategy.name,
@@ -164,14 +179,12 @@ class _MigrationSimulation:
 
     def _isolated(self, strategy: Strategy) -> MigrationCost:
         """The old plan produces all that has an old row; the plans share nothing but the streams."""
-        copies = copies_of(self.subplans, self.shared_states, 0)
-        moved = {move.target for move in self.state_match.moves}
-        empty = self.state_match.empty | set(copies.values()) | moved
-        tables = first_tables(self.subplans, empty, copies, 0)
-        copied_rows = sum(self.estimator.rate(s.streams) for s in copies) * self.seconds_per_step
+        start = self.isolated
+        copied_rows = sum(self.estimator.rate(s.streams) for s in start.plans.copies) * self.seconds_per_step
         copy_work = Cost(inserted_rows=copied_rows).units
         work = [
-            copy_work + self._both_plans(tables, step, prunes=strategy.prunes) for step in range(self.steps)
+            copy_work + self._both_plans(start, start.tables, step, prunes=strategy.prunes)
+            for step in range(self.steps)
         ]
         return MigrationCost(
             strategy=strategy.name,
@@ -188,46 +201,78 @@ class _MigrationSimulation:
         cost = epoch_work / self.seconds_per_epoch + self.new_cost
         return max(UNNOTICEABLE_SLOWDOWN, cost / max(self.old_cost, 1e-9))
 
+    def _moving(self, start: _Start) -> float:
+        """Units for shuffling states in the first epoch that the new plan wants elsewhere."""
+        return _moved(sum((self.estimator.live_rows(s.streams) for s in start.plans.moved), 0.0))
+
+    def _portion(self, start: _Start, entry: HandoverEntry, stream: str, step: int) -> float:
+        """Units for what a step moves or rebuilds of a state that lacks rows."""
+        if entry.state in start.moving:
+            rows = self.estimator.live_rows(entry.state.streams)
+            return _moved(rows / self.steps) + Cost(scanned_rows=rows * self.epochs_per_step).units
+        node = start.new_nodes[entry.state]
+        driving = next(i for i, name in enumerate(node.inputs) if stream in name.streams)
+        share = partial(self._epoch_share, entry, stream, step)
+        scanned_rows = self.epochs_per_step * self.estimator.live_rows((stream,))
+        return self._rebuilding(start, node, driving, scanned_rows, share)
+
     def _rebuilding(
-        self, state: StateId, driving: int, scans: float, share: Callable[[Streams], float]
+        self,
+        start: _Start,
+        node: Node,
+        driving: int,
+        scanned_rows: float,
+        share: Callable[[Streams], float],
     ) -> float:
-        """Units for rebuilding a share of a state: its driving input is scanned, the others are probed."""
-        node = self.new_nodes[state]
-        driving_rows = self.estimator.live_rows(node.inputs[driving].streams)
-        cost = Cost(scanned_rows=scans * driving_rows).units
+        """Units for rebuilding a share of a state: from some rows of one input, which probe the others."""
+        cost = Cost(scanned_rows=scanned_rows).units
         for step in input_steps(node, driving):
             probing, matched = (
                 self.estimator.live_rows(streams) * share(streams) for streams in (step.probing, step.matched)
             )
             cost += self._probe_step(step.probed, probing, matched)
-        streams = frozenset(state.streams)
-        return cost + Cost(inserted_rows=self.estimator.live_rows(streams) * share(streams)).units
+        streams = frozenset(node.id.streams)
+        rows = self.estimator.live_rows(streams) * share(streams)
+        return cost + Cost(inserted_rows=rows, sent_rows=rows if node.id in start.shuffled else 0.0).units
 
-    def _both_plans(self, tables: HandoverTables, step: int, *, prunes: bool) -> float:
+    def _both_plans(self, start: _Start, tables: HandoverTables, step: int, *, prunes: bool) -> float:
         """Units that both plans need in a step, beyond the new one alone."""
-        cost = self.double_input_cost
-        for subplan in (subplan for subplan in self.subplans if tables[subplan.root]):
+        cost = 0.0
+        for subplan in (subplan for subplan in start.plans.subplans if tables[subplan.root]):
             entries = tables[subplan.root]
-            cost += self._old_nodes(subplan, entries, step, prunes=prunes)
-            cost += self._nodes(subplan, subplan.new, partial(self._produced_by_new, entries, step))
-            cost -= self._nodes(subplan, subplan.new, _full_share)
+            cost += self._old_nodes(start, subplan, entries, step, prunes=prunes)
+            cost += self._nodes(start, subplan.new, partial(self._produced_by_new, entries, step))
+            cost -= self._nodes(start, subplan.new, _full_share)
         return cost * self.seconds_per_step
 
     def _old_nodes(
-        self, subplan: ReplacedSubplan, entries: Iterable[HandoverEntry], step: int, *, prunes: bool
+        self,
+        start: _Start,
+        subplan: ReplacedSubplan,
+        entries: Iterable[HandoverEntry],
+        step: int,
+        *,
+        prunes: bool,
     ) -> float:
         """What the old plan costs per second; ``prunes`` if it drops at once what it need not produce."""
-        if not prunes:
-            return self._nodes(subplan, subplan.old, _full_share)
-        stored_shares = {}
-        for parent, state in ((node, state) for node in subplan.old for state in node.inputs):
-            needed = [entry for entry in entries if needs_future_rows(parent, state, entry.bounds)]
-            stored_shares[state] = partial(self._produced_by_old, needed, step)
-        return self._nodes(subplan, subplan.old, partial(self._produced_by_old, entries, step), stored_shares)
+        share: _Share = partial(self._produced_by_old, entries, step) if prunes else _full_share
+        stored_shares: dict[StateId, _Share] = {}
+        cost = 0.0
+        for node, state in ((n, s) for n in subplan.old for s in n.inputs):
+            needed = [entry for entry in entries if needs_future_rows(node, state, entry.bounds)]
+            stored_shares[state] = partial(self._produced_by_old, needed, step) if prunes else _full_share
+            if state in start.taken_in_twice:
+                streams = frozenset(state.streams)
+                # All rows of a stream are sent to both plans, but only those of a cut that the old one needs.
+                cut_shares = (share, stored_shares[state])
+                shares = (_full_share, _full_share) if state.is_base else cut_shares
+                sent, stored = (self._rate(streams, streams, of_plan) for of_plan in shares)
+                cost += Cost(sent_rows=sent, inserted_rows=stored).units
+        return cost + self._nodes(start, subplan.old, share, stored_shares)
 
     def _nodes(
         self,
-        subplan: ReplacedSubplan,
+        start: _Start,
         nodes: Iterable[Node],
         share: _Share,
         stored_shares: Mapping[StateId, _Share] = MappingProxyType({}),
@@ -243,10 +288,10 @@ class _MigrationSimulation:
                     self._rate(streams, step.new, share) for streams in (step.probing, step.matched)
                 )
                 cost += self._probe_step(step.probed, probing, matched)
-            if node.id != subplan.root:
+            if node.id.streams not in start.produced_by_both:
                 streams = frozenset(node.id.streams)
                 stored = self._rate(streams, streams, stored_shares.get(node.id, share))
-                sent = self._rate(streams, streams, share) if node.id in self.shuffled_states else 0.0
+                sent = self._rate(streams, streams, share) if node.id in start.shuffled else 0.0
                 cost += Cost(inserted_rows=stored, sent_rows=sent).units
         return cost
 

@@ -35,28 +35,36 @@ def plan_cost(plan: Plan, estimator: Estimator, partitions: int) -> float:
 
 def cost_of(layout: Layout, estimator: Estimator, partitions: int) -> Cost:
     """What a plan costs that has been laid out."""
+    return sum(cost_terms(layout, estimator, partitions).values(), Cost())
+
+
+def cost_terms(layout: Layout, estimator: Estimator, partitions: int) -> dict[Streams, Cost]:
+    """The cost of a plan, by the join whose rate it is proportional to; by none, what the stages cost."""
     model = CostModel(estimator)
-    total = model.additional_stage() * (layout.stages - 1)
+    terms = {frozenset[str](): model.additional_stage() * (layout.stages - 1)}
     for fragment in layout.fragments:
-        cost = sum(_parts(fragment, model), Cost())
-        total += cost * unplaced_factor(partitions, is_placed=bool(fragment.key))
-    return total
+        factor = unplaced_factor(partitions, is_placed=bool(fragment.key))
+        for streams, cost in _parts(fragment, model):
+            terms[streams] = terms.get(streams, Cost()) + cost * factor
+    return terms
 
 
-def _parts(fragment: Fragment, model: CostModel) -> Iterator[Cost]:
+def _parts(fragment: Fragment, model: CostModel) -> Iterator[tuple[Streams, Cost]]:
     for step in chain.from_iterable(probe_steps(node) for node in fragment.nodes):
         probing, matched = (
             model.estimator.rate_by_newest(streams) * len(step.new)
             for streams in (step.probing, step.matched)
         )
-        yield model.probe_step(step.probed, probing_rows=probing, matched_rows=matched)
+        yield step.probing, model.probe_step(step.probed, probing_rows=probing, matched_rows=0.0)
+        yield step.matched, model.probe_step(step.probed, probing_rows=0.0, matched_rows=matched)
     for state, keys in fragment.arrangements.items():
-        yield model.index(frozenset(state.streams)) * len(keys)
+        streams = frozenset(state.streams)
+        yield streams, model.index(streams) * len(keys)
     for fragment_input in fragment.inputs:
         streams = frozenset(fragment_input.streams)
-        yield model.fragment_input(streams)
+        yield streams, model.fragment_input(streams)
         if fragment_input.is_stream:
-            yield model.forwarding(streams) * fragment.stage
+            yield streams, model.forwarding(streams) * fragment.stage
 
 
 def probe_steps(node: Node) -> Iterator[ProbeStep]:

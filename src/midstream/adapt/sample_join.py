@@ -39,6 +39,8 @@ _MAX_LAG = 0.5
 # If no sampled keys meet, as many combinations are assumed as cannot be ruled out.
 _UNSEEN_COMBINATIONS = 0.5
 _UNSEEN_ERROR = 20.0
+# They are assumed for this share of the time that has passed at least, or few rows would stand for millions.
+_MIN_KNOWN_SHARE = 0.1
 # What is seen of a window weighs as much as this share of it, because rows fade.
 _FADED_SHARE = 0.43
 # The relative error that is added for each factor of e by which a window is longer than what was seen.
@@ -149,8 +151,10 @@ class SampleJoin:
             near_rate += float((weights * joined.near_rows).sum())
         rate = float(by_key.sum())
         if rate <= 0:
-            seconds = max(last - first, _TINY) * _FADED_SHARE
-            return Matching(_UNSEEN_COMBINATIONS / threshold / seconds, _UNSEEN_ERROR, 1.0)
+            # There may be hardly any time, or none, in which rows have all their matches in the sample.
+            seconds = max(last - first, _MIN_KNOWN_SHARE * self._elapsed, _TINY) * _FADED_SHARE
+            unseen = min(_UNSEEN_COMBINATIONS / threshold / seconds, self._all_combinations(members))
+            return Matching(unseen, _UNSEEN_ERROR, 1.0)
         variance = float((by_key**2 * self._variability(members, threshold)).sum())
         error = math.sqrt(variance) / rate
         most = len(members) - 1
@@ -160,6 +164,11 @@ class SampleJoin:
         return Matching(
             rate * math.exp(growth * longer), error + _ERROR_PER_EXTRAPOLATION * longer, growth / most
         )
+
+    def _all_combinations(self, members: tuple[str, ...]) -> float:
+        """The combinations of rows within all windows, per second, whatever their keys."""
+        rates = math.prod(self._streams[name].rows / self._seconds for name in members)
+        return rates * self._bounds.combinations(frozenset(members))
 
     def _scale(self, members: tuple[str, ...]) -> Floats:
         """How many keys each one stands for; none if some of the streams do not sample it."""

@@ -69,13 +69,13 @@ def gc(
 
 def open_store(checkpoint: str) -> Store:
     """The store of a checkpoint, as it is: nothing from a cache."""
-    from midstream.storage.checkpoint_folder import explain_unusable, must_have_checkpoint
+    from midstream.storage.checkpoint_folder import check_has_checkpoint, explain_unusable
     from midstream.storage.remote import is_remote, store_at
 
     location = checkpoint if is_remote(checkpoint) else str(Path(checkpoint).absolute())
     store = store_at(location, cached=False)
     with explain_unusable("a checkpoint", location, CheckpointError):
-        must_have_checkpoint(location, store)
+        check_has_checkpoint(location, store)
     return store
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from midstream.engine.index_rows import IndexRows
-from midstream.engine.references import Integers
+from midstream.engine.references import Integers, epoch_of
 from midstream.plan.handover import EpochBounds
 from midstream.state.slices import Slice
 
@@ -22,6 +23,13 @@ class EpochRange(NamedTuple):
     """Rows whose component of a stream arrived in the epochs from ``first`` to before ``end``."""
 
     stream: str
+    first: int
+    end: int
+
+
+class EpochSpan(NamedTuple):
+    """Rows that a state gained in the epochs from ``first`` to before ``end``."""
+
     first: int
     end: int
 
@@ -55,6 +63,19 @@ def filter_by_epoch(
     if not within.any():
         return None
     return rows if within.all() else rows.take(within)
+
+
+def gained_between(rows: IndexRows, span: EpochSpan) -> npt.NDArray[np.bool_]:
+    """Which rows a state gained in the epochs of a span: in that of a combined row's newest part."""
+    gained = np.maximum.reduce([epoch_of(references) for references in rows.references.values()])
+    within: npt.NDArray[np.bool_] = (gained >= span.first) & (gained < span.end)
+    return within
+
+
+def may_have_gained(slice_: Slice, span: EpochSpan) -> bool:
+    """Whether a slice may have rows that its state gained in the epochs of a span (see below)."""
+    outside = slice_.last_epoch < span.first or slice_.first_epoch >= span.end
+    return not (slice_.owner.state.is_base and outside)
 
 
 def may_have_rows(

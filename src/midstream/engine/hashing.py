@@ -56,6 +56,17 @@ def group_of(hashes: Hashes, groups: int) -> npt.NDArray[np.int64]:
     return ((high * np.uint64(groups)) >> np.uint64(32)).astype(np.int64)
 
 
+def group_bounds(chosen: Sequence[int], groups: int) -> tuple[Hashes, Hashes]:
+    """The first and the last hash of each of some groups."""
+    starts = [_first_hash(group, groups) for group in chosen]
+    ends = [_first_hash(group + 1, groups) - 1 for group in chosen]
+    return np.array(starts, np.uint64), np.array(ends, np.uint64)
+
+
+def _first_hash(group: int, groups: int) -> int:
+    return -(-(group << 32) // groups) << 32
+
+
 def _mix(words: Hashes) -> Hashes:
     words = words + _GOLDEN
     words = (words ^ (words >> np.uint64(30))) * _MIX_1

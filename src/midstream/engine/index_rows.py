@@ -17,6 +17,7 @@ from midstream.engine.ordering import stable_order
 from midstream.engine.references import Integers
 from midstream.plan.layout import Key
 from midstream.plan.state_id import StateId
+from midstream.state.slices import Slice
 
 K = TypeVar("K")
 
@@ -33,6 +34,8 @@ class IndexRows:
     hashes: Hashes
     references: dict[StateId, Integers]
     times: dict[str, Integers]
+    stored_in: Slice | None = None
+    """The slice that the rows are from; None if they are new, or from several."""
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -44,6 +47,7 @@ class IndexRows:
             self.hashes[positions],
             {name: column[positions] for name, column in self.references.items()},
             {name: column[positions] for name, column in self.times.items()},
+            self.stored_in,
         )
 
     @property
@@ -64,7 +68,7 @@ class IndexRows:
         return pa.table({name: as_column(column) for name, column in columns.items()})
 
     @staticmethod
-    def from_table(table: pa.Table, key: Key) -> IndexRows:
+    def from_table(table: pa.Table, key: Key, stored_in: Slice | None = None) -> IndexRows:
         """An index slice as rows; nothing is copied."""
         arrays = {name: as_array(table.column(name)) for name in table.column_names}
         return IndexRows(
@@ -72,6 +76,7 @@ class IndexRows:
             arrays["hash"].view(np.uint64),
             {StateId(n.removeprefix("ref ")): a for n, a in arrays.items() if n.startswith("ref ")},
             {n.removeprefix("time "): a for n, a in arrays.items() if n.startswith("time ")},
+            stored_in,
         )
 
 
@@ -114,4 +119,4 @@ def in_time_order(rows: IndexRows) -> IndexRows:
             copies[name][targets] = column[sources]
         return copies
 
-    return IndexRows(rows.key, rows.hashes, moved(rows.references), moved(rows.times))
+    return IndexRows(rows.key, rows.hashes, moved(rows.references), moved(rows.times), rows.stored_in)

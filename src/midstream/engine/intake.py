@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +15,20 @@ from midstream.engine.event_times import robust_range
 from midstream.engine.index_rows import IndexRows, in_time_order, sort_rows
 from midstream.engine.payload import make_segments
 from midstream.engine.program import Program, StreamCounts
-from midstream.engine.references import READ_LESS_HINT, new_references, segment_of
-from midstream.errors import MigrationError, StreamError
+from midstream.engine.references import (
+    MAX_POSITIONS,
+    READ_LESS_HINT,
+    backfilled_segment_of,
+    epoch_of_segment,
+    new_references,
+    segment_of,
+)
+from midstream.errors import StreamError
 from midstream.plan.layout import FragmentInput, Key
 from midstream.plan.state_id import StateId
 
 # Arrow's offsets of text and binary have 31 bits.
-_MAX_COLUMN_BYTES = 1 << 31
+MAX_COLUMN_BYTES = 1 << 31
 
 REASON = "#reason"
 """The column that says why a row was set aside: late, from the future, or without a time."""
@@ -77,64 +84,80 @@ def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
 
 def ingest(program: Program, partition: int, key: Key, target: FragmentInput, table: pa.Table) -> Ingested:
     """Give references to new rows; index rows are sorted, payload stays in the order of arrival."""
-    return _ingest(program, partition, key, target, table, [(program.epoch, table.num_rows)])
+    segments = [(segment_of(program.epoch, partition), table.num_rows)]
+    return _ingest(program, key, target, table, segments)
 
 
 def ingest_backfilled(
-    program: Program, partition: int, key: Key, target: FragmentInput, table: pa.Table
+    program: Program, key: Key, target: FragmentInput, table: pa.Table, batch: int
 ) -> Ingested:
-    """Give references to rows that a migration moves here: each keeps the epoch in which it arrived."""
+    """Give references to a batch of rows that a migration moves here.
+
+    Each keeps the epoch in which it arrived. Combined rows have the epochs of their components as columns.
+    """
     if not target.is_stream:
-        runs = [(program.epoch - 1, table.num_rows)]
-        return _ingest(program, partition, key, target, table, runs, backfilled=True)
+        segment = backfilled_segment_of(program.epoch - 1, batch)
+        return _ingest(program, key, target, table, [(segment, table.num_rows)])
     order = np.argsort(as_array(table.column(ARRIVAL_EPOCH)), kind="stable")
     table = table.take(as_column(order))
     epochs, counts = np.unique(as_array(table.column(ARRIVAL_EPOCH)), return_counts=True)
-    runs = list(zip(epochs.tolist(), counts.tolist(), strict=True))
-    return _ingest(program, partition, key, target, table, runs, backfilled=True)
+    segments = [
+        (backfilled_segment_of(epoch, batch), count)
+        for epoch, count in zip(epochs.tolist(), counts.tolist(), strict=True)
+    ]
+    return _ingest(program, key, target, table, segments)
 
 
 def _ingest(
-    program: Program,
-    partition: int,
-    key: Key,
-    target: FragmentInput,
-    table: pa.Table,
-    runs: Sequence[tuple[int, int]],
-    *,
-    backfilled: bool = False,
+    program: Program, key: Key, target: FragmentInput, table: pa.Table, segments: Sequence[tuple[int, int]]
 ) -> Ingested:
-    """Give references to rows in order of epochs; ``runs`` are the epochs and how many rows each has."""
-    references = [new_references(epoch, partition, count, backfilled=backfilled) for epoch, count in runs]
+    """Give references to rows in the order of segments, each of which has an id and a number of rows."""
+    references = [new_references(segment, count) for segment, count in segments]
     streams = program.query.windows.narrowest_first(target.streams)
     times = {s: as_array(table.column(time_column(s))) for s in streams}
     by_input = {target.id: np.concatenate(references)}
     rows = in_time_order(sort_rows(key, as_array(table.column(HASH)), by_input, times))
-    starts = np.cumsum([0, *(count for _, count in runs)])[:-1]
+    starts = np.cumsum([0, *(count for _, count in segments)])[:-1]
     latest = [np.maximum.reduceat(times[s], starts).tolist() for s in target.streams]
-    segments = [
-        (segment_of(epoch, partition, backfilled=backfilled), count, *largest)
-        for (epoch, count), largest in zip(runs, zip(*latest, strict=True), strict=True)
+    described = [
+        (segment, count, *largest)
+        for (segment, count), largest in zip(segments, zip(*latest, strict=True), strict=True)
     ]
-    return Ingested(rows, make_segments(table.select(list(target.columns)), segments), runs[0][0])
+    payload = make_segments(table.select(list(target.columns)), described)
+    return Ingested(rows, payload, epoch_of_segment(segments[0][0]))
 
 
-def concat_arrivals(name: StateId, tables: Sequence[pa.Table], *, backfilled: bool = False) -> pa.Table:
+def concat_arrivals(name: StateId, tables: Sequence[pa.Table]) -> pa.Table:
     """All rows that arrived at an input in one table, if its columns are not too large."""
     table = pa.concat_tables(tables)
-    if table.nbytes < _MAX_COLUMN_BYTES:
+    if table.nbytes < MAX_COLUMN_BYTES:
         return table
     for column in table.column_names:
-        if table.column(column).nbytes >= _MAX_COLUMN_BYTES and backfilled:
-            raise MigrationError(
-                "a state must have at most 2 GiB of a column in one partition to be moved there",
-                got=f"{table.column(column).nbytes:,} bytes of {column} of {name}",
-                hint="move to a plan that keeps the state by the key it has",
-            )
-        if table.column(column).nbytes >= _MAX_COLUMN_BYTES:
+        if table.column(column).nbytes >= MAX_COLUMN_BYTES:
             raise StreamError(
                 "an epoch must bring at most 2 GiB of a column to one partition",
                 got=f"{table.column(column).nbytes:,} bytes of {column} of {name}",
                 hint=READ_LESS_HINT,
             )
     return table
+
+
+def backfill_batches(tables: Sequence[pa.Table]) -> Iterator[pa.Table]:
+    """Rows that a migration moves here, in as few batches as segments and columns can hold."""
+    batch: list[pa.Table] = []
+    rows = size = 0
+    for part in (part for table in tables for part in _parts(table)):
+        if batch and (rows + part.num_rows > MAX_POSITIONS or size + part.nbytes >= MAX_COLUMN_BYTES):
+            yield pa.concat_tables(batch)
+            batch, rows, size = [], 0, 0
+        batch.append(part)
+        rows, size = rows + part.num_rows, size + part.nbytes
+    if batch:
+        yield pa.concat_tables(batch)
+
+
+def _parts(table: pa.Table) -> Iterator[pa.Table]:
+    """A table in parts that are small enough for a batch."""
+    count = max(-(-table.num_rows // MAX_POSITIONS), 1 + 2 * table.nbytes // MAX_COLUMN_BYTES)
+    rows = max(1, -(-table.num_rows // count))
+    return (table.slice(start, rows) for start in range(0, table.num_rows, rows))

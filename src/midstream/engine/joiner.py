@@ -21,11 +21,12 @@ from midstream.engine.changed_windows import distance, may_be_combined
 from midstream.engine.epoch_filter import EpochRange, filter_by_epoch, may_have_rows
 from midstream.engine.error_context import error_context
 from midstream.engine.evaluate import filter_residual
-from midstream.engine.hashing import hash_key
-from midstream.engine.hot_keys import Positions
+from midstream.engine.hashing import Hashes, hash_key
+from midstream.engine.hot_keys import Positions, expand_ranges
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows, sort_rows
 from midstream.engine.payload import Payload
 from midstream.engine.probe import candidate_pairs
+from midstream.engine.probed_rows import ProbedRows
 from midstream.engine.references import Integers, arrived_between, epoch_of
 from midstream.engine.work import WorkCounts
 from midstream.plan.handover import EpochBounds, PlanSide, Restriction
@@ -47,8 +48,11 @@ class Joiner:
     query: Query
     payloads: Mapping[StateId, Payload]
     expiry: Expiry
+    epoch: int
     side: PlanSide = "both"
     """The plan of a migration for which work is counted."""
+    probed: Mapping[StateId, ProbedRows] = field(default_factory=dict)
+    """For states with spilled groups: the rows that are probed."""
     work: dict[PlanSide, WorkCounts] = field(default_factory=dict)
 
     def delta(
@@ -73,7 +77,7 @@ class Joiner:
                 if probe.input in earlier:
                     new_rows = filter_by_epoch(deltas.get(probe.input), prune_bounds, self.epochs)
                     runs += [] if new_rows is None else [self.searchable(new_rows, probe.key)]
-                rows = filter_by_epoch(self._extend(rows, probe, runs), prune_bounds, self.epochs)
+                rows = filter_by_epoch(self.extend(rows, probe, runs), prune_bounds, self.epochs)
             if rows is not None:
                 produced.append(rows)
         if not produced:
@@ -82,34 +86,87 @@ class Joiner:
         return filter_by_epoch(merged, bounds, self.epochs)
 
     def rebuild(
-        self, node: Node, open_runs: OpenRuns, bounds: tuple[EpochBounds, ...], only: EpochRange | None
+        self,
+        node: Node,
+        open_runs: OpenRuns,
+        bounds: tuple[EpochBounds, ...],
+        only: EpochRange | None,
+        base: tuple[StateId, Key] | None,
     ) -> IndexRows | None:
-        """Rows of a node within the bounds, only those of a range if given, from the states of its inputs."""
+        """Rows of a node within the bounds, only those of a range if given, from the states of its inputs.
+
+        ``base`` is the base state of the range's stream, and a key that it is arranged by, if it is here.
+        """
         # The state that a rebuild starts from is scanned, the others are probed: so it starts from the range.
         first = next((i for i, name in enumerate(node.inputs) if only and only.stream in name.streams), 0)
         head = node.inputs[first]
         head_key = next(p.key for probes in node.probes for p in probes if p.input == head)
         is_needed = partial(may_have_rows, bounds=bounds, only=only)
-        scanned = (self._scan(run, bounds, only) for run in open_runs(head, head_key, is_needed))
-        runs = [run for run in scanned if run is not None]
-        rows = merge_rows(runs) if runs else None
+        runs = [self._probed(head, run) for run in open_runs(head, head_key, is_needed)]
+        if (
+            only is not None
+            and base is not None
+            and not head.is_base
+            and self._has_key(only.stream, head_key)
+        ):
+            # Combined rows of the range have the keys of their components. A base state has few rows to scan:
+            # its slices say which epochs they are of.
+            hashes = self._hashes_in(open_runs(*base, is_needed), only, head_key)
+            runs = [self._rows_with(run, hashes) for run in runs]
+        scanned = (self._scan(run, bounds, only) for run in runs)
+        parts = [part for part in scanned if part is not None]
+        rows = merge_rows(parts) if parts else None
         for probe in node.probes[first]:
             if rows is None:
                 break
-            runs = list(open_runs(probe.input, probe.key, partial(may_have_rows, bounds=bounds)))
-            rows = filter_by_epoch(self._extend(rows, probe, runs, alive_only=True), bounds, self.epochs)
+            probed = open_runs(probe.input, probe.key, partial(may_have_rows, bounds=bounds))
+            rows = filter_by_epoch(self.extend(rows, probe, probed, live_only=True), bounds, self.epochs)
         return rows
+
+    def _probed(self, state: StateId, run: IndexRows) -> IndexRows:
+        """The rows of a run that are probed."""
+        probed = self.probed.get(state)
+        return run if probed is None else run.take(probed.is_probed(run))
+
+    def _has_key(self, stream: str, key: Key) -> bool:
+        return all(stream in self.query.classes[key_class].streams for key_class in key)
+
+    def _hashes_in(self, runs: Iterable[IndexRows], only: EpochRange, key: Key) -> Hashes:
+        """The hashes of a key that rows of a range have, in ascending order."""
+        hashes = [np.empty(0, np.uint64)]
+        for run in runs:
+            rows = run.take(self._in_range(run, only))
+            # If a combined row is live, so are its components. The keys of others may be gone.
+            live = rows.take(self.expiry.is_live(rows.times, self._last_epoch(run)))
+            hashes.append(self.arrange(live, key).hashes)
+        return np.unique(np.concatenate(hashes))
+
+    def _rows_with(self, run: IndexRows, hashes: Hashes) -> IndexRows:
+        """The rows of a run that have some hashes."""
+        low = np.searchsorted(run.hashes, hashes, side="left")
+        counts = np.searchsorted(run.hashes, hashes, side="right") - low
+        self.record(WorkCounts(probes=len(hashes)))
+        return run.take(expand_ranges(low, counts))
 
     def _scan(
         self, run: IndexRows, bounds: tuple[EpochBounds, ...], only: EpochRange | None
     ) -> IndexRows | None:
-        """The rows of a run that are alive and within the bounds, only those of a range if given."""
-        self.record(WorkCounts(scanned_rows=len(run)))
-        if only is not None and (owner := self._owner(run, only.stream)).is_base:
+        """The rows of a run that are live and within the bounds, only those of a range if given."""
+        rows = run
+        if only is not None and self._owner(rows, only.stream).is_base:
             # First, since it leaves few rows, and references alone tell which.
-            run = run.take(arrived_between(run.references[owner], only.first, only.end))
+            rows = rows.take(self._in_range(rows, only))
+        else:
+            self.record(WorkCounts(scanned_rows=len(rows)))
         # The payload of expired rows may be gone, and with it the epochs of their components.
-        return filter_by_epoch(run.take(self.expiry.is_live(run.times)), bounds, self.epochs, only)
+        live = rows.take(self.expiry.is_live(rows.times, self._last_epoch(run)))
+        return filter_by_epoch(live, bounds, self.epochs, only)
+
+    def _in_range(self, rows: IndexRows, only: EpochRange) -> Positions:
+        """The positions of rows of a range, whose references tell when they arrived."""
+        self.record(WorkCounts(scanned_rows=len(rows)))
+        references = rows.references[self._owner(rows, only.stream)]
+        return np.flatnonzero(arrived_between(references, only.first, only.end))
 
     def epochs(self, rows: IndexRows, stream: str) -> Integers:
         """The epochs in which the rows' components of a stream arrived."""
@@ -154,28 +211,34 @@ class Joiner:
             fetched[owner] = self.payloads[owner].fetch(list(dict.fromkeys(names)), rows.references[owner])
         return [fetched[owner].column(name) for owner, (_, name) in zip(owners, columns, strict=True)]
 
+    def _last_epoch(self, run: IndexRows) -> int:
+        """The epoch until which all rows of a run had arrived."""
+        return self.epoch if run.stored_in is None else run.stored_in.last_epoch
+
     def _owner(self, rows: IndexRows, stream: str) -> StateId:
         """The input of the fragment whose payload has the columns of a stream."""
         return next(name for name in rows.references if stream in name.streams)
 
-    def _extend(
-        self, rows: IndexRows, probe: Probe, runs: Iterable[IndexRows], *, alive_only: bool = False
+    def extend(
+        self, rows: IndexRows, probe: Probe, runs: Iterable[IndexRows], *, live_only: bool = False
     ) -> IndexRows | None:
         """The rows combined with matching rows of the runs.
 
-        New rows match only rows that are alive; for others ``alive_only`` makes sure of it.
+        New rows match only rows that are live; for others ``live_only`` makes sure of it.
         """
         rows = self.arrange(rows, probe.key)
+        probed = self.probed.get(probe.input)
         extended: list[IndexRows] = []
         for run in runs:
             candidates = 0
-            for left, right in candidate_pairs(rows, run, self.query.windows):
+            needles = rows if probed is None else probed.needles(rows, run)
+            for left, right in candidate_pairs(needles, run, self.query.windows):
                 candidates += len(left)
-                joined = self._check(rows, run, left, right, probe, alive_only=alive_only)
+                joined = self._check(needles, run, left, right, probe, live_only=live_only)
                 if len(joined):
                     extended.append(joined)
-            comparisons = len(rows) * len(run)
-            self.record(WorkCounts(probes=len(rows), candidates=candidates, comparisons=comparisons))
+            comparisons = len(needles) * len(run)
+            self.record(WorkCounts(probes=len(needles), candidates=candidates, comparisons=comparisons))
         if not extended:
             return None
         self.record(WorkCounts(intermediate_rows=sum(map(len, extended))))
@@ -189,13 +252,13 @@ class Joiner:
         right: Positions,
         probe: Probe,
         *,
-        alive_only: bool,
+        live_only: bool,
     ) -> IndexRows:
         """Join the candidates that are within the windows, have equal keys, and pass the residuals.
 
         The windows come first: they are cheapest, and expired rows of the state never pass them, so the
-        payload of such rows, which may be gone, is never fetched. If the windows have changed, rows that had
-        expired before are not in the runs.
+        payload of such rows, which may be gone, is never fetched. Rows that had expired when the windows
+        changed may pass wider ones.
         """
         for left_stream, left_times in rows.times.items():
             for right_stream, right_times in run.times.items():
@@ -203,9 +266,14 @@ class Joiner:
                 if bound is not None:
                     within = distance(left_times[left], right_times[right]) <= np.uint64(bound)
                     left, right = left[within], right[within]
-        if alive_only:
-            alive = self.expiry.is_live({name: times[right] for name, times in run.times.items()})
-            left, right = left[alive], right[alive]
+        probed = self.probed.get(probe.input)
+        if probed is not None:
+            is_probed = probed.is_probed(run, right)
+            left, right = left[is_probed], right[is_probed]
+        if live_only or self.expiry.has_changed_after(self._last_epoch(run)):
+            found = {name: times[right] for name, times in run.times.items()}
+            live = self.expiry.is_live(found, self._last_epoch(run))
+            left, right = left[live], right[live]
         if self.expiry.changes and len(left):
             combined = self._may_be_combined(self._combine(rows.take(left), run.take(right)))
             left, right = left[combined], right[combined]

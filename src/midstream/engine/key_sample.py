@@ -7,7 +7,8 @@ miss or overrate, are always counted. Rows of a key that are near in time are on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from midstream.engine.arrays import as_array
+from midstream.engine.arrays import as_array, as_column
 from midstream.engine.encode import HASH, time_column
 from midstream.engine.error_context import error_context
 from midstream.engine.event_times import Times, robust_end
@@ -38,6 +39,8 @@ SAMPLED_WINDOWS = 2
 _PREVIEWED_ROWS = 1 << 15
 # Entries of sampled keys that a partition counts of a class in an epoch, without those always counted.
 _MAX_SAMPLED_ENTRIES = 1024
+# All rows have at least as many entries as some of them. Twice as many as are kept, so that enough are left.
+_MAX_PREVIEWED_ENTRIES = 2 * _MAX_SAMPLED_ENTRIES
 
 Rows = npt.NDArray[np.float64]
 
@@ -70,20 +73,27 @@ class KeyCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frequent: bytes = b""
     """Hashes of keys that many of the rows have, counted or not."""
 
-    def __add__(self, other: KeyCounts) -> KeyCounts:
-        # The same key may be in both; readers add up its counts.
+    @staticmethod
+    def merge(parts: Sequence[KeyCounts]) -> KeyCounts:
+        """The counts of several partitions. They may have the same keys; readers add up their counts."""
         return KeyCounts(
-            min(self.threshold, other.threshold),
-            self.keys + other.keys,
-            self.times + other.times,
-            self.counts + other.counts,
-            self.frequent + other.frequent,
+            min(part.threshold for part in parts),
+            b"".join(part.keys for part in parts),
+            b"".join(part.times for part in parts),
+            b"".join(part.counts for part in parts),
+            b"".join(part.frequent for part in parts),
         )
 
 
 def fractions(keys: Hashes) -> npt.NDArray[np.float64]:
     """Hashes as fractions from 0 to 1, by their lower half: rows are placed by the upper half."""
     return (keys & np.uint64(_FRACTION_SCALE - 1)).astype(np.float64) / _FRACTION_SCALE
+
+
+def is_sampled(keys: Hashes, threshold: float) -> npt.NDArray[np.bool_]:
+    """Whether hashes have a fraction below a threshold."""
+    # By integers: as fractions, all of them would be converted.
+    return (keys & np.uint64(_FRACTION_SCALE - 1)) < np.uint64(math.ceil(threshold * _FRACTION_SCALE))
 
 
 def count_keys(
@@ -110,56 +120,72 @@ def is_recent(times: Times, present: int, position: int, window: int) -> npt.NDA
 
 
 def merge_entries(
-    keys: Hashes, times: Times, rows: Rows, buckets: npt.NDArray[np.int64]
+    keys: Hashes, times: Times, rows: Rows | None, buckets: npt.NDArray[np.int64]
 ) -> tuple[Hashes, Times, Rows]:
-    """Entries in ascending order of key and time; those of the same key and bucket become one."""
+    """Entries in ascending order of key and time; those of the same key and bucket become one.
+
+    ``rows`` are the rows of each; None if each is a row.
+    """
     if not len(keys):
-        return keys, times, rows
-    # Sorting by one number is several times as fast as by two. Of hashes, no two sums are the same by chance.
-    combined = keys + buckets.view(np.uint64) * _BUCKET_FACTOR
-    order = np.argsort(combined)
-    combined, keys, times, rows = combined[order], keys[order], times[order], rows[order]
-    starts = np.flatnonzero(np.append(True, combined[1:] != combined[:-1]))
-    sums = np.add.reduceat(rows, starts)
-    # As distances from the first time of the entry, which are small, so that their mean is exact.
-    distances = times - np.repeat(times[starts], np.diff(starts, append=len(times)))
-    means = times[starts] + np.rint(np.add.reduceat(distances * rows, starts) / sums).astype(np.int64)
-    in_order = np.lexsort((means, keys[starts]))
-    return keys[starts][in_order], means[in_order], sums[in_order]
+        return keys, times, np.empty(0)
+    # Grouping by one number is much faster than by two. Of hashes, no two sums are the same by chance.
+    combined = as_column(keys + buckets.view(np.uint64) * _BUCKET_FACTOR).dictionary_encode()
+    group, groups = as_array(combined.indices).astype(np.intp), len(combined.dictionary)
+    group_keys = np.empty(groups, np.uint64)
+    group_keys[group] = keys
+    some_time = np.empty(groups, np.int64)
+    some_time[group] = times
+    # As distances from one of the entry's times, which are small, so that their mean is exact.
+    distances = times - some_time[group]
+    sums = np.bincount(group, rows, groups).astype(np.float64)
+    totals = np.bincount(group, distances if rows is None else distances * rows, groups)
+    means = some_time + np.rint(totals / sums).astype(np.int64)
+    in_order = np.lexsort((means, group_keys))
+    return group_keys[in_order], means[in_order], sums[in_order]
 
 
 def _count(hashes: Hashes, times: Times, sampling: Sampling) -> KeyCounts:
     inspected, rows_with = np.unique(hashes[:: max(1, len(hashes) // _INSPECTED_ROWS)], return_counts=True)
     frequent = inspected[rows_with >= _MIN_FREQUENT_ROWS]
-    if sampling.window is not None and len(times):
-        end = robust_end(times)
-        recent = is_recent(times, end, end, sampling.window)
-        if not recent.all():
-            hashes, times = hashes[recent], times[recent]
+    hashes, times = _recent(hashes, times, sampling.window)
     always = np.frombuffer(sampling.always_counted, np.uint64)
-    threshold, share = sampling.threshold, fractions(hashes)
+    threshold = sampling.threshold
     if len(hashes) > _PREVIEWED_ROWS:
-        # If some of the rows have more keys than are kept, the others need not be sorted.
-        preview = threshold * _PREVIEWED_ROWS / len(hashes)
-        keys, _, _ = _entries(hashes, times, share < preview, sampling.bucket)
-        lower = lower_threshold(keys, always, preview, _MAX_SAMPLED_ENTRIES)
-        threshold = lower if lower < preview else threshold
-    counted = share < threshold
-    if len(always):
-        counted |= always[np.minimum(np.searchsorted(always, hashes), len(always) - 1)] == hashes
+        # If these few rows have more keys than are kept, most of the others need not be counted.
+        some = slice(None, None, len(hashes) // _PREVIEWED_ROWS)
+        keys, _, _ = _entries(hashes[some], times[some], is_sampled(hashes[some], threshold), sampling.bucket)
+        others = int(np.count_nonzero(~np.isin(keys, always)))
+        if others > _MAX_PREVIEWED_ENTRIES:
+            threshold = max(threshold * _MAX_PREVIEWED_ENTRIES / others, MIN_SAMPLED_SHARE)
+    counted = is_sampled(hashes, threshold)
+    for key in always if threshold < 1.0 else ():
+        counted |= hashes == key
     keys, times, rows = _entries(hashes, times, counted, sampling.bucket)
     threshold = lower_threshold(keys, always, threshold, _MAX_SAMPLED_ENTRIES)
-    kept = (fractions(keys) < threshold) | np.isin(keys, always)
+    kept = is_sampled(keys, threshold) | np.isin(keys, always)
     return KeyCounts(
         threshold, keys[kept].tobytes(), times[kept].tobytes(), rows[kept].tobytes(), frequent.tobytes()
     )
 
 
+def _recent(hashes: Hashes, times: Times, window: int | None) -> tuple[Hashes, Times]:
+    """The rows of the time that samples cover."""
+    # All of an epoch that is not longer than a window.
+    if window is None or not len(times) or int(times.max()) - int(times.min()) <= window:
+        return hashes, times
+    end = robust_end(times)
+    recent = is_recent(times, end, end, window)
+    return hashes[recent], times[recent]
+
+
 def _entries(
     hashes: Hashes, times: Times, counted: npt.NDArray[np.bool_], bucket: int
 ) -> tuple[Hashes, Times, Rows]:
-    keys, times = hashes[counted], times[counted]
-    return merge_entries(keys, times, np.ones(len(keys)), times // bucket)
+    if not counted.all():
+        # Several times as fast as by the mask itself.
+        positions = np.flatnonzero(counted)
+        hashes, times = hashes[positions], times[positions]
+    return merge_entries(hashes, times, None, times // bucket)
 
 
 def lower_threshold(keys: Hashes, always: Hashes, threshold: float, most: int) -> float:

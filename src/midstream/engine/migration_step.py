@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from midstream.engine.epoch_filter import EpochRange
+from midstream.engine.epoch_filter import EpochRange, EpochSpan
 from midstream.plan.handover import EpochBounds, Handover
 from midstream.plan.layout import Layout
 from midstream.plan.state_id import StateId
@@ -17,6 +17,8 @@ class Move:
 
     source: StateId
     target: StateId
+    epochs: EpochSpan | None = None
+    """Which of the rows in this epoch; None for all. A portion stays pending until the state is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class MigrationStep:
     moves: tuple[Move, ...] = ()
     rebuilds: tuple[Rebuild, ...] = ()
     completes: StateId | None = None
-    """The state that is complete after the rebuilds of this epoch."""
+    """The state that is complete after the rebuilds and moves of this epoch."""
     defers_results: bool = False
     """Whether results of the new plan are stored until the old plan produces none any more."""
     releases_results: bool = False

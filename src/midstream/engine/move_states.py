@@ -7,14 +7,15 @@ from functools import partial
 
 import pyarrow as pa
 
+from midstream.engine.epoch_filter import gained_between, may_have_gained
 from midstream.engine.error_context import error_context
-from midstream.engine.index_rows import IndexRows, merge_rows
+from midstream.engine.index_rows import IndexRows
 from midstream.engine.joiner import Joiner
-from midstream.engine.merge_slices import OpenSlice, alive_rows
+from midstream.engine.merge_slices import OpenSlice, purging_of
 from midstream.engine.migration_step import Move
 from midstream.engine.payload import Payload
 from midstream.engine.program import Program
-from midstream.engine.routed_rows import RoutedRows
+from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.engine.send import send
 from midstream.plan.layout import Key, Layout
 from midstream.plan.state_id import StateId
@@ -44,12 +45,16 @@ def _move(
     payloads = {
         state: Payload(partial(tables, "payload", state, fragment.key)) for state in fragment.inputs_by_id
     }
-    joiner = Joiner(program.query, payloads, program.expiry)
+    joiner = Joiner(program.query, payloads, program.expiry, program.epoch)
     key = fragment.arrangements[move.source][0]
-    stored = slices("index", move.source, key)
-    alive = (alive_rows(IndexRows.from_table(open_slice(s), key), s, program.expiry) for s in stored)
-    moving = [run for run in alive if len(run)]
-    if moving:
-        receiver = program.layout.fragment_of_input[move.target]
-        rows = merge_rows(moving)
-        yield from send(joiner, rows, receiver, move.target, program.routing, kind="backfill")
+    receiver = program.layout.fragment_of_input[move.target]
+    kind: RowsKind = "pending" if move.epochs else "backfill"
+    purging = purging_of(program)
+    for slice_ in slices("index", move.source, key):
+        if move.epochs is None or may_have_gained(slice_, move.epochs):
+            rows = IndexRows.from_table(open_slice(slice_), key, slice_)
+            if move.epochs is not None:
+                # First, since it leaves few rows, and references alone tell which.
+                rows = rows.take(gained_between(rows, move.epochs))
+            rows = purging.useful(rows, slice_)
+            yield from send(joiner, rows, receiver, move.target, program.routing, kind=kind)

@@ -17,9 +17,11 @@ import pyarrow as pa
 from midstream.engine.arrays import as_column
 from midstream.engine.references import Integers, epoch_of_segment, split_references
 from midstream.errors import InternalError
-from midstream.state.expiry import Expiry
 
 _METADATA_KEY = b"midstream.segments"
+
+IsUseless = Callable[[Sequence[int], int], bool]
+"""Whether rows are of no use that are not after these times, one of each stream, nor after an epoch."""
 
 
 def make_segments(table: pa.Table, segments: Sequence[tuple[int, ...]]) -> pa.Table:
@@ -27,21 +29,21 @@ def make_segments(table: pa.Table, segments: Sequence[tuple[int, ...]]) -> pa.Ta
     return _with_segments(table, np.array(segments, np.int64))
 
 
-def merge_payload(tables: Sequence[pa.Table], streams: Sequence[str], expiry: Expiry) -> pa.Table:
-    """Merge the tables of payload slices, without the segments in which all rows are dead."""
+def merge_payload(tables: Sequence[pa.Table], is_useless: IsUseless) -> pa.Table:
+    """Merge the tables of payload slices, without the segments in which no row is of use."""
     pieces: list[pa.Table] = []
-    alive: list[Integers] = []
+    live: list[Integers] = []
     for table in tables:
         start = 0
         for entry in segments_of(table):
             rows = int(entry[1])
-            if not expiry.has_expired(streams, entry[2:].tolist(), epoch_of_segment(int(entry[0]))):
+            if not is_useless(entry[2:].tolist(), epoch_of_segment(int(entry[0]))):
                 pieces.append(table.slice(start, rows))
-                alive.append(entry)
+                live.append(entry)
             start += rows
     merged = pa.concat_tables(pieces) if pieces else tables[0].slice(0, 0)
     width = segments_of(tables[0]).shape[1]
-    return _with_segments(merged.combine_chunks(), np.array(alive, np.int64).reshape(-1, width))
+    return _with_segments(merged.combine_chunks(), np.array(live, np.int64).reshape(-1, width))
 
 
 def segments_of(table: pa.Table) -> Integers:

@@ -6,20 +6,22 @@ the same program. It is everything that a step needs besides the new rows and th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import pyarrow as pa
 
 from midstream.engine.event_times import TimeRange
 from midstream.engine.key_sample import KeyCounts, Sampling
+from midstream.engine.memory_step import MemoryStep
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.routed_rows import RoutedRows
 from midstream.engine.routing import Routing
 from midstream.engine.work import WorkCounts
+from midstream.plan.fragment_name import FragmentName
 from midstream.plan.handover import Handover, PlanSide
-from midstream.plan.layout import Layout
+from midstream.plan.layout import Fragment, Layout
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.state.expiry import Expiry
@@ -43,7 +45,7 @@ class RunIdentity:
 
 @dataclass(frozen=True)
 class Program:
-    """What every engine partition does in one epoch."""
+    """What every engine partition does in one epoch, and the slices of some partitions or of all."""
 
     epoch: int
     query: Query
@@ -53,6 +55,8 @@ class Program:
     """Where the nodes of the plan run, during a migration those of both plans."""
     migration_step: MigrationStep | None = None
     """The migration's part of the epoch, if one is in progress."""
+    memory: MemoryStep | None = None
+    """What the epoch does about memory; None if no group is spilled, and none was."""
     slices: Mapping[SliceOwner, tuple[Slice, ...]] = field(default_factory=dict)
     sampling: Mapping[str, Sampling] = field(default_factory=dict)
     """Which keys are counted, by the streams' key columns."""
@@ -62,15 +66,36 @@ class Program:
     """The latest event time that a row of each stream may have; a later one is from the future."""
     run: RunIdentity = RunIdentity()
 
+    def with_slices(self, slices: Iterable[Slice], written: Iterable[str]) -> Program:
+        """The program with other slices, those of some partitions; the run has written the named ones."""
+        owned: dict[SliceOwner, list[Slice]] = {}
+        for slice_ in slices:
+            owned.setdefault(slice_.owner, []).append(slice_)
+        by_owner = {owner: tuple(each) for owner, each in owned.items()}
+        return replace(self, slices=by_owner, run=replace(self.run, written=frozenset(written)))
+
     @property
     def handover(self) -> Handover | None:
         """How the two plans of the layout divide the rows; None if there is only one."""
         return None if self.migration_step is None else self.migration_step.handover
 
     @property
+    def collector(self) -> Fragment | None:
+        """The fragment that results of another fragment are sent to, so that all leave in one order."""
+        *others, last = self.layout.result_fragments
+        # If one of the plans has its results deferred, only the other one's leave.
+        defers = self.migration_step is not None and self.migration_step.defers_results
+        return last if others and not defers else None
+
+    def results_leave_from(self, fragment: Fragment) -> bool:
+        """Whether results of a fragment are staged where it runs."""
+        return fragment in self.layout.result_fragments and self.collector in (None, fragment)
+
+    @property
     def expiry(self) -> Expiry:
         """Which rows have expired before this epoch."""
-        return Expiry(self.query.windows, self.watermarks, self.window_changes)
+        holds = self.memory.holds if self.memory is not None else ()
+        return Expiry(self.query.windows, self.watermarks, self.window_changes, holds)
 
 
 class StreamCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -121,7 +146,7 @@ class StepOutput:
     """The output of one fragment in one engine partition."""
 
     results: pa.Table | None
-    """Results in order of time, if the fragment produces results."""
+    """Results in order of time, if any leave from the fragment."""
     outgoing: tuple[RoutedRows, ...]
     """Rows for other fragments."""
     slices: tuple[NewSlice, ...]
@@ -135,3 +160,5 @@ class StepOutput:
     """Counts of sampled keys of new rows, by the streams' key columns."""
     produced: Mapping[StateId, int]
     """How many rows the nodes have produced for each state."""
+    flows: Mapping[FragmentName, bytes] = field(default_factory=dict)
+    """From which groups, and to which, rows have left the fragment, if there is a budget of memory."""

@@ -3,7 +3,7 @@
 A **reference** is the epoch in which the row arrived, the engine partition that ingested it, and its position
 among the rows that arrived there in that epoch. The epoch comes first, so "older than epoch e" is one
 comparison of integers. References stay valid when slices merge, because merging keeps segments whole. Rows
-that a migration moves to another partition get new references there, with the same epochs and a flag.
+that a migration moves to another partition get new references there, with the same epochs.
 """
 
 from __future__ import annotations
@@ -17,35 +17,42 @@ Integers = npt.NDArray[np.int64]
 
 _POSITION_BITS = 24
 _PARTITION_BITS = 10
-READ_LESS_HINT = "read less per trigger (maxFilesPerTrigger, maxOffsetsPerTrigger) or use more partitions"
-
 MAX_PARTITIONS = 1 << (_PARTITION_BITS - 1)
 MAX_POSITIONS = 1 << _POSITION_BITS
+MAX_BATCHES = MAX_PARTITIONS
+"""So many batches of rows, with ``MAX_POSITIONS`` rows each, may be moved to a partition in one epoch."""
+READ_LESS_HINT = "read less per trigger (maxFilesPerTrigger, maxOffsetsPerTrigger) or use more partitions"
 
 
-def segment_of(epoch: int, partition: int, *, backfilled: bool = False) -> int:
-    """The id of a segment: the part of a reference that rows share which arrive together in one partition.
+def segment_of(epoch: int, partition: int) -> int:
+    """The id of a segment: the part of a reference that rows share which arrive together in one partition."""
+    return (epoch << _PARTITION_BITS) | partition
 
-    A flag distinguishes rows that were moved here later from those that arrived here.
+
+def backfilled_segment_of(epoch: int, batch: int) -> int:
+    """The id of a segment of rows that were moved to a partition after they had arrived in another.
+
+    A flag distinguishes it from segments of rows that arrived there. Instead of the number of the partition,
+    which is the same for all segments of one, it has that of the batch: a state that is moved at once may
+    have more rows of an epoch than a segment has positions.
     """
-    return (epoch << _PARTITION_BITS) | (MAX_PARTITIONS if backfilled else 0) | partition
-
-
-def new_references(epoch: int, partition: int, count: int, *, backfilled: bool = False) -> Integers:
-    """References for ``count`` rows that arrive together."""
-    if count > MAX_POSITIONS and backfilled:
+    if batch >= MAX_BATCHES:
         raise MigrationError(
-            f"a state must have at most {MAX_POSITIONS:,} rows in one partition to be moved there",
-            got=f"{count:,}",
-            hint="move to a plan that keeps the state by the key it has",
+            f"a state must come in at most {MAX_BATCHES:,} batches to be moved at once",
+            got="more",
+            hint="migrate by hybrid, which moves large states in portions",
         )
+    return (epoch << _PARTITION_BITS) | MAX_PARTITIONS | batch
+
+
+def new_references(segment: int, count: int) -> Integers:
+    """References for the ``count`` rows of a segment."""
     if count > MAX_POSITIONS:
         raise StreamError(
             f"an epoch must bring at most {MAX_POSITIONS:,} rows of a stream to one partition",
             got=f"{count:,}",
             hint=READ_LESS_HINT,
         )
-    segment = segment_of(epoch, partition, backfilled=backfilled)
     return (segment << _POSITION_BITS) + np.arange(count, dtype=np.int64)
 
 

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from midstream.plan.state_id import StateId
 
-RowsKind = Literal["arriving", "backfill", "pending"]
-"""*Arriving* rows are new in this epoch. *Missing* rows are older: the input's state lacked them and gets
-them now. *Pending* rows are older too, but stay separate until the rebuild of the state is complete."""
+RowsKind = Literal["arriving", "backfill", "pending", "results"]
+"""*Arriving* rows are new in this epoch. *Backfill* rows are older: the input's state lacked them and gets
+them now. *Pending* rows are older too, but stay separate until the state is complete. *Results* enter no
+state: they go, in their partition, to the fragment from which all results leave."""
 
 Arrivals = Mapping[tuple[StateId, RowsKind], Sequence[pa.Table]]
 """The rows that reach a partition, by input and kind."""

@@ -4,41 +4,78 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from midstream.engine.arrays import as_column
 from midstream.engine.encode import ARRIVAL_EPOCH, HASH, time_column
 from midstream.engine.error_context import error_context
-from midstream.engine.hashing import hash_key
+from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.index_rows import IndexRows
 from midstream.engine.joiner import Joiner
 from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.engine.routing import Routing, split
-from midstream.plan.layout import Fragment, epoch_column
+from midstream.plan.layout import Fragment, FragmentInput, epoch_column
 from midstream.plan.state_id import StateId
+
+# Rows are sent in parts of about this size: a column of Arrow's cannot hold more than 2 GiB, and a state that
+# is moved need not be in memory as a whole. The size of a part tells how many rows the next one has.
+_PART_BYTES = 64 << 20
+_FIRST_PART_ROWS = 1 << 16
+_MAX_GROWTH = 4
 
 
 def send(
-    joiner: Joiner, rows: IndexRows, receiver: Fragment, state: StateId, routing: Routing, *, kind: RowsKind
+    joiner: Joiner,
+    rows: IndexRows,
+    receiver: Fragment,
+    state: StateId,
+    routing: Routing,
+    *,
+    kind: RowsKind,
+    arrived: int | None = None,
 ) -> Iterator[RoutedRows]:
-    """Index rows with their payload, split by the partitions of an input of another fragment."""
-    target = receiver.inputs_by_id[state]
+    """Index rows with their payload, split by the partitions of an input of another fragment.
+
+    For the receiver their components arrived in the epochs in which they did, or all in ``arrived``.
+    """
+    start, count = 0, _FIRST_PART_ROWS
+    while start < len(rows):
+        end = min(start + count, len(rows))
+        part = rows if end - start == len(rows) else rows.take(np.arange(start, end))
+        hashes, table = _with_payload(joiner, part, receiver, receiver.inputs_by_id[state], kind, arrived)
+        for partition, routed in split(table, routing.targets(hashes)):
+            yield RoutedRows(partition, state, kind, routed)
+        start = end
+        count = min(_MAX_GROWTH * count, max(1, len(part) * _PART_BYTES // max(1, table.nbytes)))
+
+
+def _with_payload(
+    joiner: Joiner,
+    rows: IndexRows,
+    receiver: Fragment,
+    target: FragmentInput,
+    kind: RowsKind,
+    arrived: int | None,
+) -> tuple[Hashes, pa.Table]:
+    """The hashes of rows by the key of a fragment, and the columns that an input of it needs."""
     with error_context(columns=(joiner.query.classes[c] for c in receiver.key)):
         hashes = hash_key([joiner.key_values(rows, c) for c in receiver.key], len(rows))
     columns: dict[str, object] = {HASH: as_column(hashes)}
     columns |= {time_column(s): as_column(rows.times[s]) for s in target.streams}
     epoch_columns = {epoch_column(stream): stream for stream in target.streams}
     payload = [column for column in target.columns if column not in epoch_columns]
-    columns |= {
-        c: as_column(joiner.epochs(rows, epoch_columns[c])) for c in target.columns if c in epoch_columns
-    }
+    for column in target.columns:
+        if column in epoch_columns:
+            of_stream = epoch_columns[column]
+            epochs = joiner.epochs(rows, of_stream) if arrived is None else np.full(len(rows), arrived)
+            columns[column] = as_column(epochs)
     if kind != "arriving" and target.is_stream:
         # Rows that have arrived earlier keep the epochs in which they did.
         columns[ARRIVAL_EPOCH] = as_column(joiner.epochs(rows, target.streams[0]))
     fetched = joiner.fetch_all(rows, [(_stream_of(column), column) for column in payload])
     columns |= dict(zip(payload, fetched, strict=True))
-    for partition, part in split(pa.table(columns), routing.targets(hashes)):
-        yield RoutedRows(partition, state, kind, part)
+    return hashes, pa.table(columns)
 
 
 def _stream_of(column: str) -> str:

@@ -10,29 +10,37 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from midstream.engine.arrays import as_column
+from midstream.engine.cleanup import owed_rows, restored_rows
+from midstream.engine.count_output import count_output
 from midstream.engine.epoch_filter import filter_by_epoch
 from midstream.engine.error_context import error_context
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows
-from midstream.engine.intake import Ingested, admit, concat_arrivals, ingest, ingest_backfilled
+from midstream.engine.intake import (
+    Ingested,
+    admit,
+    backfill_batches,
+    concat_arrivals,
+    ingest,
+    ingest_backfilled,
+)
 from midstream.engine.joiner import Joiner, SliceFilter
 from midstream.engine.key_sample import KeyCounts, count_keys
-from midstream.engine.merge_slices import OpenSlice, alive_rows, merge_slices
+from midstream.engine.memory_step import Cleanup
+from midstream.engine.merge_slices import OpenSlice, count_rows, merge_slices
 from midstream.engine.migration_step import Rebuild
-from midstream.engine.ordering import stable_order
 from midstream.engine.payload import Payload
+from midstream.engine.probed_rows import ProbedRows
 from midstream.engine.program import NewSlice, Program, StepOutput, StreamCounts
+from midstream.engine.results import merge_by_time, timed_results, without_times
 from midstream.engine.routed_rows import Arrivals, RoutedRows, RowsKind
 from midstream.engine.send import send
 from midstream.engine.work import WorkCounts
+from midstream.plan.fragment_name import fragment_name
 from midstream.plan.handover import PlanSide
-from midstream.plan.layout import Fragment, FragmentInput, Key, Node, column_name
+from midstream.plan.layout import Fragment, FragmentInput, Key, Node
 from midstream.plan.state_id import StateId
-from midstream.query.clauses import Output
-from midstream.query.query import schema_of
 from midstream.state.slices import Slice, SliceKind, SliceOwner
 
 
@@ -45,9 +53,13 @@ def run_step(
         with error_context(streams=target.streams):
             step.ingest_backfill(target, arrivals)
             step.ingest(target, arrivals)
+    step.collect(arrivals)
     step.insert_backfill()
     for rebuild in program.migration_step.rebuilds if program.migration_step else ():
         step.rebuild(rebuild)
+    for cleanup in program.memory.cleanups if program.memory else ():
+        with error_context(streams=cleanup.node.id.streams):
+            step.clean_up(cleanup)
     for node in fragment.nodes:
         with error_context(streams=node.id.streams):
             step.join(node)
@@ -79,24 +91,28 @@ class _Step:
         self.outgoing: list[RoutedRows] = []
         self.keys: dict[str, KeyCounts] = {}
         self.produced: dict[StateId, int] = {}
+        self.flows = b""
         self.results: list[IndexRows] = []
+        self.collected: Sequence[pa.Table] = ()
         self.deferred: list[IndexRows] = []
         self.missing: list[_BackfillRows] = []
         self.inserted: dict[tuple[StateId, Key], list[IndexRows]] = {}
         self.new_payload: dict[StateId, list[pa.Table]] = {state: [] for state in fragment.inputs_by_id}
         payloads = {state: Payload(partial(self._payload, state)) for state in fragment.inputs_by_id}
-        self.joiner = Joiner(program.query, payloads, program.expiry)
+        spilled = program.memory.states if program.memory else {}
+        probed = {state: ProbedRows.of(cuts) for state, cuts in spilled.items()}
+        self.joiner = Joiner(program.query, payloads, program.expiry, program.epoch, probed=probed)
 
     def ingest_backfill(self, target: FragmentInput, arrivals: Arrivals) -> None:
         """Give references to rows that an input's state lacks."""
         kinds: tuple[RowsKind, ...] = ("backfill", "pending")
-        for kind in kinds:
-            tables = arrivals.get((target.id, kind))
-            if tables:
-                table = concat_arrivals(target.id, tables, backfilled=True)
-                ingested = ingest_backfilled(self.program, self.partition, self.fragment.key, target, table)
-                self._store_payload(target, ingested)
-                self.missing.append(_BackfillRows(target.id, ingested.rows, ingested.first_epoch, kind))
+        batches = ((kind, t) for kind in kinds for t in backfill_batches(arrivals.get((target.id, kind), ())))
+        for number, (kind, table) in enumerate(batches):
+            ingested = ingest_backfilled(self.program, self.fragment.key, target, table, number)
+            self._store_payload(target, ingested)
+            self.joiner.side = "new"
+            self.joiner.record(WorkCounts(sent_rows=table.num_rows))
+            self.missing.append(_BackfillRows(target.id, ingested.rows, ingested.first_epoch, kind))
 
     def ingest(self, target: FragmentInput, arrivals: Arrivals) -> None:
         """Admit new rows of an input and give them references."""
@@ -119,6 +135,11 @@ class _Step:
             self._store_payload(target, ingested)
             self._add_delta(target.id, ingested.rows)
 
+    def collect(self, arrivals: Arrivals) -> None:
+        """Take results that another fragment has sent, if all leave from this one."""
+        if self.fragment == self.program.collector:
+            self.collected = arrivals.get((self.program.layout.root, "results"), ())
+
     def insert_backfill(self) -> None:
         """Insert rows into the states that lacked them."""
         for state, rows, first_epoch, kind in self.missing:
@@ -126,12 +147,12 @@ class _Step:
 
     def rebuild(self, rebuild: Rebuild) -> None:
         """Join the rows that a state of this fragment, or of one that it sends to, lacks."""
-        producers = (n for n in self.fragment.nodes if n.id == rebuild.state and self._side(n) != "old")
-        node = next(producers, None)
+        node = self._producer(rebuild.state)
         if node is None:
             return
         self.joiner.side = "new"
-        rows = self.joiner.rebuild(node, self._runs, rebuild.bounds, rebuild.epochs)
+        base = self._base_state(node, rebuild.epochs.stream) if rebuild.epochs else None
+        rows = self.joiner.rebuild(node, self._runs, rebuild.bounds, rebuild.epochs, base)
         if rows is None:
             return
         kind: RowsKind = "pending" if rebuild.epochs else "backfill"
@@ -139,6 +160,26 @@ class _Step:
             self.outgoing += self._send(rebuild.state, rows, kind)
         else:
             self._insert(rebuild.state, rows, self.program.epoch, kind)
+
+    def clean_up(self, cleanup: Cleanup) -> None:
+        """Make what groups owe of rows stored so far, and rebuild the states of groups that come back."""
+        program, inputs = self.program, set(cleanup.node.inputs)
+        fragment = next(f for f in program.layout.fragments if inputs <= f.inputs_by_id.keys())
+        if fragment is not self.fragment:
+            return
+        groups = len(program.routing.partitions)
+        self.joiner.side = "both"
+        for rows in owed_rows(self.joiner, cleanup, groups, self._runs):
+            if cleanup.node.id == program.layout.root:
+                self.results.append(rows)
+            else:
+                self.outgoing += self._send(cleanup.node.id, rows, "arriving", arrived=program.epoch)
+                self.joiner.record(WorkCounts(sent_rows=len(rows)))
+        for node in fragment.nodes if cleanup.restored else ():
+            if node.id in fragment.arrangements:
+                restored = restored_rows(self.joiner, node, sorted(cleanup.restored), groups, self._runs)
+                if restored is not None:
+                    self._insert(node.id, restored, program.epoch, "backfill", "both")
 
     def join(self, node: Node) -> None:
         """Produce the new rows of a node, and add them to those of the other plan for the same state."""
@@ -148,19 +189,29 @@ class _Step:
         if rows is None:
             return
         self.produced[node.id] = self.produced.get(node.id, 0) + len(rows)
+        self.flows += count_output(self.program, self.fragment, node, rows, self.joiner)
         migration = self.program.migration_step
         if node.id == self.program.layout.root:
             defers = migration is not None and migration.defers_results and self._side(node) == "new"
             (self.deferred if defers else self.results).append(rows)
             return
-        # Rows of two plans are merged only within a fragment: there, references lead to the same payload.
-        if node.id in self.program.layout.fragment_of_input:
-            self.outgoing += self._send(node.id, rows, "arriving")
-            self.joiner.record(WorkCounts(sent_rows=len(rows)))
+        destinations = self.handover.destinations if self.handover else {}
+        for state in destinations.get(node.id, (node.id,)):
+            self._pass_on(state, rows)
+
+    def _pass_on(self, state: StateId, rows: IndexRows) -> None:
+        """Send new rows of a state to the fragment that they enter, or keep them if it is this one."""
+        if state not in self.program.layout.fragment_of_input:
+            other_rows = self.deltas.get(state)
+            parts = [rows] if other_rows is None else [other_rows, self.joiner.arrange(rows, other_rows.key)]
+            self._add_delta(state, in_time_order(merge_rows(parts)))
             return
-        other_rows = self.deltas.get(node.id)
-        parts = [rows] if other_rows is None else [other_rows, self.joiner.arrange(rows, other_rows.key)]
-        self._add_delta(node.id, in_time_order(merge_rows(parts)))
+        # The shares of both plans are merged where they arrive: their references lead to different payload.
+        relevance = self.handover.relevance if self.handover else {}
+        relevant = filter_by_epoch(rows, relevance.get(state), self.joiner.epochs)
+        if relevant is not None:
+            self.outgoing += self._send(state, relevant, "arriving")
+            self.joiner.record(WorkCounts(sent_rows=len(relevant)))
 
     def output(self) -> StepOutput:
         """The output of the step, once all nodes have joined."""
@@ -173,11 +224,15 @@ class _Step:
                     self._add_index_slice("index", state, key, rows, self.program.epoch)
         layout = self.program.layout
         for rows in self.deferred:
-            table = self._result_table([rows], self.program.query.kept)
+            table = without_times(timed_results(self.joiner, rows, self.program.query.kept))
             self.new_slices.append(self._slice("deferred", layout.root, (), rows, table, self.program.epoch))
+        results = self._results()
+        leave_here = self.program.results_leave_from(self.fragment)
+        if results is not None and not leave_here:
+            self.outgoing.append(RoutedRows(self.partition, layout.root, "results", results))
         slices, replaced = merge_slices(self.program, self.new_slices, self.open_slice)
         return StepOutput(
-            results=self._all_results() if any(n.id == layout.root for n in self.fragment.nodes) else None,
+            results=self._leaving_results(results) if leave_here else None,
             outgoing=tuple(self.outgoing),
             slices=slices,
             replaced=replaced,
@@ -186,10 +241,26 @@ class _Step:
             work=self.joiner.work,
             keys=self.keys,
             produced=self.produced,
+            flows={fragment_name(self.fragment): self.flows} if self.flows else {},
         )
 
     def _side(self, node: Node) -> PlanSide:
         return self.handover.side(node) if self.handover else "both"
+
+    def _producer(self, state: StateId) -> Node | None:
+        """The node of the new plan, or of both, that produces a state in this fragment."""
+        nodes = (node for node in self.fragment.nodes if node.id == state and self._side(node) != "old")
+        return next(nodes, None)
+
+    def _base_state(self, node: Node, stream: str) -> tuple[StateId, Key] | None:
+        """The base state below a node that has the rows of a stream, and its key; None if it is elsewhere."""
+        below: Node | None = node
+        while below is not None:
+            state = next(name for name in below.inputs if stream in name.streams)
+            if state.is_base:
+                return state, next(p.key for probes in below.probes for p in probes if p.input == state)
+            below = self._producer(state)
+        return None
 
     def _side_of_state(self, state: StateId) -> PlanSide:
         """The plan for which a state is stored: both, unless only nodes of one search it."""
@@ -208,8 +279,10 @@ class _Step:
         if copy is not None and copy in self.fragment.arrangements:
             self.deltas[copy] = rows
 
-    def _insert(self, state: StateId, rows: IndexRows, first_epoch: int, kind: RowsKind) -> None:
-        self.joiner.side = "new"
+    def _insert(
+        self, state: StateId, rows: IndexRows, first_epoch: int, kind: RowsKind, side: PlanSide = "new"
+    ) -> None:
+        self.joiner.side = side
         for key in self.fragment.arrangements[state]:
             slice_kind: SliceKind = "pending" if kind == "pending" else "index"
             arranged = self._add_index_slice(slice_kind, state, key, rows, first_epoch)
@@ -237,13 +310,11 @@ class _Step:
 
     def _runs(self, state: StateId, key: Key, is_needed: SliceFilter) -> list[IndexRows]:
         stored = [self._run(slice_) for slice_ in self._slices("index", state, key) if is_needed(slice_)]
+        # Rows are inserted only if they are live, also by what held before the windows changed.
         return [*stored, *self.inserted.get((state, key), ())]
 
     def _run(self, slice_: Slice) -> IndexRows:
-        rows = IndexRows.from_table(self.open_slice(slice_), slice_.owner.key)
-        if any(slice_.last_epoch < change.epoch for change in self.program.window_changes):
-            # What had expired when the windows changed stays so. Otherwise no row that has expired is found.
-            rows = alive_rows(rows, slice_, self.program.expiry)
+        rows = IndexRows.from_table(self.open_slice(slice_), slice_.owner.key, slice_)
         # Slices of formats before 4 are not in this order until they are merged.
         return rows if slice_.by_time else in_time_order(rows)
 
@@ -265,32 +336,28 @@ class _Step:
             epochs=1,
             rows=table.num_rows,
             latest=tuple(int(rows.times[s].max()) for s in state.streams),
+            group_rows=count_rows(self.program, owner, rows),
             by_time=owner.has_index_rows,
         )
         return NewSlice(description, table)
 
-    def _send(self, state: StateId, rows: IndexRows, kind: RowsKind) -> Iterator[RoutedRows]:
+    def _send(
+        self, state: StateId, rows: IndexRows, kind: RowsKind, arrived: int | None = None
+    ) -> Iterator[RoutedRows]:
         receiver = self.program.layout.fragment_of_input[state]
-        return send(self.joiner, rows, receiver, state, self.program.routing, kind=kind)
+        return send(self.joiner, rows, receiver, state, self.program.routing, kind=kind, arrived=arrived)
 
-    def _all_results(self) -> pa.Table | None:
+    def _results(self) -> pa.Table | None:
+        """The results of this epoch that are in this fragment, in order, with their times."""
+        parts = [timed_results(self.joiner, rows, self.program.query.outputs) for rows in self.results]
+        parts += self.collected
+        return merge_by_time(parts) if parts else None
+
+    def _leaving_results(self, results: pa.Table | None) -> pa.Table | None:
         """Deferred results, if they are released, then those of this epoch."""
         migration = self.program.migration_step
         releases = migration is not None and migration.releases_results
-        query = self.program.query
         deferred = self._open("deferred", self.program.layout.root, ()) if releases else ()
-        tables = [query.select_outputs(table) for table in deferred]
-        if self.results:
-            tables.append(self._result_table(self.results, query.outputs))
+        tables = [self.program.query.select_outputs(table) for table in deferred]
+        tables += [] if results is None else [without_times(results)]
         return pa.concat_tables(tables) if tables else None
-
-    def _result_table(self, parts: list[IndexRows], outputs: tuple[Output, ...]) -> pa.Table:
-        """Columns of results, of one plan or both, in the order of their latest component."""
-        parts = [rows.take(stable_order(rows.latest())) for rows in parts]
-        columns = [(output.ref.stream, column_name(output.ref)) for output in outputs]
-        fetched = [self.joiner.fetch_all(rows, columns) for rows in parts]
-        tables = [pa.table(arrays, schema=schema_of(outputs)) for arrays in fetched]
-        if len(tables) == 1:
-            return tables[0]
-        order = stable_order(np.concatenate([rows.latest() for rows in parts]))
-        return pa.concat_tables(tables).take(as_column(order))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
+from midstream.runtime.deciding import Decide, DecideWhenTaken, Deciding
 from midstream.runtime.epoch_reporter import EpochReporter, ReportingQuery
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.partition_task import move_states, run_partition
@@ -58,7 +60,7 @@ _Sinks = Mapping[Literal["results", "late"], InlineSink | None]
 class InlineJoin(ReportingQuery):
     """A query that runs in this process; on a store that was used before, it continues where it stopped."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each may be replaced by itself
         self,
         query: Query,
         plan: str | Plan | None = None,
@@ -68,11 +70,13 @@ class InlineJoin(ReportingQuery):
         sink: InlineSink | None = None,
         late_sink: InlineSink | None = None,
         lease: LeaseHandle | None = None,
+        deciding: Callable[[Decide], Deciding] = DecideWhenTaken,
     ) -> None:
         """Without a ``sink`` results are only returned; with one they are also staged and published.
 
         The same goes for late rows, which are otherwise only kept in ``late``. Without a ``lease`` the one of
-        the store is taken, and its previous holder can commit nothing any more.
+        the store is taken, and its previous holder can commit nothing any more. ``deciding`` says when the
+        query decides about its plan; by default just before each epoch, from what is committed.
         """
         self.store = store if store is not None else MemoryStore()
         chosen = parse_plan(plan, query.names) if isinstance(plan, str) else plan
@@ -99,6 +103,7 @@ class InlineJoin(ReportingQuery):
             publisher=_SinkPublisher(self._sinks),
             lease=lease,
             run=run,
+            deciding=deciding,
         )
         self._runner.recover()
 
@@ -131,18 +136,61 @@ class InlineJoin(ReportingQuery):
         *,
         background_epochs: int | None = None,
         now: int | None = None,
+        drains: bool = False,
     ) -> pa.Table:
         """Run one epoch over new rows by stream, commit it, and return its results.
 
         ``background_epochs`` is how many epochs' worth of a missing state may be computed in the background,
-        ``now`` the time in microseconds since 1970 if it is not that of the wall clock.
+        ``now`` the time in microseconds since 1970 if it is not that of the wall clock. An epoch that
+        ``drains`` makes what spilled groups owe, as much as the budget of memory has room for.
         """
+        run = partial(self.try_epoch, arrivals, background_epochs=background_epochs, now=now, drains=drains)
+        while (results := run()) is None:
+            self.run_drain_epoch(now=now)
+        return results
+
+    def try_epoch(
+        self,
+        arrivals: Mapping[str, pa.Table],
+        *,
+        background_epochs: int | None = None,
+        now: int | None = None,
+        drains: bool = False,
+    ) -> pa.Table | None:
+        """The same, but None if an epoch without rows was begun before, which has to run first."""
+        now = time.time_ns() // 1000 if now is None else now
+        run = partial(self._runner.run_epoch, now=now, background_epochs=background_epochs, drains=drains)
+        return self._run(arrivals, run)
+
+    def drain(self) -> pa.Table:
+        """Run epochs without rows until no group owes anything, and return their results."""
+        tables = [self.query.output_schema.empty_table()]
+        while self.coordinator.owes(self.manifest):
+            results = self.run_drain_epoch()
+            if results is None:
+                break
+            tables.append(results)
+        return pa.concat_tables(tables)
+
+    def run_drain_epoch(self, *, now: int | None = None) -> pa.Table | None:
+        """Run an epoch without rows, which makes what spilled groups owe, and return its results.
+
+        None if an epoch with rows was begun before: it comes first.
+        """
+        now = time.time_ns() // 1000 if now is None else now
+        return self._run({}, partial(self._runner.run_drain_epoch, now=now))
+
+    def _run(
+        self, arrivals: Mapping[str, pa.Table], run: Callable[[_InlineExecution], Report | None]
+    ) -> pa.Table | None:
         shell = _InlineExecution(self.coordinator, self.store, arrivals, self._sinks)
         before = self.manifest
         trigger = TriggerFacts(started=datetime.now(UTC), previous=self._last_started)
         self._last_started = trigger.started
-        now = time.time_ns() // 1000 if now is None else now
-        self.report = self._runner.run_epoch(shell, now, background_epochs)
+        report = run(shell)
+        if report is None:
+            return None
+        self.report = report
         for name, table in shell.late_rows:
             self.late[name].append(table)
         self._reporter.report(

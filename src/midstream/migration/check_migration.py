@@ -31,6 +31,14 @@ def _migration_problems(query: Query, manifest: Manifest, migration: Migration) 
         yield f"strategy {migration.strategy!r}"
         return
     plans = plans_of(query, manifest, migration)
+    streams = {state.streams for state in plans.old.states}
+    started = [s for s in plans.new.states if s.streams in streams and s not in plans.shared]
+    if not {*migration.moved, *migration.moving} <= set(started):
+        yield f"{', '.join((*migration.moved, *migration.moving))} as moved states"
+        return
+    if not set(migration.cuts) <= {s for s in started if not s.is_base} or not plans.can_run_together:
+        yield f"{', '.join(migration.cuts)} as cuts"
+        return
     states = plans.new.states | set(plans.copies.values())
     if migration.isolated and migration.background:
         yield "plans that are isolated, and background work"

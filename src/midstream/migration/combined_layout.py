@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from midstream.migration.fusion import FusedFragment, Pair, fused_fragments
-from midstream.migration.handover_tables import ReplacedSubplan, bounds_of
-from midstream.plan.handover import Handover, InputOf, PlanSide, Restriction, retention_bounds
+from midstream.migration.fusion import FusedFragment, fused_fragments
+from midstream.migration.handover_tables import bounds_of
+from midstream.migration.plan_pair import PlanPair
+from midstream.plan.handover import (
+    Handover,
+    InputOf,
+    PlanSide,
+    Restriction,
+    relevance_bounds,
+    retention_bounds,
+)
 from midstream.plan.layout import Fragment, Layout, Node
 from midstream.plan.state_id import StateId
 from midstream.state.migration import HandoverTables
@@ -21,39 +29,22 @@ class CombinedLayout:
     handover: Handover
 
 
-def copies_of(
-    subplans: Iterable[ReplacedSubplan], shared: frozenset[StateId], number: int
-) -> dict[StateId, StateId]:
-    """For states that both plans have, the empty copies that an isolated new plan starts with."""
-    nodes = (node for subplan in subplans for node in subplan.new)
-    return {s: s.started_by(number) for node in nodes for s in node.inputs if s in shared}
-
-
-def combine(
-    old: Layout,
-    new: Layout,
-    subplans: Iterable[ReplacedSubplan],
-    tables: HandoverTables,
-    *,
-    prunes: bool,
-    copies: Mapping[StateId, StateId],
-) -> CombinedLayout:
+def combine(plans: PlanPair, tables: HandoverTables, *, prunes: bool) -> CombinedLayout:
     """The layout of both plans. If the old one ``prunes``, it drops rows early that it need not produce."""
-    unfinished = [subplan for subplan in subplans if tables[subplan.root]]
+    old, new, copies = plans.old, plans.new, plans.copies
+    unfinished = [subplan for subplan in plans.subplans if tables[subplan.root]]
     subplan_of = {node: subplan for subplan in unfinished for node in subplan.old}
     replacements = {node for subplan in unfinished for node in subplan.new}
     sides: dict[Node, PlanSide] = {}
     restrictions: dict[Node, Restriction] = {}
     fragments: list[Fragment] = []
-    for fused in sorted(
-        fused_fragments(old, new, _shared_pairs(old, new)), key=lambda fragment: fragment.stage
-    ):
+    for fused in sorted(fused_fragments(old, new, plans.links), key=lambda fragment: fragment.stage):
         nodes: list[Node] = []
         for node in (n for f in fused.old for n in f.nodes if n in subplan_of):
             nodes.append(node)
             sides[node] = "old"
             root = subplan_of[node].root
-            if prunes or node.id == root:
+            if prunes or node.id.streams == root.streams:
                 restrictions[node] = Restriction(bounds_of(tables[root]), prunes)
         for node in (n for f in fused.new for n in f.nodes):
             # An isolated plan searches its own copies, but the ids of its nodes stay the same.
@@ -67,10 +58,13 @@ def combine(
             fragments.append(_fragment(len(fragments), fused, nodes, copies))
     stages = sorted({fragment.stage for fragment in fragments})
     layout = Layout(new.plan, tuple(replace(f, stage=stages.index(f.stage)) for f in fragments))
+    destinations = _destinations(plans, layout)
     handover = Handover(
         sides=sides,
         restrictions=restrictions,
         copies=copies,
+        destinations=destinations,
+        relevance=relevance_bounds(layout.nodes, restrictions, destinations),
         retention=retention_bounds(layout.nodes, restrictions, _copied(layout, copies)),
         stored_elsewhere=_not_stored(layout),
         counted_elsewhere=_not_counted(layout),
@@ -88,13 +82,13 @@ def _fragment(
     return Fragment(number, parts[0].key, fused.stage, tuple(inputs.values()), tuple(nodes))
 
 
-def _shared_pairs(old: Layout, new: Layout) -> Iterable[Pair]:
-    """Fragments of the two plans that store the same combined rows."""
-    for old_fragment in old.fragments:
-        for new_fragment in new.fragments:
-            common = old_fragment.arrangements.keys() & new_fragment.arrangements.keys()
-            if any(not state.is_base for state in common):
-                yield old_fragment.id, new_fragment.id
+def _destinations(plans: PlanPair, layout: Layout) -> dict[StateId, tuple[StateId, ...]]:
+    """The states that get the rows of each cut which the plans store in different locations."""
+    destinations: dict[StateId, tuple[StateId, ...]] = {}
+    for locations in plans.sources_of(plans.moved_cuts).items():
+        searched = tuple(sorted(state for state in locations if state in layout.states))
+        destinations |= dict.fromkeys(locations, searched)
+    return destinations
 
 
 def _copied(layout: Layout, copies: Mapping[StateId, StateId]) -> list[StateId]:

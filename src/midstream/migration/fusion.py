@@ -2,12 +2,12 @@
 
 Fragments that store the same combined rows must be fused: only then are the rows that each plan produces for
 a state merged in one task. Others with the same key may be fused. A fragment runs after those that send it
-rows, so fragments can be fused only if that leads to no cycle.
+rows, those of the other plan included, so fragments can be fused only if that leads to no cycle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,8 +16,21 @@ from midstream.plan.layout import Fragment, Layout
 Pair = tuple[int, int]
 """The ids of a fragment of the old plan and one of the new plan."""
 
-_FragmentOf = tuple[Literal["old", "new"], int]
+FragmentOf = tuple[Literal["old", "new"], int]
 """The plan and the id of a fragment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What two plans that run side by side require of their fragments."""
+
+    pairs: tuple[Pair, ...] = ()
+    """Fragments that must be fused."""
+    edges: tuple[tuple[FragmentOf, FragmentOf], ...] = ()
+    """Fragments of one plan that send rows to fragments of the other."""
+
+    def __add__(self, other: Links) -> Links:
+        return Links(self.pairs + other.pairs, self.edges + other.edges)
 
 
 @dataclass(frozen=True)
@@ -29,27 +42,26 @@ class FusedFragment:
     new: tuple[Fragment, ...]
 
 
-def can_fuse(old: Layout, new: Layout, pairs: Iterable[Pair]) -> bool:
-    """Whether all these pairs of fragments can run as one."""
-    return _fuse(old, new, pairs) is not None
+def can_fuse(old: Layout, new: Layout, links: Links) -> bool:
+    """Whether the fragments can be linked in this way."""
+    return _fuse(old, new, links) is not None
 
 
-def fused_fragments(old: Layout, new: Layout, required: Iterable[Pair]) -> list[FusedFragment]:
-    """The fragments of both plans: the required pairs fused, and others of the same key where possible."""
-    pairs = list(dict.fromkeys(required))
+def fused_fragments(old: Layout, new: Layout, links: Links) -> list[FusedFragment]:
+    """The fragments of both plans: linked as required, and others of the same key fused where possible."""
     for new_fragment in new.fragments:
         for old_fragment in old.fragments:
             pair = old_fragment.id, new_fragment.id
             same_key = new_fragment.key == old_fragment.key
-            if same_key and pair not in pairs and can_fuse(old, new, [*pairs, pair]):
-                pairs.append(pair)
-    return _fuse(old, new, pairs) or []
+            if same_key and pair not in links.pairs and can_fuse(old, new, links + Links(pairs=(pair,))):
+                links += Links(pairs=(pair,))
+    return _fuse(old, new, links) or []
 
 
-def _fuse(old: Layout, new: Layout, pairs: Iterable[Pair]) -> list[FusedFragment] | None:
-    groups: list[set[_FragmentOf]] = [{("old", f.id)} for f in old.fragments]
+def _fuse(old: Layout, new: Layout, links: Links) -> list[FusedFragment] | None:
+    groups: list[set[FragmentOf]] = [{("old", f.id)} for f in old.fragments]
     groups += [{("new", f.id)} for f in new.fragments]
-    for old_id, new_id in pairs:
+    for old_id, new_id in links.pairs:
         first = next(group for group in groups if ("old", old_id) in group)
         second = next(group for group in groups if ("new", new_id) in group)
         if first is not second:
@@ -57,7 +69,7 @@ def _fuse(old: Layout, new: Layout, pairs: Iterable[Pair]) -> list[FusedFragment
             first |= second
     edges = {
         (_index(groups, sender), _index(groups, receiver))
-        for sender, receiver in (*_edges("old", old), *_edges("new", new))
+        for sender, receiver in (*_edges("old", old), *_edges("new", new), *links.edges)
     }
     stages = _stages(len(groups), edges)
     if stages is None:
@@ -72,7 +84,7 @@ def _fuse(old: Layout, new: Layout, pairs: Iterable[Pair]) -> list[FusedFragment
     ]
 
 
-def _edges(side: Literal["old", "new"], layout: Layout) -> Iterator[tuple[_FragmentOf, _FragmentOf]]:
+def _edges(side: Literal["old", "new"], layout: Layout) -> Iterator[tuple[FragmentOf, FragmentOf]]:
     """Which fragments of a plan send rows to which."""
     produced_by = {node.id.streams: f.id for f in layout.fragments for node in f.nodes}
     for fragment in layout.fragments:
@@ -81,7 +93,7 @@ def _edges(side: Literal["old", "new"], layout: Layout) -> Iterator[tuple[_Fragm
                 yield (side, produced_by[input_.streams]), (side, fragment.id)
 
 
-def _index(groups: list[set[_FragmentOf]], fragment: _FragmentOf) -> int:
+def _index(groups: list[set[FragmentOf]], fragment: FragmentOf) -> int:
     return next(i for i, group in enumerate(groups) if fragment in group)
 
 

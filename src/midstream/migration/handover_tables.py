@@ -1,10 +1,10 @@
 """Hand-over tables: which results the old plan still produces, so that none is lost or repeated.
 
-A state that both plans have is a *cut*: its rows are the same whichever plan produces them. So a migration
-consists of **replaced sub-plans**, one for each cut below which the plans differ, and one for the results. An
-**entry** of a sub-plan's table says which rows a state of the new plan lacks. The old plan produces the
-results of the sub-plan within some entry. The new plan produces all others, and needs no filter for that: it
-cannot produce results from rows that it lacks.
+A state that both plans have is a *cut* (``migration/cuts.py``): its rows are the same whichever plan
+produces them. So a migration consists of **replaced sub-plans**, one for each cut below which the plans
+differ, and one for the results. An **entry** of a sub-plan's table says which rows a state of the new plan
+lacks. The old plan produces the results of the sub-plan within some entry. The new plan produces all others,
+and needs no filter for that: it cannot produce results from rows that it lacks.
 
 A sub-plan has been replaced when its table is empty. An entry is removed when its rows are too old to be part
 of a result, or when its state is complete: then the state's parent lacks the combinations with the rebuilt
@@ -33,18 +33,23 @@ class ReplacedSubplan:
     new: tuple[Node, ...]
 
 
-def replaced_subplans(old: Layout, new: Layout, shared: frozenset[StateId]) -> list[ReplacedSubplan]:
-    """The sub-plans in which two plans differ, lower ones first."""
-    cuts = sorted({s for s in shared if not s.is_base} | {new.root}, key=lambda state: len(state.streams))
-    subplans = []
-    for root in cuts:
-        subplan = ReplacedSubplan(root, _nodes_between(old, root, cuts), _nodes_between(new, root, cuts))
-        if {_shape(node) for node in subplan.old} != {_shape(node) for node in subplan.new}:
-            subplans.append(subplan)
-    return subplans
+def replaced_subplans(
+    old: Layout, new: Layout, cuts: Iterable[StateId], same: Mapping[StateId, StateId]
+) -> list[ReplacedSubplan]:
+    """The sub-plans in which two plans differ, lower ones first.
+
+    ``cuts`` are by their ids in the new plan. ``same`` are states of the new plan that start with all rows of
+    one of the old plan.
+    """
+    roots = sorted({*cuts, new.root}, key=lambda state: len(state.streams))
+    subplans = (
+        ReplacedSubplan(root, nodes_between(old, root, roots), nodes_between(new, root, roots))
+        for root in roots
+    )
+    return [subplan for subplan in subplans if is_replaced(subplan.old, subplan.new, same)]
 
 
-def _nodes_between(layout: Layout, root: StateId, cuts: Iterable[StateId]) -> tuple[Node, ...]:
+def nodes_between(layout: Layout, root: StateId, cuts: Iterable[StateId]) -> tuple[Node, ...]:
     """The nodes between a cut and the next cuts below."""
     root_streams = set(root.streams)
     lower_cuts = [set(cut.streams) for cut in cuts if set(cut.streams) < root_streams]
@@ -55,8 +60,13 @@ def _nodes_between(layout: Layout, root: StateId, cuts: Iterable[StateId]) -> tu
     )
 
 
-def _shape(node: Node) -> tuple[StateId, frozenset[StateId]]:
-    return node.id, frozenset(node.inputs)
+def is_replaced(old: Iterable[Node], new: Iterable[Node], same: Mapping[StateId, StateId]) -> bool:
+    """Whether the nodes of a sub-plan differ, or search states of which the new plan lacks rows."""
+    return {_shape(node, {}) for node in old} != {_shape(node, same) for node in new}
+
+
+def _shape(node: Node, same: Mapping[StateId, StateId]) -> tuple[tuple[str, ...], frozenset[StateId]]:
+    return node.id.streams, frozenset(same.get(state, state) for state in node.inputs)
 
 
 def first_tables(
@@ -110,10 +120,26 @@ def expire(
 def _has_expired(
     entry: HandoverEntry, expiry: Expiry, latest_times: Mapping[int, Mapping[str, int | None]]
 ) -> bool:
-    latest = {stream: latest_times[epoch][stream] for stream, epoch in entry.bounds.items()}
-    times = [time for time in latest.values() if time is not None]
+    times = _latest_of(entry, latest_times)
     last_epoch = max(entry.bounds.values()) - 1
-    return len(times) < len(latest) or expiry.has_expired(tuple(latest), times, last_epoch)
+    return times is None or expiry.has_expired(tuple(entry.bounds), times, last_epoch)
+
+
+def time_until_expired(
+    entry: HandoverEntry, expiry: Expiry, latest_times: Mapping[int, Mapping[str, int | None]]
+) -> int | None:
+    """The event time until the rows of an entry are all dead; None if they never are."""
+    times = _latest_of(entry, latest_times)
+    return 0 if times is None else expiry.time_left(tuple(entry.bounds), times)
+
+
+def _latest_of(
+    entry: HandoverEntry, latest_times: Mapping[int, Mapping[str, int | None]]
+) -> list[int] | None:
+    """The largest event times of the rows of an entry; None if it has none, for lack of rows of a stream."""
+    latest = [latest_times[epoch][stream] for stream, epoch in entry.bounds.items()]
+    times = [time for time in latest if time is not None]
+    return times if len(times) == len(latest) else None
 
 
 def bounds_of(entries: Iterable[HandoverEntry]) -> tuple[EpochBounds, ...]:

@@ -44,7 +44,7 @@ def make_request(
     query: Query, plan: str | Plan, strategy: str, *, background: bool, isolated: bool | None = None
 ) -> Request:
     """A request, if plan and strategy are valid and the migration can end."""
-    new_plan = parse_plan(str(plan), query.names)
+    new_plan = parse_plan(str(plan) if isinstance(plan, Plan) else plan, query.names)
     traits = STRATEGIES.get(check_strategy_choice(strategy))
     unbounded = [f"{a} and {b}" for a, b in combinations(query.names, 2) if query.windows.bound(a, b) is None]
     if traits is not None and traits.waits_for_expiry(background=background) and unbounded:

@@ -5,18 +5,23 @@ searched by the same keys, in the same engine partitions, with references that l
 **moved** by a shuffle if the new plan needs it in another location. Otherwise it starts **empty**, and the
 strategy decides how the rows that it lacks are replaced.
 
-A moved state is maintained by the new plan alone, so it is moved only if no state below it is empty. A shared
-state is maintained by both plans together, so the states below it do not matter.
+A combined state that both plans have is a **cut** if its new rows can reach both locations, whichever plan
+produces them (``migration/cuts.py``). Then the states below it do not matter. If they cannot, the new plan
+maintains the state alone, and it is moved only if no state below it is incomplete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from midstream.engine.migration_step import Move
-from midstream.migration.fusion import Pair, can_fuse
-from midstream.plan.layout import Fragment, Key, Layout
+from midstream.migration.cuts import can_reach_both, cut_links, shared_links
+from midstream.migration.fusion import Links, can_fuse
+from midstream.migration.handover_tables import is_replaced, nodes_between
+from midstream.migration.plan_pair import PlanPair
+from midstream.migration.state_location import StateLocation, state_locations
+from midstream.plan.layout import Layout
 from midstream.plan.state_id import StateId
 
 
@@ -24,76 +29,118 @@ from midstream.plan.state_id import StateId
 class StateMatch:
     """The states of the new plan when the migration begins."""
 
-    layout: Layout
-    """The layout of the new plan, with the final ids of its states."""
+    plans: PlanPair
+    """Both plans, with the final ids of the new one's states."""
     state_ids: Mapping[StateId, StateId]
     """The final ids, where they differ from the streams alone."""
-    shared: frozenset[StateId]
     moves: tuple[Move, ...]
+    """The states that are moved at once."""
+    moving: frozenset[StateId]
+    """The states that are moved in portions."""
     empty: frozenset[StateId]
 
-
-@dataclass(frozen=True)
-class StateLocation:
-    """Where and how a plan stores a state."""
-
-    state: StateId
-    fragment: int
-    key: Key
-    arrangements: frozenset[Key]
-    is_input: bool
-    refers_to: frozenset[StateId]
+    @property
+    def incomplete(self) -> frozenset[StateId]:
+        """The states of the new plan that lack rows."""
+        return self.moving | self.empty
 
 
-def match_states(old: Layout, new: Layout, migration: int) -> StateMatch:
-    """Match the states of two plans; ``migration`` is the number of the one that starts new states."""
-    old_locations = {loc.state.streams: loc for loc in _locations(old)}
-    ids: dict[StateId, StateId] = {}
-    shared: set[StateId] = set()
-    moves: dict[StateId, Move] = {}
-    empty: set[StateId] = set()
-    pairs: list[Pair] = []
-    for location in sorted(_locations(new), key=lambda loc: len(loc.state.streams)):
-        existing = old_locations.get(location.state.streams)
-        if existing is not None and _is_same(location, existing, ids):
-            # Both plans insert combined rows into a shared state: the fragments that store it must be fused.
-            pair = [] if location.state.is_base else [(existing.fragment, location.fragment)]
-            if can_fuse(old, new, [*pairs, *pair]):
-                pairs += pair
-                shared.add(existing.state)
-                ids[location.state] = existing.state
-                continue
-        started = location.state.started_by(migration)
-        ids[location.state] = started
-        below = {ids[s] for s in ids if set(s.streams) < set(location.state.streams)}
-        if location.is_input and existing is not None and not below & empty:
-            moves[started] = Move(existing.state, started)
-        else:
-            empty.add(started)
-    new_ids = {streams: state for streams, state in ids.items() if streams != state}
+def match_states(
+    old: Layout,
+    new: Layout,
+    migration: int,
+    *,
+    isolated: bool = False,
+    large: frozenset[StateId] = frozenset(),
+) -> StateMatch:
+    """Match the states of two plans; ``migration`` is the number of the one that starts new states.
+
+    If the plans are ``isolated``, no state is moved. ``large`` states of the old plan are moved in portions.
+    """
+    matching = _Matching(old, new, migration, isolated, large)
+    # A state comes after those below it.
+    for location in sorted(state_locations(new), key=lambda location: len(location.state.streams)):
+        matching.add(location)
+    ids = {streams: state for streams, state in matching.ids.items() if streams != state}
+    plans = PlanPair(
+        old=old,
+        new=new.renamed(ids),
+        number=migration,
+        isolated=isolated,
+        moved_cuts=frozenset(matching.cuts),
+        moved=frozenset(move.target for move in matching.moves),
+    )
     return StateMatch(
-        new.renamed(new_ids), new_ids, frozenset(shared), tuple(moves.values()), frozenset(empty)
+        plans=plans,
+        state_ids=ids,
+        moves=tuple(matching.moves),
+        moving=frozenset(matching.moving),
+        empty=frozenset(matching.empty | set(plans.copies.values())),
     )
 
 
-def _locations(layout: Layout) -> Iterator[StateLocation]:
-    for fragment in layout.fragments:
-        for state, keys in fragment.arrangements.items():
-            is_input = state in fragment.inputs_by_id
-            refers_to = frozenset((state,)) if is_input else _referenced_inputs(fragment, state)
-            yield StateLocation(state, fragment.id, fragment.key, frozenset(keys), is_input, refers_to)
+@dataclass
+class _Matching:
+    """The states that are matched so far."""
 
+    old: Layout
+    new: Layout
+    migration: int
+    isolated: bool
+    large: frozenset[StateId]
+    ids: dict[StateId, StateId] = field(default_factory=dict)
+    shared: set[StateId] = field(default_factory=set)
+    cuts: set[StateId] = field(default_factory=set)
+    moves: list[Move] = field(default_factory=list)
+    moving: set[StateId] = field(default_factory=set)
+    empty: set[StateId] = field(default_factory=set)
+    links: Links = field(default_factory=Links)
 
-def _referenced_inputs(fragment: Fragment, state: StateId) -> frozenset[StateId]:
-    streams = set(state.streams)
-    return frozenset(input_ for input_ in fragment.inputs_by_id if set(input_.streams) <= streams)
+    def __post_init__(self) -> None:
+        self.old_locations = {location.state.streams: location for location in state_locations(self.old)}
 
+    def add(self, location: StateLocation) -> None:
+        """Match the next state of the new plan."""
+        state, existing = location.state, self.old_locations.get(location.state.streams)
+        if existing is not None and self._is_shared(location, existing):
+            self.shared.add(existing.state)
+            self.ids[state] = existing.state
+            return
+        started = self.ids[state] = state.started_by(self.migration)
+        is_cut = existing is not None and not state.is_base and self._becomes_cut(location, existing)
+        if is_cut:
+            self.cuts.add(started)
+        below = {self.ids[s] for s in self.ids if set(s.streams) < set(state.streams)}
+        is_maintained = is_cut or not below & (self.empty | self.moving)
+        if existing is None or not location.is_input or not is_maintained or self.isolated:
+            self.empty.add(started)
+        elif existing.state in self.large:
+            self.moving.add(started)
+        else:
+            self.moves.append(Move(existing.state, started))
 
-def _is_same(location: StateLocation, existing: StateLocation, ids: Mapping[StateId, StateId]) -> bool:
-    if (location.key, location.arrangements, location.is_input) != (
-        existing.key,
-        existing.arrangements,
-        existing.is_input,
-    ):
-        return False
-    return location.is_input or {ids.get(state, state) for state in location.refers_to} == existing.refers_to
+    def _is_shared(self, location: StateLocation, existing: StateLocation) -> bool:
+        if (location.key, location.arrangements, location.is_input) != (
+            existing.key,
+            existing.arrangements,
+            existing.is_input,
+        ):
+            return False
+        same_rows = location.is_input or {self.ids[s] for s in location.sources} == existing.sources
+        return same_rows and self._link(shared_links(existing, location))
+
+    def _becomes_cut(self, location: StateLocation, existing: StateLocation) -> bool:
+        cuts = {state for state in self.shared | self.cuts if not state.is_base}
+        before, after = (nodes_between(layout, location.state, cuts) for layout in (self.old, self.new))
+        same = {move.target: move.source for move in self.moves}
+        replaced = is_replaced(before, [node.renamed(self.ids) for node in after], same)
+        return can_reach_both(existing, location, self.ids, replaced=replaced) and self._link(
+            cut_links(existing, location, replaced=replaced)
+        )
+
+    def _link(self, links: Links) -> bool:
+        """Link the fragments in this way too, if that is possible."""
+        if not can_fuse(self.old, self.new, self.links + links):
+            return False
+        self.links += links
+        return True

@@ -11,6 +11,7 @@ with it.
 
 from __future__ import annotations
 
+from midstream.plan.fragment_name import output_of
 from midstream.plan.layout import (
     Fragment,
     FragmentInput,
@@ -31,7 +32,7 @@ from midstream.plan.placement import (
     next_input,
     search_classes,
 )
-from midstream.plan.tree import Plan
+from midstream.plan.tree import Plan, join, left_deep
 from midstream.query.query import Query
 
 
@@ -47,6 +48,13 @@ def build_layout(query: Query, plan: Plan) -> Layout:
         inputs = _inputs(query, group)
         fragments.append(Fragment(number, group.key, stage, inputs, nodes))
     return Layout(plan, tuple(fragments))
+
+
+def joined_inputs(query: Query, fragment: Fragment) -> Node:
+    """One node over all inputs of a fragment of a plan: it produces the same rows as the fragment's tree."""
+    inputs = join(*(left_deep(input_.streams) for input_ in fragment.inputs))
+    states = (*fragment.inputs_by_id, output_of(fragment))
+    return _node(query, inputs, fragment.key).renamed({state_of(query, s.streams): s for s in states})
 
 
 class _Group:

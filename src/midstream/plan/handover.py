@@ -6,7 +6,7 @@ rows; a :class:`Handover` does. ``migration/combined_layout.py`` builds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -42,6 +42,11 @@ class Handover:
     """The rows that nodes of the old plan are restricted to."""
     copies: Mapping[StateId, StateId] = field(default_factory=dict)
     """For each state that is copied, its copy: it started without rows, and gets the same new rows."""
+    destinations: Mapping[StateId, tuple[StateId, ...]] = field(default_factory=dict)
+    """For a cut that the plans store in different locations, by each of its ids: the states that get its
+    rows."""
+    relevance: Mapping[StateId, tuple[EpochBounds, ...]] = field(default_factory=dict)
+    """For a cut in the location that a restricted node searches: the bounds within which rows are needed."""
     retention: Mapping[StateId, tuple[EpochBounds, ...]] = field(default_factory=dict)
     """For states that only restricted nodes search: the bounds within which rows are stored."""
     stored_elsewhere: frozenset[InputOf] = frozenset()
@@ -58,6 +63,19 @@ def needs_future_rows(node: Node, state: StateId, streams: Iterable[str]) -> boo
     """Whether some other input of the node has streams that are not in ``streams``."""
     other_inputs = (other for other in node.inputs if other != state)
     return any(not set(other.streams) <= set(streams) for other in other_inputs)
+
+
+def relevance_bounds(
+    nodes: Iterable[Node], restrictions: Mapping[Node, Restriction], states: Collection[StateId]
+) -> dict[StateId, tuple[EpochBounds, ...]]:
+    """For each of the states that a restricted node searches: the bounds that a row must lie within."""
+    return {
+        state: restrictions[node].bounds
+        for node in nodes
+        if node in restrictions and restrictions[node].prunes
+        for state in node.inputs
+        if state in states
+    }
 
 
 def retention_bounds(

@@ -135,6 +135,11 @@ class Layout:
         return max((node.id for node in self.nodes), key=lambda state: len(state.streams))
 
     @cached_property
+    def result_fragments(self) -> tuple[Fragment, ...]:
+        """The fragments that produce results: one, or two while two plans run side by side."""
+        return tuple(f for f in self.fragments if any(node.id == self.root for node in f.nodes))
+
+    @cached_property
     def fragment_of_input(self) -> dict[StateId, Fragment]:
         """For each input of a fragment, that fragment; the first, if the input enters several."""
         return {input_.id: f for f in reversed(self.fragments) for input_ in f.inputs}

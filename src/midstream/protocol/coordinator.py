@@ -17,15 +17,27 @@ from midstream.adapt.policy import best_migration
 from midstream.adapt.statistics import samplings
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.program import Program
+from midstream.engine.purging import Purging
 from midstream.errors import CheckpointError, PlanError
+from midstream.memory.check_memory import check_memory
+from midstream.memory.next_step import memory_context
 from midstream.migration.check_migration import check_migration
 from midstream.migration.lifecycle import after_epoch, layout_of, next_epoch_layout
 from midstream.migration.request import Request
+from midstream.migration.state_match import match_states
 from midstream.migration.strategies import AUTO
+from midstream.plan.build_layout import build_layout
+from midstream.plan.fragment_name import same_fragments
 from midstream.plan.layout import Layout
 from midstream.plan.tree import Plan, parse_plan
+from midstream.protocol.epoch_memory import (
+    check_windows_stay,
+    memory_after,
+    next_memory_step,
+    owes_results,
+)
 from midstream.protocol.epoch_statistics import update_statistics
-from midstream.protocol.intent import Intent
+from midstream.protocol.intent import BEFORE_VERDICTS, Intent
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings, check_same_definition, definition_of
 from midstream.protocol.terms import (
@@ -41,7 +53,7 @@ from midstream.protocol.terms import (
 )
 from midstream.protocol.watermark import advance_progress, max_event_times
 from midstream.query.query import Query
-from midstream.state.adaptation import Adaptation
+from midstream.state.adaptation import Adaptation, Verdict
 from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, Retired, StreamProgress
 from midstream.state.sealed import RESTORE
@@ -79,6 +91,9 @@ class Coordinator:
             got = f"that of {', '.join(manifest.streams) or 'none'}"
             raise CheckpointError("a manifest must have the progress of each stream", got=got, hint=RESTORE)
         check_migration(query, manifest)
+        context = memory_context(query, manifest, settings.routing())
+        check_memory(manifest, settings.groups, context.fragment_names)
+        check_windows_stay(manifest, query)
         if not settings.adapt and manifest.migration is None:
             # A query that adapts leaves such a plan by itself.
             settings.check_plan(query, plan)
@@ -116,27 +131,54 @@ class Coordinator:
         An epoch that another driver had begun may have changed what is possible since the query was resumed.
         """
         check_terms(committed_terms(manifest), self.query)
+        check_windows_stay(manifest, self.query)
         return terms_of(self.query)
 
     def layout(self, manifest: Manifest) -> Layout:
         """The layout of the plan that a manifest names."""
         return layout_of(self.query, manifest.plan, manifest.state_ids)
 
+    def decide(self, manifest: Manifest) -> Verdict | None:
+        """What follows from the statistics of a manifest for the plan; None if nothing is decided.
+
+        It takes long, and depends on nothing but its arguments: a shell may call it beside an epoch.
+        """
+        adaptation = manifest.adaptation
+        if not self.settings.adapt:
+            return None
+        if (undone := _undone_decision(manifest)) is not None:
+            return undone
+        # Statistics that were kept for other windows say little about what a plan will cost with these.
+        if manifest.migration is not None or committed_terms(manifest) != terms_of(self.query):
+            return None
+        decided = decide(self.decision_context(manifest), adaptation, self.settings.policy)
+        return None if decided == adaptation else Verdict(manifest.epoch, decided)
+
     def program(self, manifest: Manifest, intent: Intent, *, decides: bool = True) -> Program:
         """The program of the epoch after ``manifest``, on the terms of its intent.
 
         Slices whose rows have all expired are not in it. A request for another plan is applied unless a
-        migration is under way. Without ``decides``, the last decision about the plan is not carried out.
+        migration is under way. Without ``decides``, the verdict of the intent is not carried out.
         """
         terms = intent.terms or committed_terms(manifest)
         query, changes = query_on(terms, self.query), changes_for(manifest, terms)
         watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
-        expiry = Expiry(query.windows, watermarks, changes)
+        memory = memory_context(query, manifest, self.settings.routing())
+        memory = replace_field(memory, windows_have_changed=bool(changes))
+        expiry = Expiry(query.windows, watermarks, changes, memory.holds)
         slices: dict[SliceOwner, tuple[Slice, ...]] = {}
-        for slice_ in _alive(manifest, expiry):
+        for slice_ in _useful_slices(manifest, memory.purging(expiry)):
             slices[slice_.owner] = (*slices.get(slice_.owner, ()), slice_)
         request = self._chosen_migration(query, manifest, intent, decides=decides)
-        plan = next_epoch_layout(query, manifest, expiry, request, intent.background_epochs)
+        plan = next_epoch_layout(
+            query,
+            manifest,
+            expiry,
+            request,
+            intent.background_epochs,
+            intent.settings.rows_moved_at_once,
+        )
+        memory = memory.during(plan.migration_step)
         return Program(
             epoch=manifest.epoch + 1,
             query=query,
@@ -144,6 +186,7 @@ class Coordinator:
             watermarks=watermarks,
             layout=plan.layout,
             migration_step=plan.migration_step,
+            memory=next_memory_step(memory, manifest, intent),
             slices=slices,
             sampling=samplings(query, manifest.statistics),
             window_changes=changes,
@@ -169,6 +212,7 @@ class Coordinator:
             window_changes=program.window_changes,
             ended_migration=None,
             applied_requests=intent.applied_requests,
+            epochs_without_batch=manifest.epochs_without_batch + intent.without_batch,
             streams=advance_progress(query, manifest.streams, report.counts, intent.settings.idle_timeout),
             slices=tuple(sorted(slices, key=lambda s: (s.owner, s.first_epoch))),
             retired=(*retired, *(Retired(name, program.epoch) for name in unused)),
@@ -179,9 +223,14 @@ class Coordinator:
         alone = program.migration_step is None and program.window_changes == manifest.window_changes
         statistics = update_statistics(query, manifest.statistics, report, alone=alone)
         after = replace(after, statistics=statistics, window_changes=lasting_changes(after))
+        after = replace(after, memory=memory_after(manifest, after, intent, program, report))
         if program.migration_step is not None:
             after = self._commit_migration(query, after, program.migration_step)
-        return replace(after, adaptation=self._adapt(query, after, intent))
+        return replace(after, adaptation=_adapt(query, manifest, after, intent))
+
+    def owes(self, manifest: Manifest) -> bool:
+        """Whether spilled groups may owe something after the epoch of a manifest."""
+        return owes_results(self.query, manifest, self.settings.routing())
 
     def _commit_migration(self, query: Query, manifest: Manifest, step: MigrationStep) -> Manifest:
         manifest = replace(
@@ -197,12 +246,13 @@ class Coordinator:
     def _chosen_migration(
         self, query: Query, manifest: Manifest, intent: Intent, *, decides: bool
     ) -> Request | None:
-        """The change of plan that was requested, or else decided with the last epoch; None if neither was.
+        """The change of plan that was requested, or else decided; None if neither was.
 
-        A decision is committed with its manifest. It is carried out even if the options have changed since.
+        What was decided is carried out even if the options have changed since.
         """
         request = None if intent.request is None else intent.request.read(query)
-        decision = manifest.adaptation.decision_for(manifest.epoch + 1) if decides else None
+        verdict = _verdict(manifest, intent)
+        decision = verdict.migration if verdict is not None and decides else None
         if request is None and decision is not None:
             plan = parse_plan(decision.best_plan, query.names)
             return Request(plan, decision.strategy, decision.background, decision.isolated)
@@ -216,13 +266,21 @@ class Coordinator:
             return Request(request.plan, best.strategy, best.background, best.isolated)
         return replace_field(request, isolated=best.isolated)
 
+    def may_begin(self, manifest: Manifest, plan: str) -> bool:
+        """Whether the epoch after ``manifest`` may change to a plan: not if that changes what owes rows."""
+        return self._keeps_debts(self.query, manifest, parse_plan(plan, self.query.names))
+
+    def _keeps_debts(self, query: Query, manifest: Manifest, plan: Plan) -> bool:
+        """Whether another plan leaves the fragments as they are, or no group is spilled."""
+        if not manifest.memory.cuts:
+            return True
+        old = self.layout(manifest)
+        return same_fragments(old, match_states(old, build_layout(query, plan), 1, isolated=False).plans.new)
+
     def decision_context(self, manifest: Manifest) -> DecisionContext:
         """What decisions about the plan are made from."""
-        return self._decision_context(self.query, manifest)
-
-    def _decision_context(self, query: Query, manifest: Manifest) -> DecisionContext:
         return DecisionContext(
-            query=query,
+            query=self.query,
             layout=self.layout(manifest),
             statistics=manifest.statistics,
             partitions=self.settings.partitions,
@@ -230,18 +288,36 @@ class Coordinator:
             single_partition=self.settings.single_partition,
         )
 
-    def _adapt(self, query: Query, manifest: Manifest, intent: Intent) -> Adaptation:
-        adaptation = manifest.adaptation
-        if not intent.settings.adapt:
-            return adaptation
-        if intent.request is not None:
-            adaptation = replace(adaptation, requested_plan=intent.request.plan, baseline={})
-        context = replace_field(
-            self._decision_context(query, manifest), single_partition=intent.settings.single_partition
-        )
-        if manifest.migration is not None or manifest.ended_migration is not None:
-            return after_migration(context, adaptation)
-        return decide(context, adaptation, intent.settings.policy)
+
+def still_holds(decided_from: Manifest, manifest: Manifest) -> bool:
+    """Whether what was decided from one manifest may be carried out after a later one.
+
+    It may not if a migration has begun since, or a plan was requested: what was compared is no longer there.
+    """
+    return (decided_from.migrations, decided_from.adaptation) == (manifest.migrations, manifest.adaptation)
+
+
+def _verdict(manifest: Manifest, intent: Intent) -> Verdict | None:
+    """What was decided about the plan, for the epoch after ``manifest`` to carry out."""
+    return _undone_decision(manifest) if intent.format <= BEFORE_VERDICTS else intent.verdict
+
+
+def _undone_decision(manifest: Manifest) -> Verdict | None:
+    """What a manifest of a format before 7 has decided, with its own epoch, for the next one to carry out."""
+    verdict = Verdict(manifest.epoch, manifest.adaptation)
+    return None if verdict.migration is None else verdict
+
+
+def _adapt(query: Query, before: Manifest, after: Manifest, intent: Intent) -> Adaptation:
+    verdict = _verdict(before, intent)
+    adaptation = before.adaptation if verdict is None else verdict.adaptation
+    if not intent.settings.adapt:
+        return adaptation
+    if intent.request is not None:
+        adaptation = replace(adaptation, requested_plan=intent.request.plan, baseline={})
+    if after.migration is not None or after.ended_migration is not None:
+        return after_migration(query, after.statistics, adaptation)
+    return adaptation
 
 
 def deletable_slices(before: Manifest, after: Manifest) -> list[str]:
@@ -253,20 +329,21 @@ def deletable_slices(before: Manifest, after: Manifest) -> list[str]:
     return sorted({r.name for r in before.retired} - needed)
 
 
-def _alive(manifest: Manifest, expiry: Expiry) -> list[Slice]:
+def _useful_slices(manifest: Manifest, purging: Purging) -> list[Slice]:
     return [
         slice_
         for slice_ in manifest.slices
         # Deferred results are results, however old.
         if slice_.owner.kind == "deferred"
-        or not expiry.has_expired(slice_.owner.state.streams, slice_.latest, slice_.last_epoch)
+        or not purging.is_useless(slice_.owner, slice_.latest, slice_.last_epoch)
     ]
 
 
 def _slices_in_use(program: Program, slices: Iterable[Slice]) -> list[Slice]:
-    """The slices that the next epoch may need; those of a rebuild that is complete become searchable."""
+    """The slices that the next epoch may need; those of a state that is now complete become searchable."""
     step = program.migration_step
-    rebuilding = step.migration.rebuilding if step is not None and not step.ends else {}
+    migration = step.migration if step is not None and not step.ends else None
+    pending = {*migration.rebuilding, *migration.moving} if migration is not None else set()
     retention = program.handover.retention if program.handover is not None else {}
     in_use = []
     for slice_ in slices:
@@ -274,7 +351,7 @@ def _slices_in_use(program: Program, slices: Iterable[Slice]) -> list[Slice]:
         if kind == "pending" and step is not None and state == step.completes:
             in_use.append(replace(slice_, owner=replace(slice_.owner, kind="index")))
         elif kind == "pending":
-            in_use += [slice_] if state in rebuilding else []
+            in_use += [slice_] if state in pending else []
         elif kind == "deferred":
             in_use += [slice_] if step is not None and step.defers_results else []
         elif kind == "index" and retention.get(state) == ():

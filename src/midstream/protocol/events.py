@@ -18,6 +18,7 @@ from midstream.plan.tree import parse_plan
 from midstream.protocol.settings import read_definition
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
+from midstream.state.memory import MemoryAction
 
 Severity = Literal["info", "warning"]
 """A ``warning`` is for events that may call for action, or end one that did."""
@@ -49,17 +50,27 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ev
         return {**fields, "severity": self.severity, "message": self.message}
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, such as ``1 row`` and ``2 rows``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 class FutureRows(Event, frozen=True, kw_only=True, tag="future-rows"):
     """A stream had rows that are further ahead of the clock than ``maxEventTimeAhead``."""
 
     severity: ClassVar[Severity] = "warning"
     template: ClassVar[str] = (
-        "stream {stream} had {rows} rows further ahead than maxEventTimeAhead, which were not joined; "
-        "if their times are right, raise it, or set eventTimeClock to 'stream'"
+        "left out {counted} of stream {stream}, further ahead than maxEventTimeAhead; "
+        "if the times are right, raise it, or set eventTimeClock to 'stream'"
     )
 
     stream: str
     rows: int
+
+    @property
+    def message(self) -> str:
+        """The event as a text for people."""
+        return self.template.format(counted=counted(self.rows, "row"), **msgspec.structs.asdict(self))
 
 
 class PlanDecision(Event, frozen=True, kw_only=True, tag="decision"):
@@ -100,6 +111,60 @@ class SinglePartitionPlan(Event, frozen=True, kw_only=True, tag="single-partitio
     """The nodes, each as its streams in braces."""
 
 
+class MemoryEvent(Event, frozen=True, kw_only=True):
+    """Something that was done about memory."""
+
+    fragment: str
+    """The key classes that place it, and its inputs."""
+    groups: int
+    bytes: int
+    reason: str
+
+    @property
+    def message(self) -> str:
+        """The event as a text for people."""
+        return self.template.format(counted=counted(self.groups, "group"), **msgspec.structs.asdict(self))
+
+
+class StateSpilled(MemoryEvent, frozen=True, kw_only=True, tag="state-spilled"):
+    """Groups are not probed any more; what they owe is made later."""
+
+    template: ClassVar[str] = "spilled {counted} of fragment {fragment!r}, {bytes:,} bytes: {reason}"
+
+
+class StateCleanedUp(MemoryEvent, frozen=True, kw_only=True, tag="state-cleaned-up"):
+    """What groups owed was made; they are still not probed."""
+
+    template: ClassVar[str] = (
+        "made what {counted} of fragment {fragment!r} owed, from {bytes:,} bytes: {reason}"
+    )
+
+
+class StateBroughtBack(MemoryEvent, frozen=True, kw_only=True, tag="state-brought-back"):
+    """What groups owed was made; they are probed again."""
+
+    template: ClassVar[str] = (
+        "made what {counted} of fragment {fragment!r} owed, and brought {bytes:,} bytes back: {reason}"
+    )
+
+
+_MEMORY_EVENTS: dict[MemoryAction, type[MemoryEvent]] = {
+    "spilled": StateSpilled,
+    "cleaned up": StateCleanedUp,
+    "brought back": StateBroughtBack,
+}
+
+
+class MigrationWaits(Event, frozen=True, kw_only=True, tag="migration-waits"):
+    """A change of plan that was requested waits until what it changes is cleaned up."""
+
+    template: ClassVar[str] = (
+        "the change to plan {plan!r} waits: groups that it changes are spilled, and come back first"
+    )
+
+    plan: str
+
+
 class MigrationEvent(Event, frozen=True, kw_only=True):
     """Something that happened to a migration."""
 
@@ -136,8 +201,7 @@ class MigrationEnded(MigrationEvent, frozen=True, kw_only=True, tag="migration-e
     @property
     def message(self) -> str:
         """The event as a text for people."""
-        durations = {0: "with the epoch that began it", 1: "after 1 epoch"}
-        duration = durations.get(self.epochs, f"after {self.epochs} epochs")
+        duration = f"after {counted(self.epochs, 'epoch')}" if self.epochs else "with the epoch that began it"
         return self.template.format(duration=duration, **msgspec.structs.asdict(self))
 
 
@@ -148,6 +212,7 @@ def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, .
         *_decision_events(before, after),
         *_plan_events(query, before, after),
         *_migration_events(before, after),
+        *_memory_events(before, after),
     )
 
 
@@ -182,6 +247,20 @@ def _plan_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Ev
     plan = parse_plan(migration.new_plan if migration and begins else after.plan, query.names)
     if nodes := describe_unplaced(build_layout(query, plan)):
         yield SinglePartitionPlan(batch_id=after.epoch, plan=str(plan), nodes=nodes)
+
+
+def _memory_events(before: Manifest, after: Manifest) -> Iterator[Event]:
+    for change in after.memory.changes:
+        yield _MEMORY_EVENTS[change.action](
+            batch_id=after.epoch,
+            fragment=change.fragment,
+            groups=change.groups,
+            bytes=change.bytes,
+            reason=change.reason,
+        )
+    waiting = after.memory.waiting_plan
+    if waiting and waiting != before.memory.waiting_plan:
+        yield MigrationWaits(batch_id=after.epoch, plan=waiting)
 
 
 def _migration_events(before: Manifest, after: Manifest) -> Iterator[Event]:

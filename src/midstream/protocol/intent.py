@@ -16,14 +16,17 @@ from midstream.migration.request import WrittenRequest
 from midstream.plan.state_id import decode_state_id, encode_state_id
 from midstream.protocol.settings import Settings
 from midstream.protocol.terms import Terms
+from midstream.state.adaptation import Verdict
 from midstream.state.manifest import FORMAT as MANIFEST_FORMAT
 from midstream.state.manifest import Manifest
 from midstream.state.sealed import RESTORE, UNREADABLE, seal, unreadable, unseal
 from midstream.state.upgrade import upgrade_definition
 
-FORMAT = 2
+FORMAT = 3
 _BEFORE_TERMS = 1
 """The format in which intents had no terms, because these could not change."""
+BEFORE_VERDICTS = 2
+"""The last format in which intents had no verdicts: these were in the manifest before."""
 
 
 class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,6 +46,14 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The number of the last request for another plan that this epoch or one before it applies."""
     request: WrittenRequest | None = None
     """The request for another plan that this epoch applies."""
+    verdict: Verdict | None = None
+    """What was decided about the plan from the statistics of an earlier epoch, and this one carries out."""
+    waiting: WrittenRequest | None = None
+    """The request for another plan that waits until what it changes is cleaned up."""
+    drains: bool = False
+    """Whether it makes all that spilled groups owe."""
+    without_batch: bool = False
+    """Whether no batch of Spark's belongs to it, only what spilled groups owe."""
     first: Manifest | None = None
     """Of the first epoch only: the manifest that the query began with, which is not in the log."""
     format: int = FORMAT
@@ -60,14 +71,15 @@ def decode_intent(data: bytes, name: str) -> Intent:
         intent = msgspec.json.decode(body, type=Intent, dec_hook=decode_state_id)
     except UNREADABLE as error:
         raise unreadable(name, error) from None
-    if intent.format not in (_BEFORE_TERMS, FORMAT):
+    if not _BEFORE_TERMS <= intent.format <= FORMAT:
         raise CheckpointError(f"{name} must have format {FORMAT}", got=intent.format, hint=RESTORE)
-    if intent.format == FORMAT or intent.first is None:
+    if intent.first is None:
         return intent
     # The manifest in it has the format of that time.
-    try:
-        definition = upgrade_definition(intent.first.definition)
-    except (KeyError, TypeError) as error:
-        raise unreadable(name, error) from None
-    first = replace(intent.first, definition=definition, format=MANIFEST_FORMAT)
+    first = replace(intent.first, format=MANIFEST_FORMAT)
+    if intent.format == _BEFORE_TERMS:
+        try:
+            first = replace(first, definition=upgrade_definition(first.definition))
+        except (KeyError, TypeError) as error:
+            raise unreadable(name, error) from None
     return replace(intent, first=first)

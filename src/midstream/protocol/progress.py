@@ -7,8 +7,8 @@ has as well go by the same names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from midstream.engine.program import StreamCounts
@@ -16,11 +16,14 @@ from midstream.engine.work import WorkCounts
 from midstream.plan.explain import StateSize
 from midstream.plan.handover import PlanSide
 from midstream.plan.state_id import StateId
+from midstream.protocol.event_time import iso, show_event_time
 from midstream.protocol.events import Event
+from midstream.protocol.memory_progress import MemoryProgress
 from midstream.protocol.problems import Problem
 from midstream.protocol.report import Report
 from midstream.protocol.trigger_facts import TREND_EPOCHS, Backlog, SourceOffsets, TriggerFacts, backlog_of
 from midstream.state.manifest import Manifest, StreamProgress
+from midstream.state.slices import Slice
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class SourceProgress:
             "nullKey": self.null_key,
             "future": self.future,
             "idle": self.idle,
-            "latestEventTime": _event_time(self.latest_event_time),
+            "latestEventTime": show_event_time(self.latest_event_time),
             "inputRowsPerSecond": round(self.input_rows_per_second, 1),
             "processedRowsPerSecond": round(self.processed_rows_per_second, 1),
             "backlog": None if self.backlog is None else self.backlog.to_dict(),
@@ -80,7 +83,7 @@ class MigrationProgress:
     strategy: str
     start_epoch: int
     phase: str
-    """``both plans``, ``rebuilding {...}`` with the state that is being rebuilt, or ``ended``."""
+    """``both plans``, ``ended``, or ``rebuilding {...}`` or ``moving {...}`` with the state in question."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -121,6 +124,7 @@ class EpochProgress:
     work: WorkCounts
     work_by_plan: Mapping[PlanSide, WorkCounts]
     migration: MigrationProgress | None
+    memory: MemoryProgress = field(default_factory=MemoryProgress)
     problems: tuple[Problem, ...] = ()
     """What is wrong after the epoch, whether or not it is told of in an event of this epoch."""
     events: tuple[Event, ...] = ()
@@ -139,8 +143,8 @@ class EpochProgress:
     ) -> EpochProgress:
         """The progress of the epoch that ``manifest`` has committed, given what its tasks report.
 
-        ``earlier`` is the progress of epochs before, oldest first, from which trends follow. Problems and
-        events are added once they are known.
+        ``earlier`` is the progress of epochs before, oldest first, from which trends follow. What is
+        about memory, problems and events are added once they are known.
         """
         recent = earlier[-TREND_EPOCHS:]
         skew_ms, slowest, fastest = _skew(manifest.streams)
@@ -206,8 +210,8 @@ class EpochProgress:
 
     @property
     def state_bytes_active(self) -> int:
-        """Bytes of all states."""
-        return sum(size.bytes for size in self.state.values())
+        """Bytes of all states, without those of rows that are not probed because they were spilled."""
+        return sum(size.bytes for size in self.state.values()) - self.memory.spilled_bytes
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form: keys in camel case, times in ISO 8601, durations in milliseconds."""
@@ -215,7 +219,7 @@ class EpochProgress:
             "id": self.query.id,
             "runId": self.query.run_id,
             "name": self.query.name,
-            "timestamp": _iso(self.timestamp),
+            "timestamp": iso(self.timestamp),
             "batchId": self.batch_id,
             "plan": self.plan,
             "numInputRows": self.num_input_rows,
@@ -227,7 +231,7 @@ class EpochProgress:
             "numNullKeyRows": self.num_null_key_rows,
             "durationMs": {name: round(value) for name, value in self.duration_ms.items()},
             "taskMs": {name: round(value, 1) for name, value in self.task_ms.items()},
-            "watermark": {name: _event_time(time) for name, time in self.watermark.items()},
+            "watermark": {name: show_event_time(time) for name, time in self.watermark.items()},
             "skewMs": self.skew_ms,
             "slowestStream": self.slowest_stream,
             "fastestStream": self.fastest_stream,
@@ -237,7 +241,9 @@ class EpochProgress:
                 for name, size in self.state.items()
             },
             "stateBytesActive": self.state_bytes_active,
-            "stateBytesSpilled": 0,
+            "stateBytesSpilled": self.memory.spilled_bytes,
+            "stateBytesTouched": self.memory.touched_bytes,
+            "memory": self.memory.to_dict(),
             "work": {
                 **_work(self.work),
                 "byPlan": {side: _work(work) for side, work in self.work_by_plan.items()},
@@ -250,13 +256,18 @@ class EpochProgress:
 
 def state_sizes(manifest: Manifest) -> dict[StateId, StateSize]:
     """What each state holds; the payload and the index of a base state count as one."""
-    sizes: dict[StateId, StateSize] = {}
+    slices: dict[StateId, list[Slice]] = {}
     for slice_ in manifest.slices:
-        size = sizes.get(slice_.owner.state, StateSize())
-        # Payload has the same rows as its index.
-        rows = 0 if slice_.owner.kind == "payload" else slice_.rows
-        sizes[slice_.owner.state] = StateSize(size.rows + rows, size.bytes + slice_.bytes, size.slices + 1)
-    return sizes
+        slices.setdefault(slice_.owner.state, []).append(slice_)
+    return {
+        state: StateSize(
+            # Payload has the same rows as its index.
+            rows=sum(slice_.rows for slice_ in of_state if slice_.owner.kind != "payload"),
+            bytes=sum(slice_.bytes for slice_ in of_state),
+            slices=len(of_state),
+        )
+        for state, of_state in slices.items()
+    }
 
 
 def _source_progress(
@@ -296,6 +307,7 @@ def _migration_progress(manifest: Manifest) -> MigrationProgress | None:
     migration = manifest.migration or manifest.ended_migration
     if migration is None:
         return None
+    moving = [f"moving {{{state.label}}}" for state in migration.moving]
     rebuilding = [f"rebuilding {{{state.label}}}" for state in migration.rebuilding]
     return MigrationProgress(
         id=migration.number,
@@ -303,7 +315,7 @@ def _migration_progress(manifest: Manifest) -> MigrationProgress | None:
         new_plan=migration.new_plan,
         strategy=migration.strategy,
         start_epoch=migration.start_epoch,
-        phase="ended" if manifest.migration is None else next(iter(rebuilding), "both plans"),
+        phase="ended" if manifest.migration is None else next(iter(rebuilding + moving), "both plans"),
     )
 
 
@@ -317,18 +329,3 @@ def _work(work: WorkCounts) -> dict[str, int]:
         "sentRows": work.sent_rows,
         "scannedRows": work.scanned_rows,
     }
-
-
-def _event_time(micros: int | None) -> str | None:
-    if micros is None:
-        return None
-    seconds, rest = divmod(micros, 1_000_000)
-    try:
-        return _iso(datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest))
-    except (ValueError, OverflowError, OSError):
-        # Event times may lie outside the years that Python's calendar has.
-        return f"{micros} us"
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

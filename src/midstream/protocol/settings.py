@@ -16,6 +16,8 @@ from midstream.adapt.single_partition import SinglePartition, check_plan
 from midstream.engine.references import MAX_PARTITIONS
 from midstream.engine.routing import Routing, even_routing
 from midstream.errors import CheckpointError, QueryError
+from midstream.memory.settings import MemorySettings
+from midstream.migration.lifecycle import ROWS_MOVED_AT_ONCE
 from midstream.plan.tree import Plan
 from midstream.protocol.terms import (
     check_terms,
@@ -37,6 +39,8 @@ MAX_GROUPS = 1 << 20
 ONE_DAY = Micros(86_400_000_000)
 Clock = Literal["wall", "stream"]
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
+# Where the description of a query has the names of its streams.
+_ORDER = ("order",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,10 @@ class Settings:
     """What event times are compared with: the wall clock, or the newest event time of their stream."""
     single_partition: SinglePartition = "auto"
     """Whether plans may have nodes that no key places, whose rows are all in one partition."""
+    memory: MemorySettings | None = None
+    """The budget of memory; None if there is none."""
+    rows_moved_at_once: int = ROWS_MOVED_AT_ONCE
+    """How many rows a state may have that a migration moves at once; a larger one is moved in portions."""
 
     def check_plan(self, query: Query, plan: Plan) -> None:
         """Refuse a plan that has all rows of a node in one partition, if that is forbidden."""
@@ -104,10 +112,11 @@ def check_same_definition(manifest: Manifest, query: Query, settings: Settings) 
     stored = _with_current_type_names(stored, query)
     before_now = (_fixed(stored, used), _fixed(definition_of(query, settings), used))
     for path, before, now in _differences(*before_now, ()):
-        was = f"{'.'.join(path)} was {_show(before)}"
+        show = ", ".join if path == _ORDER else _show
+        was = f"{_subject(path, before, now)} {show(before)}"
         raise CheckpointError(
             f"a query must go on with what its checkpoint was made with: {was}",
-            got=_show(now),
+            got=show(now),
             hint=_hint(path, before),
         )
     resumed = replace(query, kept=tuple(_output(query, ref, name) for ref, name in kept))
@@ -205,6 +214,13 @@ def _hint(path: tuple[str, ...], before: Any) -> str:
     if before is None:
         return f"name the columns in select, so that a new one of the source stays out, or {new_query}"
     return f"give the column its old name and type in the DataFrame, or {new_query}"
+
+
+def _subject(path: tuple[str, ...], before: Any, now: Any) -> str:
+    """What has changed. If streams have come or gone, their order is the first thing that differs."""
+    if path != _ORDER:
+        return f"{'.'.join(path)} was"
+    return "the order of the streams was" if sorted(before) == sorted(now) else "the streams were"
 
 
 def _show(value: Any) -> str:

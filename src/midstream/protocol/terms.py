@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from midstream.errors import CheckpointError, QueryError
+from midstream.memory.holds import holds_of
 from midstream.query.clauses import Output
 from midstream.query.query import Query
 from midstream.query.sql import split_name
@@ -171,7 +172,9 @@ def changes_for(manifest: Manifest, terms: Terms) -> tuple[WindowChange, ...]:
 def expiry_after(manifest: Manifest) -> Expiry:
     """What has expired after the epoch of a manifest."""
     watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
-    return Expiry(read_windows(manifest.definition["within"]), watermarks, manifest.window_changes)
+    windows = read_windows(manifest.definition["within"])
+    holds = holds_of(manifest.memory, windows, frozenset(manifest.streams))
+    return Expiry(windows, watermarks, manifest.window_changes, holds)
 
 
 def lasting_changes(manifest: Manifest) -> tuple[WindowChange, ...]:

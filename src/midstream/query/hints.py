@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 from sqlglot import exp
@@ -53,7 +53,7 @@ def for_equality(left: pa.DataType, right: pa.DataType) -> str:
     return "cast one of the columns in its DataFrame before the join"
 
 
-def for_unconnected(residuals: Iterable[Residual], connected: Collection[str]) -> str:
+def for_unconnected(residuals: Sequence[Residual], connected: Collection[str]) -> str:
     """What to do about streams that no equality connects with the others.
 
     An equality of expressions connects nothing, but would if the expressions were columns.
@@ -67,7 +67,19 @@ def for_unconnected(residuals: Iterable[Residual], connected: Collection[str]) -
                     f"{residual.text} compares {what}: add what it computes to the DataFrame of "
                     f"{' and that of '.join(computed)}, with withColumn, and compare the columns"
                 )
-    return "add .on('a.x = b.y'), or ask for all combinations with .cross()"
+            case Call("<=>", (Column(left), Column(right))) if (left.stream in connected) != (
+                right.stream in connected
+            ):
+                return (
+                    f"rows meet by plain equalities, not by <=>: write {left} = {right}; null equals nothing"
+                )
+    add = "add .on('a.x = b.y'), or ask for all combinations with .cross()"
+    for residual in residuals:
+        if residual.streams & set(connected) and not residual.streams <= set(connected):
+            return (
+                f"rows meet by plain equalities, and {residual.text} only filters those that have met: {add}"
+            )
+    return add
 
 
 def for_comparison(left: pa.DataType, right: pa.DataType) -> str:

@@ -36,13 +36,26 @@ def _read(item: str, streams: Sequence[Stream]) -> list[tuple[str, ColumnRef]]:
     alias = tree.alias if isinstance(tree, exp.Alias) else None
     inner = tree.this if isinstance(tree, exp.Alias) else tree
     name = dotted_name(inner)
+    if isinstance(inner, exp.Star):
+        raise QueryError(
+            "'*' must follow the name of a stream",
+            got=repr(item),
+            hint=f"leave select out for all columns, or write {', '.join(f'{s.name}.*' for s in streams)}",
+        )
     if name is None:
         raise QueryError(
             "a select item must be stream.column or stream.column AS name",
             got=repr(item),
             hint="compute new columns in the DataFrames, or on the results",
         )
-    if name[-1] == "*" and alias is None:
+    # A column may be called '*', too: then it is in backquotes.
+    if isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star):
+        if alias is not None:
+            raise QueryError(
+                "'*' must have no name: it stands for several columns",
+                got=repr(item),
+                hint="name the columns one by one, as in 'a.x AS y'",
+            )
         stream = next((s for s in streams if s.name.lower() == name[0].lower()), None)
         if len(name) != 2 or stream is None:
             raise QueryError(

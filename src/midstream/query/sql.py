@@ -17,7 +17,8 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 def parse(text: str, what: str) -> exp.Expr:
     """Parse one expression; several statements, or none, are refused."""
     if not isinstance(text, str) or not text.strip():
-        raise QueryError(f"{what} must be the text of one expression", got=show_value(text))
+        hint = "write columns with their streams, as in a.x"
+        raise QueryError(f"{what} must be the text of one expression", got=show_value(text), hint=hint)
     try:
         check_interval_texts(sqlglot.tokenize(text, read="spark"), text)
         statements = sqlglot.parse(text, read="spark")

@@ -10,6 +10,8 @@ from typing import Any
 
 from midstream.protocol.events import events_of
 from midstream.protocol.health import Facts, Health, HealthLimits
+from midstream.protocol.memory_progress import memory_progress
+from midstream.protocol.problems import Problem
 from midstream.protocol.progress import EpochProgress, QueryIdentity
 from midstream.protocol.report import Report
 from midstream.protocol.trigger_facts import TriggerFacts
@@ -21,18 +23,18 @@ PROGRESS_KEPT = 100
 
 
 class EpochReporter:
-    """Keeps the progress of the last epochs and the query's health, and tells listeners.
+    """Keeps the progress of the last epochs and the query's health; tells the log of events, then listeners.
 
-    The log is the first of them.
+    Progress, one for every epoch, would flood the log.
     """
 
     def __init__(self, query: Query, limits: HealthLimits) -> None:
         self.listeners = Listeners()
-        self.listeners.add(log_event)
         self._query = query
         self._limits = limits
         self._health: Health | None = None
         self._progress: deque[EpochProgress] = deque(maxlen=PROGRESS_KEPT)
+        """Of epochs with a batch."""
         # In the JSON form, so that it is not made again each time a caller polls the query.
         self._recent: deque[dict[str, Any]] = deque(maxlen=PROGRESS_KEPT)
 
@@ -62,14 +64,20 @@ class EpochReporter:
             timestamp=now,
             earlier=list(self._progress),
         )
-        self._progress.append(progress)
+        progress = replace(progress, memory=memory_progress(self._query, after, report))
         health = self._health or self._first_health(before, now)
-        facts = Facts(query=self._query, limits=self._limits, manifest=after, recent=list(self._progress))
-        self._health, due = health.after(facts, now)
+        due: tuple[Problem, ...] = ()
+        if after.epochs_without_batch == before.epochs_without_batch:
+            # Problems are those of batches: without one, streams have no rows, and sources no backlog.
+            self._progress.append(progress)
+            facts = Facts(query=self._query, limits=self._limits, manifest=after, recent=list(self._progress))
+            health, due = health.after(facts, now)
+        self._health = health
         events = (*due, *events_of(self._query, before, after))
-        progress = replace(progress, problems=self._health.problems, events=events)
+        progress = replace(progress, problems=health.problems, events=events)
         self._recent.append(progress.to_dict())
         for event in events:
+            log_event(identity, event)
             self.listeners.notify(event)
         self.listeners.notify(progress)
 

@@ -17,24 +17,26 @@ can then do no harm.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace as replace_field
-from itertools import islice
+from itertools import takewhile
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.program import Program, RunIdentity
-from midstream.errors import CheckpointError, MigrationError
+from midstream.errors import CheckpointError, MigrationError, StreamError
 from midstream.migration.request import Request
-from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, deletable_slices
+from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, deletable_slices, still_holds
 from midstream.protocol.intent import Intent
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.report import Report
 from midstream.runtime.crash_points import crash_point
-from midstream.state.manifest import Manifest, OutputFile, digest_of
+from midstream.runtime.deciding import Decide, Decided, Deciding
+from midstream.state.adaptation import Verdict
+from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.intents import (
     delete_intent,
     find_intent,
@@ -42,7 +44,15 @@ from midstream.storage.intents import (
     stale_intents,
     write_or_read_intent,
 )
-from midstream.storage.manifest_log import Committed, commit_manifest, manifests_newest_first, sweep_manifests
+from midstream.storage.manifest_log import (
+    Committed,
+    commit_manifest,
+    delete_manifests,
+    files_by_epoch,
+    manifest_name,
+    manifests_newest_first,
+    sweep_manifests,
+)
 from midstream.storage.publish_log import begin_publishing
 from midstream.storage.request_queue import RequestQueue
 from midstream.storage.slice_files import FOLDER as SLICES
@@ -85,8 +95,9 @@ class EpochRunner:
         publisher: Publisher,
         lease: LeaseHandle,
         run: str,
+        deciding: Callable[[Decide], Deciding],
     ) -> None:
-        """``run`` names this run of the query."""
+        """``run`` names this run of the query, ``deciding`` says when it decides about its plan."""
         self.store = store
         self.coordinator = coordinator
         self.manifest = committed.manifest
@@ -98,10 +109,15 @@ class EpochRunner:
         self._lease = lease
         self._requests = RequestQueue(store, coordinator.query)
         self._run_identity = RunIdentity(self.manifest.id, lease.number, run)
+        self._deciding = deciding(coordinator.decide)
+        self._deciding_ms = 0.0
+        """How long the last decision took."""
         self._left_behind: list[str] | None = []
         """Temporary files of earlier runs; None once they are deleted."""
-        self._manifest_files: dict[int, str] = {}
+        self._manifest_files: dict[int, list[str]] = {}
         """The manifests that are kept, by epoch."""
+        self._is_published = False
+        """Whether the results of the last epoch are published."""
 
     def bind(self, source: str) -> None:
         """Refuse another source than before: the numbers of epochs are its own."""
@@ -121,17 +137,43 @@ class EpochRunner:
         # No driver before us can commit any more. If our first commit succeeds, no driver after us had taken
         # over yet, so what is listed now is not theirs and may be deleted then.
         self._left_behind = self.store.list(TEMPORARY)
-        newest = list(islice(manifests_newest_first(self.store), EPOCHS_KEPT))
-        self._manifest_files = {name.epoch: name.file for name in reversed(newest)}
+        oldest_kept = self.manifest.epoch - EPOCHS_KEPT + 1
+        kept = list(takewhile(lambda n: n.epoch >= oldest_kept, manifests_newest_first(self.store)))
+        self._manifest_files = files_by_epoch(reversed(kept))
+        self._deciding.begin(self.manifest)
+
+    def close(self) -> None:
+        """The query ends."""
+        self._deciding.close()
 
     def request_migration(self, request: Request) -> None:
-        """Keep a request for another plan until no migration is under way; the newest one counts."""
-        self._lease.check()
-        self._requests.add(request)
+        """Keep a request for another plan until no migration is under way; the newest one counts.
 
-    def new_intent(self, now: int, background_epochs: int | None) -> Intent:
-        """What the next epoch depends on, if it was not begun before."""
+        If this fails, the request may have been kept nevertheless.
+        """
+        self._lease.check()
+        with self._fenced_or_damaged():
+            self._requests.add(request)
+        # A driver that had taken over before may not have seen it, or have applied one with its number.
+        self._lease.check()
+
+    def new_intent(
+        self,
+        now: int,
+        background_epochs: int | None,
+        decided: Decided | None = None,
+        *,
+        drains: bool = False,
+        without_batch: bool = False,
+    ) -> Intent:
+        """What the next epoch depends on, if it was not begun before.
+
+        What was decided is dropped if a plan is requested, or if it no longer holds.
+        """
         applied, request = self._requests.due(self.manifest)
+        waiting = None
+        if request is not None and not self.coordinator.may_begin(self.manifest, request.plan):
+            applied, request, waiting = self.manifest.applied_requests, None, request
         return Intent(
             query=self.manifest.id,
             epoch=self.manifest.epoch + 1,
@@ -141,30 +183,69 @@ class EpochRunner:
             background_epochs=background_epochs,
             applied_requests=applied,
             request=request,
+            verdict=None if decided is None or request is not None else self._verdict(decided),
+            waiting=waiting,
+            drains=drains,
+            without_batch=without_batch,
             first=self.manifest if self.manifest.epoch < 0 else None,
         )
 
-    def run_epoch(self, shell: EpochExecution, now: int, background_epochs: int | None = None) -> Report:
-        """Run the next epoch and commit it.
+    def run_epoch(
+        self, shell: EpochExecution, now: int, background_epochs: int | None = None, *, drains: bool = False
+    ) -> Report | None:
+        """Run the next epoch with a batch, and commit it; None if it was begun as one without a batch.
 
         ``now`` is the wall-clock time in microseconds since 1970, ``background_epochs`` limits what is
-        computed in the background; both are ignored if the epoch was begun before.
+        computed in the background, and an epoch that ``drains`` makes what spilled groups owe; all of them
+        are ignored if the epoch was begun before.
         """
-        try:
-            return self._run_epoch(shell, now, background_epochs)
-        except CheckpointError:
-            # If this driver was fenced, the file is not damaged: the driver that took over deleted it.
-            self._lease.check()
-            raise
+        with self._fenced_or_damaged():
+            return self._run_epoch(shell, now, background_epochs, drains=drains)
 
-    def _run_epoch(self, shell: EpochExecution, now: int, background_epochs: int | None) -> Report:
+    def run_drain_epoch(self, shell: EpochExecution, now: int) -> Report | None:
+        """Run an epoch without a batch, only what spilled groups owe; None if it was begun with one."""
+        with self._fenced_or_damaged():
+            # What a migration computes in the background is for the time that batches leave.
+            return self._run_epoch(shell, now, 0, drains=True, without_batch=True)
+
+    def _verdict(self, decided: Decided) -> Verdict | None:
+        """What was decided, if it may be carried out now."""
+        if decided.verdict is None or not still_holds(decided.manifest, self.manifest):
+            return None
+        migration = decided.verdict.migration
+        if migration is not None and not self.coordinator.may_begin(self.manifest, migration.best_plan):
+            # It is decided again from the statistics of then.
+            return None
+        return decided.verdict
+
+    def _run_epoch(
+        self,
+        shell: EpochExecution,
+        now: int,
+        background_epochs: int | None,
+        *,
+        drains: bool = False,
+        without_batch: bool = False,
+    ) -> Report | None:
         begin = time.perf_counter()
         self.millis = {}
         before = self.manifest
         self._lease.check()
-        intent = write_or_read_intent(self.store, self.new_intent(now, background_epochs))
+        if not self._is_published:
+            # A drain has failed after its commit, and the query goes on.
+            self.publish()
+        decided = self._deciding.take()
+        self._deciding_ms = self._deciding_ms if decided is None else decided.millis
+        new_intent = self.new_intent(
+            now, background_epochs, decided, drains=drains, without_batch=without_batch
+        )
+        intent = write_or_read_intent(self.store, new_intent)
         self._check_of_this_query(intent)
+        self._requests.leave_out(intent.applied_requests)
         crash_point("after the intent is written")
+        if intent.without_batch != without_batch:
+            # A drain that failed, or another driver, has begun it: its number is taken, for other rows.
+            return None
         program = self._program(intent)
         crash_point("before the step")
         with self._timed("step"):
@@ -182,13 +263,15 @@ class EpochRunner:
         with self._timed("commit"), self._lease.holding():
             self._commit(after)
         crash_point("after the commit")
+        self._deciding.begin(after)
         self._run_identity = self._add_written(report)
         with self._timed("publish"):
             self.publish()
         with self._timed("clean"):
             self._requests.delete_applied(after.applied_requests)
             self._clean(before)
-        self.millis = {"total": 1000 * (time.perf_counter() - begin), **self.millis}
+        total = 1000 * (time.perf_counter() - begin)
+        self.millis = {"total": total, **self.millis, "decide": self._deciding_ms}
         return report
 
     def _check_of_this_query(self, intent: Intent) -> None:
@@ -228,10 +311,11 @@ class EpochRunner:
         return without_decision, shell.run(without_decision)
 
     def _commit(self, manifest: Manifest) -> None:
-        name = commit_manifest(self.store, manifest)
-        self._manifest_files[manifest.epoch] = name
-        self._digest = digest_of(manifest)
+        # The manifest is as large as the state is divided: it is encoded once.
+        self._digest = commit_manifest(self.store, manifest)
+        self._manifest_files[manifest.epoch] = [manifest_name(manifest.lease, manifest.epoch)]
         self.manifest = manifest
+        self._is_published = False
 
     def _add_written(self, report: Report) -> RunIdentity:
         """The writer with the slices that tasks of this run have written and that are in use."""
@@ -241,14 +325,14 @@ class EpochRunner:
     def publish(self) -> None:
         """Publish the results of the last epoch, unless they are published."""
         publication = begin_publishing(self.store, self.manifest)
-        if publication is None:
-            return
-        crash_point("after noting what is published")
-        self._publisher.publish(self.manifest.epoch, publication.outputs)
-        crash_point("after publishing")
-        for name in publication.earlier_notes:
-            self.store.delete(name)
-        crash_point("after noting that it was published")
+        if publication is not None:
+            crash_point("after noting what is published")
+            self._publisher.publish(self.manifest.epoch, publication.outputs)
+            crash_point("after publishing")
+            for name in publication.earlier_notes:
+                self.store.delete(name)
+            crash_point("after noting that it was published")
+        self._is_published = True
 
     def _clean(self, before: Manifest) -> None:
         if self._left_behind is not None:
@@ -257,8 +341,7 @@ class EpochRunner:
             self.store.delete(f"{SLICES}/{name}")
             crash_point("after deleting a slice")
         delete_intent(self.store, before.epoch)
-        if old := self._manifest_files.pop(self.manifest.epoch - EPOCHS_KEPT, None):
-            self.store.delete(old)
+        delete_manifests(self.store, self._manifest_files.pop(self.manifest.epoch - EPOCHS_KEPT, ()))
         crash_point("after forgetting a manifest")
 
     def _sweep(self, left_behind: list[str]) -> None:
@@ -272,6 +355,15 @@ class EpochRunner:
             self.store.delete(name)
         sweep_manifests(self.store, self.manifest.epoch)
         self._left_behind = None
+
+    @contextmanager
+    def _fenced_or_damaged(self) -> Iterator[None]:
+        """If a file is missing and this driver was fenced, say so: the one that took over deleted it."""
+        try:
+            yield
+        except (CheckpointError, StreamError):
+            self._lease.check()
+            raise
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:

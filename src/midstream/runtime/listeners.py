@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from midstream.errors import OptionError, show_value
 from midstream.protocol.events import Event, Severity
-from midstream.protocol.progress import EpochProgress
+from midstream.protocol.progress import EpochProgress, QueryIdentity
 
 Listener = Callable[[Event | EpochProgress], object]
 """Called after each committed epoch, first with every event of it, then with its progress."""
@@ -19,10 +19,10 @@ _log = logging.getLogger("midstream")
 _LEVELS: Mapping[Severity, int] = {"info": logging.INFO, "warning": logging.WARNING}
 
 
-def log_event(event: Event | EpochProgress) -> None:
-    """The listener that writes events to the log; progress, one for every epoch, would flood it."""
-    if isinstance(event, Event):
-        _log.log(_LEVELS[event.severity], "batch %d: %s", event.batch_id, event.message)
+def log_event(query: QueryIdentity, event: Event) -> None:
+    """Write an event to the log, with the query that has it: a process may have several."""
+    name = query.name or query.id[:8]
+    _log.log(_LEVELS[event.severity], "%s, batch %d: %s", name, event.batch_id, event.message)
 
 
 class Listeners:

@@ -1,4 +1,4 @@
-"""One engine partition's part of an epoch: run the steps of a stage, write new slices and results, report.
+"""An engine partition's part of an epoch: run the steps of a stage, write new slices and results, report.
 
 Both shells use it, Spark's tasks and the in-process runner; only how rows get here and how reports get
 back differs between them.
@@ -7,44 +7,44 @@ back differs between them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from midstream.engine.error_context import error_context
 from midstream.engine.move_states import moved_rows
-from midstream.engine.program import NewSlice, Program
+from midstream.engine.program import NewSlice, Program, StepOutput
 from midstream.engine.routed_rows import Arrivals, RoutedRows
 from midstream.engine.step import run_step
 from midstream.engine.work import WorkCounts
 from midstream.plan.layout import Fragment
-from midstream.protocol.report import Report
+from midstream.protocol.report import Report, merge_reports
 from midstream.runtime.crash_points import crash_point
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
 from midstream.storage.output_table import TaskId
-from midstream.storage.slice_files import SliceFiles, slice_files
+from midstream.storage.slice_files import EncodedSlice, slice_files
 from midstream.storage.store import Store
+
+# What the partitions of a task write is kept until it is so large, and then written together.
+_WRITTEN_TOGETHER_BYTES = 32 << 20
+_WRITTEN_TOGETHER_FILES = 256
 
 
 class OutputWriter(Protocol):
     """Stages results and late rows. Called by the task that has the rows."""
 
     def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
-        """Stage results; None if the fragment of the plan's root has none in this partition."""
+        """Stage results; None if the fragment of the plan's root has none in these partitions."""
 
     def late(self, task: TaskId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
         """Stage the late rows of a fragment, by stream."""
-
-
-def _write(files: SliceFiles, new: NewSlice) -> Slice:
-    crash_point("before a slice is written")
-    with error_context(streams=new.slice.owner.state.streams, columns=new.table.column_names):
-        written = files.write(new)
-    crash_point("after a slice is written")
-    return written
 
 
 def _streams(fragment: Fragment) -> list[str]:
@@ -58,6 +58,7 @@ class _Reader:
 
     def __init__(self, program: Program, store: Store) -> None:
         self.seconds = 0.0
+        self.bytes = 0
         self._files = slice_files(store, program.run)
         self._ours = program.run.written
         self._opened: dict[str, pa.Table] = {}
@@ -67,13 +68,14 @@ class _Reader:
             begin = time.perf_counter()
             self._opened[slice_.name] = self._files.open(slice_, ours=slice_.name in self._ours)
             self.seconds += time.perf_counter() - begin
+            self.bytes += slice_.bytes
         return self._opened[slice_.name]
 
 
-def move_states(program: Program, partition: int, store: Store) -> list[RoutedRows]:
+def move_states(program: Program, partition: int, store: Store) -> Iterator[RoutedRows]:
     """Before the first stage: rows of states that other engine partitions need from now on."""
     with error_context("moving states", batch=program.epoch):
-        return list(moved_rows(program, partition, _Reader(program, store)))
+        yield from moved_rows(program, partition, _Reader(program, store))
 
 
 def run_partition(
@@ -84,48 +86,137 @@ def run_partition(
     store: Store,
     writer: OutputWriter,
 ) -> tuple[Report, list[RoutedRows]]:
-    """Run every fragment of ``stage`` in this partition."""
-    report = Report()
-    outgoing: list[RoutedRows] = []
-    files = slice_files(store, program.run)
-    if stage == 0:
-        files.forget_all_but(s for owned in program.slices.values() for s in owned)
-    for fragment in program.layout.fragments:
-        if fragment.stage != stage:
-            continue
-        task = TaskId(epoch=program.epoch, partition=partition, fragment=fragment.id)
-        reader = _Reader(program, store)
+    """Run every fragment of ``stage`` in one partition."""
+    run = StageRun(program, stage, store, writer)
+    outgoing = run.run(partition, arrivals)
+    return run.finish(), outgoing
+
+
+@dataclass
+class _Unstaged:
+    """Rows of a fragment that are to be staged, of several partitions; the file is named after the first."""
+
+    task: TaskId
+    fragment: Fragment
+    results: list[pa.Table] = field(default_factory=list)
+    late: dict[str, list[pa.Table]] = field(default_factory=dict)
+
+
+class StageRun:
+    """A stage in some engine partitions, one after the other.
+
+    What they write is written together, since each file that is synced by itself takes longer than all else
+    about a small one, and readers need not open a file of results per partition. So no more than one
+    partition is in memory, and a bounded amount of what others have written.
+    """
+
+    def __init__(self, program: Program, stage: int, store: Store, writer: OutputWriter) -> None:
+        self._program = program
+        self._fragments = [fragment for fragment in program.layout.fragments if fragment.stage == stage]
+        self._store = store
+        self._writer = writer
+        self._files = slice_files(store, program.run)
+        self._reports: list[Report] = []
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._unwritten: list[EncodedSlice] = []
+        self._unstaged: dict[int, _Unstaged] = {}
+        self._bytes = 0
+        self._touched_bytes = 0
+
+    def run(self, partition: int, arrivals: Arrivals) -> list[RoutedRows]:
+        """Run every fragment in a partition; gives rows for fragments of other stages."""
+        outgoing: list[RoutedRows] = []
+        received = dict(arrivals)
+        for fragment in self._fragments:
+            step = self._step(fragment, partition, received)
+            self._collect(fragment, partition, step)
+            for rows in step.outgoing:
+                if rows.kind == "results" and self._program.collector in self._fragments:
+                    received[rows.input, rows.kind] = [*received.get((rows.input, rows.kind), ()), rows.table]
+                else:
+                    outgoing.append(rows)
+        if self._bytes > _WRITTEN_TOGETHER_BYTES or len(self._unwritten) > _WRITTEN_TOGETHER_FILES:
+            self._write()
+        return outgoing
+
+    def finish(self) -> Report:
+        """Write what is not written yet; gives the report of all partitions."""
+        self._write()
+        millis = {part: 1000 * seconds for part, seconds in self._seconds.items()}
+        return replace(merge_reports(self._reports), millis=millis, touched_bytes=self._touched_bytes)
+
+    def _step(self, fragment: Fragment, partition: int, arrivals: Arrivals) -> StepOutput:
+        reader = _Reader(self._program, self._store)
         begin = time.perf_counter()
-        within = partial(error_context, batch=program.epoch, streams=_streams(fragment))
-        with within("a step"):
-            step = run_step(program, fragment, partition, arrivals, reader)
-        joined = time.perf_counter()
-        with within("writing a state"):
-            slices = tuple(_write(files, new) for new in step.slices)
-        written = time.perf_counter()
-        with within("staging late rows", streams=step.late):
-            outputs = writer.late(task, step.late) if step.late else []
-        if any(node.id == program.layout.root for node in fragment.nodes):
-            with within("staging results", columns=program.query.output_schema.names):
-                outputs += writer.results(task, step.results)
-            crash_point("after results are staged")
-        done = time.perf_counter()
-        report += Report(
-            slices=slices,
+        with self._within(fragment)("a step"):
+            step = run_step(self._program, fragment, partition, arrivals, reader)
+        self._touched_bytes += reader.bytes
+        self._seconds["open"] += reader.seconds
+        self._seconds["join"] += time.perf_counter() - begin - reader.seconds
+        return step
+
+    def _collect(self, fragment: Fragment, partition: int, step: StepOutput) -> None:
+        """Keep what a step writes, and report the rest."""
+        with self._timed("state"), self._within(fragment)("writing a state"):
+            encoded = [self._encode(new) for new in step.slices]
+        self._unwritten += encoded
+        self._bytes += sum(each.data.size for each in encoded)
+        task = TaskId(epoch=self._program.epoch, partition=partition, fragment=fragment.id)
+        unstaged = self._unstaged.setdefault(fragment.id, _Unstaged(task, fragment))
+        if step.results is not None:
+            unstaged.results.append(step.results)
+            self._bytes += step.results.nbytes
+        for stream, rows in step.late.items():
+            unstaged.late.setdefault(stream, []).append(rows)
+            self._bytes += rows.nbytes
+        report = Report(
+            slices=tuple(each.slice for each in encoded),
             replaced=step.replaced,
-            outputs=tuple(outputs),
             counts=dict(step.counts),
             results=step.results.num_rows if step.results is not None else 0,
             work=sum(step.work.values(), WorkCounts()),
             work_by_plan=dict(step.work),
             keys=dict(step.keys),
             produced=dict(step.produced),
-            millis={
-                "open": 1000 * reader.seconds,
-                "join": 1000 * (joined - begin - reader.seconds),
-                "state": 1000 * (written - joined),
-                "stage": 1000 * (done - written),
-            },
+            flows=dict(step.flows),
         )
-        outgoing += step.outgoing
-    return report, outgoing
+        self._reports.append(report)
+
+    def _encode(self, new: NewSlice) -> EncodedSlice:
+        crash_point("before a slice is written")
+        with error_context(streams=new.slice.owner.state.streams, columns=new.table.column_names):
+            return self._files.encode(new)
+
+    def _write(self) -> None:
+        if self._unwritten:
+            with self._timed("state"):
+                self._files.write(self._unwritten)
+                for _ in self._unwritten:
+                    crash_point("after a slice is written")
+        with self._timed("stage"):
+            outputs = [output for unstaged in self._unstaged.values() for output in self._stage(unstaged)]
+        self._reports.append(Report(outputs=tuple(outputs)))
+        self._unwritten, self._unstaged, self._bytes = [], {}, 0
+
+    def _stage(self, unstaged: _Unstaged) -> list[OutputFile]:
+        outputs: list[OutputFile] = []
+        within = self._within(unstaged.fragment)
+        if unstaged.late:
+            with within("staging late rows", streams=unstaged.late):
+                late = {stream: pa.concat_tables(parts) for stream, parts in unstaged.late.items()}
+                outputs += self._writer.late(unstaged.task, late)
+        if self._program.results_leave_from(unstaged.fragment):
+            with within("staging results", columns=self._program.query.output_schema.names):
+                results = pa.concat_tables(unstaged.results) if unstaged.results else None
+                outputs += self._writer.results(unstaged.task, results)
+            crash_point("after results are staged")
+        return outputs
+
+    def _within(self, fragment: Fragment) -> Callable[..., AbstractContextManager[None]]:
+        return partial(error_context, batch=self._program.epoch, streams=_streams(fragment))
+
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self._seconds[part] += time.perf_counter() - begin

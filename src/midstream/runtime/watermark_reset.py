@@ -81,6 +81,12 @@ def _check_can_be_set_back(store: Store, stored: Committed, stream: str, waterma
             "a watermark must be set back, not forward: it moves forward by itself",
             got=f"{show_time(watermark)} instead of {show_time(mark.watermark)}",
         )
+    if stored.manifest.memory.cuts:
+        raise CheckpointError(
+            "no state must be spilled when a watermark is set back",
+            got=f"{sum(map(len, stored.manifest.memory.cuts.values()))} groups that are",
+            hint="start the query without stateMemory, so that they come back, and stop it",
+        )
     if find_intent(store, stored.manifest.epoch + 1) is not None:
         # A sink may have had results of it; it must run again as it was begun.
         raise CheckpointError(
@@ -161,7 +167,11 @@ def _slices_without_lost_rows(files: SliceFiles, manifest: Manifest, stream: str
         # After a merge it may still be the time of a row that has expired.
         latest = tuple(int(rows.times[name].max()) for name in slice_.owner.state.streams)
         updated = replace(slice_, latest=latest, rows=len(rows))
-        slices.append(updated if remains.all() else files.write(NewSlice(updated, rows.to_table())))
+        if not remains.all():
+            encoded = files.encode(NewSlice(updated, rows.to_table()))
+            files.write([encoded])
+            updated = encoded.slice
+        slices.append(updated)
     return slices
 
 

@@ -1,4 +1,4 @@
-"""The budget of background work: how much of a missing state an epoch may rebuild, to keep batches on time.
+"""The budget of background work: how much of a state an epoch may rebuild or move, to keep batches on time.
 
 The results of an epoch do not depend on how much it rebuilds in the background.
 """
@@ -14,7 +14,7 @@ _MIN_COST_SHARE = 0.01
 
 
 class BackgroundBudget:
-    """Learns from each epoch how long an epoch's worth of a state takes to rebuild.
+    """Learns from each epoch how long an epoch's worth of a state takes to rebuild or move.
 
     An epoch's worth may take longer than the time that one epoch has left. Then that time is saved up until
     it is enough, so that rebuilding goes on and takes no more than its share. If epochs have no time left at
@@ -48,13 +48,14 @@ class BackgroundBudget:
 
     def learn(self, step: MigrationStep | None, total: float) -> None:
         """Update the estimates with an epoch that took ``total`` milliseconds."""
-        if step is not None and (step.moves or step.ends):
+        rebuilds, moves = (step.rebuilds, step.moves) if step is not None else ((), ())
+        if step is not None and (step.ends or any(move.epochs is None for move in moves)):
             return  # its time is not that of a usual epoch
-        ranges = [rebuild.epochs for rebuild in step.rebuilds if rebuild.epochs] if step else []
+        ranges = [epochs for epochs in (*(r.epochs for r in rebuilds), *(m.epochs for m in moves)) if epochs]
         if not ranges or self._foreground_ms is None:
             self._foreground_ms = total
         if step is not None and ranges:
-            # The last range of a rebuild has no lower end: its length is not the amount of work.
+            # The last range of a state has no lower end: its length is not the amount of work.
             done = sum(r.end - r.first for r in ranges) if step.completes is None else self._last
             self._last = max(done, 1)
             self._epoch_worth_ms = max(

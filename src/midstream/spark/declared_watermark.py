@@ -1,7 +1,7 @@
 """The watermark that a DataFrame declares: ``df.withWatermark("at", "30 minutes")``.
 
 It says which column is the event time, and how late rows may be, so it need not be said again; if it is, both
-must agree. Spark itself drops no row by it: only its stateful operators would, and a join has none of them.
+must agree. Spark itself drops no row by it: only its stateful operators would, and they are refused.
 
 Spark marks the column in the schema, and the mark goes wherever the column goes: into a selection, under
 another name, into a struct. It is lost when the column is computed anew, and a union has that of its first
@@ -17,17 +17,17 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+from py4j.java_gateway import get_field
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from midstream.errors import QueryError
 from midstream.query.stream import ColumnRef, resolve_path
 from midstream.spark.join_arguments import name_parts
+from midstream.spark.logical_plan import WATERMARK_NODE, kind_of, nodes_of
 from midstream.values import Micros, duration, show_duration
 
-NODE = "EventTimeWatermark"
-"""The node of Spark's plans that declares a watermark; its rows are those of its child."""
 _MARK = "spark.watermarkDelayMs"
 _MICROS_PER_MILLI = 1000
 
@@ -44,7 +44,7 @@ def declared_watermark(df: DataFrame) -> DeclaredWatermark:
     """What a DataFrame declares."""
     marks = dict(_marked(df.schema, ()))
     try:
-        delays = set(_delays(df.sparkSession, df._jdf.queryExecution().analyzed()))
+        delays = set(_delays(df))
     except (Py4JError, AttributeError, TypeError):  # these are internals of Spark, which may change
         delays = set(marks.values())
     # Without a delay in the plan, the marks came with the schema of files that were written long ago.
@@ -62,7 +62,9 @@ def time_of(
         raise QueryError(
             f"stream {stream!r} must have an event-time column",
             got=f"watermarks on {', '.join(map(str, marked))}" if marked else "no time, and no watermark",
-            hint="say time=..., or df.withWatermark(column, delay)",
+            hint=f"say which of them, e.g. time='{'.'.join(marked[0].path)}'"
+            if marked
+            else "say time=..., or df.withWatermark(column, delay)",
         )
     ref = resolve_path(stream, schema, name_parts(time, schema))
     if marked and ref not in marked:
@@ -103,17 +105,26 @@ def _marked(schema: StructType, path: tuple[str, ...]) -> Iterator[tuple[tuple[s
     """The columns, and fields of structs, that are marked."""
     for field in schema.fields:
         here = (*path, field.name)
-        if _MARK in (field.metadata or {}):
+        # F.window passes the mark on to the window that it makes, which is no time.
+        is_time = isinstance(field.dataType, TimestampType | TimestampNTZType)
+        if is_time and _MARK in (field.metadata or {}):
             yield here, Micros(int(field.metadata[_MARK]) * _MICROS_PER_MILLI)
         if isinstance(field.dataType, StructType):
             yield from _marked(field.dataType, here)
 
 
-def _delays(spark: Any, plan: Any) -> Iterator[Micros]:
-    """The delays of all watermarks in a plan."""
-    if plan.getClass().getSimpleName() == NODE:
-        companion = getattr(spark._jvm.org.apache.spark.sql.catalyst.plans.logical, NODE)
-        yield Micros(int(companion.getDelayMs(plan.delay())) * _MICROS_PER_MILLI)
-    children = plan.children()
-    for i in range(children.size()):
-        yield from _delays(spark, children.apply(i))
+def _delays(df: DataFrame) -> Iterator[Micros]:
+    """The delays of all watermarks in the plan of a DataFrame."""
+    for node in nodes_of(df):
+        if kind_of(node) != WATERMARK_NODE:
+            continue
+        delay = node.delay()
+        if get_field(delay, "months"):
+            raise QueryError(
+                "the delay of a watermark must have a fixed length",
+                got=f"{delay.toString()!r}",
+                hint="months and years have none: write days, as in withWatermark('at', '30 days')",
+            )
+        jvm: Any = df.sparkSession._jvm
+        companion = getattr(jvm.org.apache.spark.sql.catalyst.plans.logical, WATERMARK_NODE)
+        yield Micros(int(companion.getDelayMs(delay)) * _MICROS_PER_MILLI)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from midstream.errors import StreamError
 
@@ -45,3 +49,46 @@ def readable_error(error: Exception) -> Exception:
             readable.__cause__ = error
             return readable
     return error
+
+
+_MOST_REASONS = 3
+_LONGEST_REASON = 400
+
+
+def failed_job(error: Py4JJavaError | PySparkException, batch: int) -> StreamError:
+    """What to raise if the job of a batch fails: the reasons that Spark gives, each in one line.
+
+    Spark itself would say that the function of ``foreachBatch`` has failed, also if there is none.
+    """
+    readable = readable_error(error)
+    if isinstance(readable, StreamError):
+        return readable
+    # A reason is often repeated by what it has led to.
+    reasons = [reason for reason in _reasons(error) if reason]
+    distinct = [r for i, r in enumerate(reasons) if not any(r in other for other in reasons[:i])]
+    failed = StreamError(
+        f"batch {batch} must be read and joined",
+        got=": ".join(distinct[:_MOST_REASONS]) or None,
+        hint=f"repair the source, or the DataFrame of its stream, {_GO_ON}",
+    )
+    failed.__cause__ = error
+    return failed
+
+
+def _reasons(error: Py4JJavaError | PySparkException) -> Iterator[str]:
+    if isinstance(error, PySparkException):
+        yield _in_one_line(str(error))
+        return
+    cause = error.java_exception
+    while cause is not None:
+        yield _in_one_line(cause.getMessage() or "")
+        cause = cause.getCause()
+
+
+def _in_one_line(text: str) -> str:
+    """The message of an exception without its stack; of a failure in Python, the line that names it."""
+    text = re.split(r"\n\s*at |\nDriver stacktrace|\n\nJVM stacktrace|\n== SQL", text)[0].strip()
+    if "Traceback (most recent call last)" in text:
+        text = text.splitlines()[-1]
+    line = " ".join(text.split()).rstrip(".")
+    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."

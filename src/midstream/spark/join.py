@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import TYPE_CHECKING, NoReturn
 
 from pyarrow import types
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.types import StructType
 
-from midstream.errors import QueryError, show_value
+from midstream.errors import OptionError, QueryError, show_value
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
 from midstream.plan.explain import explain
@@ -20,10 +20,26 @@ from midstream.query.query import Query
 from midstream.query.stream import Stream, check_name
 from midstream.query.types import show_type
 from midstream.spark.declared_watermark import declared_watermark, lateness_of, time_of
-from midstream.spark.join_arguments import check_inner, check_texts, equalities
+from midstream.spark.join_arguments import (
+    check_frame,
+    check_inner,
+    check_session,
+    check_texts,
+    equalities,
+    without_how,
+)
+from midstream.spark.missing_methods import missing_attribute
 from midstream.spark.schema import arrow_schema, spark_schema
+from midstream.spark.stateful_operators import check_stateless
 from midstream.spark.writer import JoinStreamWriter
 from midstream.values import Micros, duration
+
+_EXPLAIN_HINT = "write explain() or explain('(a b) c')"
+# What explain prints elsewhere. No plan has just one name.
+_OTHER_MODES = {
+    "adaptive": "ask the running query, which start() returns: query.explain('adaptive')",
+    **dict.fromkeys(("formatted", "cost", "codegen"), "for a stream of its own, write df.explain(mode=...)"),
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,6 +58,9 @@ class Join:
     _pairs: dict[tuple[str, str], Micros] = field(default_factory=dict)
     _select: tuple[str, ...] = ()
     _cross: bool = False
+
+    def __post_init__(self) -> None:
+        check_session(self.spark)
 
     def stream(
         self,
@@ -62,19 +81,9 @@ class Join:
                 counted and, with option ``lateRows``, kept aside. Left out, it is the delay of
                 ``df.withWatermark``, or else zero.
         """
+        check_frame(name, df)
         check_name(name, self._frames)
-        if not isinstance(df, ClassicDataFrame):
-            raise QueryError(
-                f"stream {name!r} must be a DataFrame of a classic Spark session",
-                got=show_value(df),
-                hint="Spark Connect sessions cannot run foreachBatch in this process; use a classic one",
-            )
-        if not df.isStreaming:
-            raise QueryError(
-                f"stream {name!r} must be a streaming DataFrame",
-                got="a static one",
-                hint="read it with spark.readStream",
-            )
+        check_stateless(name, df)
         schema = arrow_schema(name, df)
         declared = declared_watermark(df)
         ref = time_of(name, schema, time, declared)
@@ -96,7 +105,7 @@ class Join:
         """
         check_inner(how)
         texts: list[str] = []
-        for predicate in predicates:
+        for predicate in without_how(predicates):
             texts += equalities(predicate, self._streams) if isinstance(predicate, list) else [predicate]
         check_texts("a predicate", texts, hint="write on('a.x = b.y')")
         return replace(self, _predicates=(*self._predicates, *texts))
@@ -111,26 +120,32 @@ class Join:
         if not streams:
             return replace(self, _everywhere=micros)
         if len(streams) != 2 or len(set(streams)) != 2:
-            got = " and ".join(map(show_value, streams))
-            raise QueryError("a window must be for all streams or for two of them", got=got)
+            raise QueryError(
+                "a window must be for all streams or for two of them",
+                got=" and ".join(map(show_value, streams)),
+                hint="write within('5 minutes', 'a', 'b') for two, and within('5 minutes') for all",
+            )
         unknown = [show_value(name) for name in streams if name not in self._frames]
         if unknown:
             raise QueryError(
                 "a window must be for streams of the join",
                 got=", ".join(unknown),
-                hint=f"the streams so far are {', '.join(self._frames)}",
+                hint=f"the streams so far are {', '.join(self._frames)}"
+                if self._frames
+                else "add the streams first, with .stream(name, df, time=...)",
             )
         pair = (min(streams), max(streams))
         return replace(self, _pairs={**self._pairs, pair: micros})
 
-    def select(self, *items: str) -> Join:
+    def select(self, *items: str | list[str]) -> Join:
         """Choose the columns of the result: ``stream.column``, ``stream.column AS name`` or ``stream.*``.
 
         Without it the result has every column of every stream. A column without a name is called
         ``<stream>_<column>``.
         """
-        check_texts("a select item", items, hint="write select('a.x', 'b.y AS z')")
-        return replace(self, _select=(*self._select, *items))
+        texts = [text for item in items for text in (item if isinstance(item, list) else [item])]
+        check_texts("a select item", texts, hint="write select('a.x', 'b.y AS z')")
+        return replace(self, _select=(*self._select, *texts))
 
     def cross(self) -> Join:
         """Allow parts without any equality between them: every row of one meets every row of the other."""
@@ -158,25 +173,57 @@ class Join:
         """The names of the columns of the results."""
         return self.schema.names
 
+    @property
+    def dtypes(self) -> list[tuple[str, str]]:
+        """The names of the columns of the results, and their types as text."""
+        return [(field.name, field.dataType.simpleString()) for field in self.schema.fields]
+
+    @property
+    def isStreaming(self) -> bool:  # noqa: N802  # Spark's name
+        """True: results come for as long as rows of the streams do."""
+        return True
+
     def printSchema(self) -> None:  # noqa: N802  # Spark's name
         """Print the columns of the results and their types."""
         print(self.schema.treeString())
 
-    def explain(self, plan: str | bool | None = None) -> None:
+    def explain(
+        self, plan: str | bool | None = None, *, extended: bool | str | None = None, mode: str | None = None
+    ) -> None:
         """Print how the join would run, with the default plan or with ``plan``.
 
-        ``explain(True)``, or ``explain("extended")``, prints Spark's own plans of the streams as well.
+        ``explain(True)``, or ``explain("extended")``, prints Spark's own plans of the streams as well. As in
+        Spark, that may also be said as ``extended=True`` or ``mode="extended"``.
         """
-        print(self.explanation(plan))
+        given = [one for one in (plan, extended, mode) if one is not None]
+        if len(given) > 1:
+            raise OptionError(
+                "explain must have one argument", got=" and ".join(map(show_value, given)), hint=_EXPLAIN_HINT
+            )
+        print(self.explanation(*given))
 
     def explanation(self, plan: str | bool | None = None) -> str:
         """The text that ``explain`` prints."""
         query = self.query()
-        if plan in (True, "extended"):
+        if plan is True or plan == "extended":
             frames = (f"Stream {name}:\n{_spark_plans(df)}" for name, df in self._frames.items())
             return "\n\n".join((self.explanation(), *frames))
-        chosen = parse_plan(plan, query.names) if isinstance(plan, str) else default_plan(query)
+        if plan is None or plan is False or plan == "simple":
+            chosen = default_plan(query)
+        elif isinstance(plan, str) and plan not in _OTHER_MODES:
+            chosen = parse_plan(plan, query.names)
+        else:
+            raise OptionError(
+                "explain must have a plan of the streams, True, 'simple' or 'extended'",
+                got=show_value(plan),
+                hint=_OTHER_MODES.get(str(plan), _EXPLAIN_HINT),
+            )
         return explain(query, build_layout(query, chosen), {})
+
+    if not TYPE_CHECKING:  # a type checker must not believe that there are any others
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(name)
 
     def __repr__(self) -> str:
         return f"<Join {', '.join(self._frames) or 'without streams'}>"

@@ -3,26 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from midstream.errors import QueryError, show_value
 from midstream.query.sql import split_name
 from midstream.query.stream import Stream, resolve_path
+from midstream.spark.logical_plan import kind_of
+
+Predicate = TypeVar("Predicate")
+# Spark's names of joins, without underscores.
+_SIDES = ("left", "right", "full")
+_JOIN_TYPES = {"inner", "cross", "outer", "semi", "anti", "leftsemi", "leftanti", *_SIDES} | {
+    f"{side}outer" for side in _SIDES
+}
 
 
 def check_texts(what: str, items: Iterable[object], *, hint: str) -> None:
     """Refuse what is not text. A ``Column`` does not say which stream of the join it is of."""
     for item in items:
-        if not isinstance(item, str):
+        if not isinstance(item, str) or not item.strip():
             raise QueryError(f"{what} must be text", got=_show(item), hint=hint)
+
+
+def check_session(spark: object) -> None:
+    """Refuse what is not a session that runs in this process."""
+    if not isinstance(spark, SparkSession):
+        raise QueryError(
+            "a join must have a classic Spark session",
+            got=show_value(spark),
+            hint="write Join(spark), where spark = SparkSession.builder.getOrCreate(); a session of Spark "
+            "Connect cannot run foreachBatch in this process",
+        )
+
+
+def check_frame(name: object, df: object) -> None:
+    """Refuse what is not a streaming DataFrame of a session that runs in this process."""
+    if isinstance(name, DataFrame):
+        raise QueryError(
+            "a stream must have a name, and then a DataFrame",
+            got="them in the other order" if isinstance(df, str) else "a DataFrame for its name",
+            hint="write .stream('orders', orders, time='at')",
+        )
+    if not isinstance(df, ClassicDataFrame):
+        is_connect = isinstance(df, DataFrame)
+        kind = " of a classic Spark session" if is_connect else ""
+        read = f"spark.readStream.table({df!r})" if isinstance(df, str) and df.strip() else "spark.readStream"
+        raise QueryError(
+            f"stream {name!r} must be a DataFrame{kind}"
+            if isinstance(name, str)
+            else "a stream must be a DataFrame",
+            got="one of Spark Connect" if is_connect else show_value(df),
+            hint="Spark Connect sessions cannot run foreachBatch in this process; use a classic one"
+            if is_connect
+            else f"read it with {read}",
+        )
+    if not df.isStreaming:
+        raise QueryError(
+            f"stream {name!r} must be a streaming DataFrame",
+            got="a static one",
+            hint="read it with spark.readStream",
+        )
+
+
+def without_how(predicates: Iterable[Predicate]) -> list[Predicate]:
+    """Predicates without a type of the join, which is the second argument of Spark's own ``join``."""
+    kept: list[Predicate] = []
+    for predicate in predicates:
+        if isinstance(predicate, str) and predicate.lower().replace("_", "") in _JOIN_TYPES:
+            check_inner(predicate)
+        else:
+            kept.append(predicate)
+    return kept
 
 
 def check_inner(how: str) -> None:
     """Refuse anything but an inner join."""
-    if how != "inner":
+    if not isinstance(how, str) or how.lower() != "inner":
         raise QueryError(
             "a join must be 'inner'",
             got=show_value(how),
@@ -41,6 +102,12 @@ def equalities(names: Sequence[str], streams: Sequence[Stream]) -> list[str]:
         )
     texts: list[str] = []
     for name in names:
+        if set(name) & set("=<>") and all(name not in stream.schema.names for stream in streams):
+            raise QueryError(
+                "a list must have names of columns that all streams have",
+                got=repr(name),
+                hint=f"write a predicate without the list: on({name!r})",
+            )
         first, *others = (resolve_path(s.name, s.schema, name_parts(name, s.schema)) for s in streams)
         texts += [f"{first} = {other}" for other in others]
     return texts
@@ -49,16 +116,28 @@ def equalities(names: Sequence[str], streams: Sequence[Stream]) -> list[str]:
 def name_parts(column: str | Column, schema: pa.Schema) -> tuple[str, ...]:
     """The name of a column, or of a field inside one, by its text or by a ``Column`` that is just a name."""
     if isinstance(column, str):
-        return (column,) if column in schema.names else split_name(column)
-    if isinstance(column, ClassicColumn):
-        node = column._jc.node()
-        if node.getClass().getSimpleName() == "UnresolvedAttribute":
-            return tuple(node.nameParts().mkString("\0").split("\0"))
+        parts = (column,) if column in schema.names else split_name(column)
+    else:
+        parts = _column_parts(column) if isinstance(column, ClassicColumn) else ()
+    if parts:
+        return parts
     raise QueryError(
         "a column must be given by its name",
         got=_show(column),
-        hint="add what is computed to the DataFrame, with withColumn, and give the name",
+        hint=f"the columns are {', '.join(schema.names)}"
+        if isinstance(column, str)
+        else "add what is computed to the DataFrame, with withColumn, and give the name",
     )
+
+
+def _column_parts(column: ClassicColumn) -> tuple[str, ...]:
+    """The name of a ``Column`` that is just a column: ``F.col("at")``, ``df.at`` or ``df["at"]``."""
+    node = column._jc.node()
+    if kind_of(node) == "UnresolvedAttribute":
+        return tuple(node.nameParts().mkString("\0").split("\0"))
+    if kind_of(node) == "ExpressionColumnNode" and kind_of(node.expression()) == "AttributeReference":
+        return (str(node.expression().name()),)
+    return ()
 
 
 def _show(item: object) -> str:

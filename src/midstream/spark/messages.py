@@ -1,23 +1,27 @@
 """Messages between tasks: few and large, most of them with rows as an Arrow blob.
 
-They are shuffled as plain Python values. With Spark's rows, every epoch would need a run of the query
-optimizer, and each blob would be copied several times in the JVM.
+A message goes to a task, and may have rows for all engine partitions that the task runs. They are shuffled as
+plain Python values. With Spark's rows, every epoch would need a run of the query optimizer, and each blob
+would be copied several times in the JVM.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from itertools import pairwise
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from midstream.engine.encode import Encoder
+from midstream.engine.arrays import as_column
 from midstream.engine.error_context import error_context
 from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.errors import MidstreamError, error_fields
 from midstream.plan.state_id import StateId
+from midstream.spark.task_ranges import TaskRanges
 
 _BATCH_ID = "streaming.sql.batchId"
 """Spark's local property with the number of a task's micro-batch."""
@@ -25,12 +29,16 @@ _BATCH_ID = "streaming.sql.batchId"
 # A message is a record of the shuffle: large enough for little overhead, small enough for the JVM's buffers.
 _MESSAGE_BYTES = 1 << 20
 
+_PARTS = b"parts"
+"""The metadata of a blob's batch with the engine partitions that its rows are for, and how many each has."""
+
 
 class RowsMessage(NamedTuple):
     """Rows for an input of a fragment."""
 
     origin: int
-    """The task that sent it; messages are sorted by input and origin, as Spark delivers them in any order."""
+    """What the first of its rows come from: a task that reads a source, or an engine partition. Messages are
+    sorted by input and origin, as Spark delivers them in any order."""
     kind: RowsKind
     input: StateId
     null_keys: int
@@ -38,23 +46,32 @@ class RowsMessage(NamedTuple):
     blob: pa.Buffer
 
 
+class SlicesMessage(NamedTuple):
+    """The slices that a task needs in a stage, from the driver."""
+
+    stage: int
+    blob: bytes
+
+
 class ControlMessage(NamedTuple):
-    """A message to the driver: the report of a partition, or the error that ended the task."""
+    """A message to the driver: the report of a task, or the error that ended it."""
 
     origin: int
     kind: Literal["report", "error"]
     blob: pa.Buffer
 
 
-Message = RowsMessage | ControlMessage
+AddressedRows = tuple[int, RowsMessage]
+SourceMessage = tuple[int, RowsMessage | ControlMessage]
+AddressedMessage = tuple[int, RowsMessage | SlicesMessage | ControlMessage]
+"""Messages and the tasks that they go to: rows, what tasks send that read sources, and what any sends."""
 
-AddressedMessage = tuple[int, Message]
-"""A message and the engine partition that it goes to."""
+M = TypeVar("M")
 
 
 def errors_as_messages(
-    what: str, messages: Iterable[AddressedMessage], origin: int, batch: int | None
-) -> Iterator[AddressedMessage]:
+    what: str, messages: Iterable[tuple[int, M]], origin: int, batch: int | None
+) -> Iterator[tuple[int, M | ControlMessage]]:
     """The messages of a task; if it raises an error, that is the last of them.
 
     So the driver gets the error itself. Spark would run the task four times, and pass on only the text.
@@ -74,32 +91,108 @@ def running_batch() -> int | None:
     return None if batch is None else int(batch)
 
 
-def encoded(encoder: Encoder, table: pa.Table, origin: int) -> Iterator[AddressedMessage]:
-    """The rows of a source as messages."""
-    parts, null_keys = encoder(table)
-    if null_keys and not parts:
-        parts = [encoder.empty(table)]
-    yield from addressed(parts, origin, null_keys)
+class Outbox:
+    """Packs rows into messages: those for one input and the partitions of one task together."""
+
+    def __init__(self, ranges: TaskRanges, null_keys: int = 0) -> None:
+        """The first message also has the number of rows with null keys."""
+        self._ranges = ranges
+        self._null_keys = null_keys
+        self._waiting: dict[_Address, _Parts] = {}
+
+    def add(self, rows: Iterable[RoutedRows], origin: int) -> Iterator[AddressedRows]:
+        """Take rows of an origin; gives the messages that are large enough. Origins come in rising order."""
+        for part in rows:
+            address = _Address(self._ranges.task_of(part.partition), part.input, part.kind)
+            size = part.table.nbytes
+            if size >= _MESSAGE_BYTES and address in self._waiting:
+                # It is sent by itself, in pieces that need not be copied.
+                yield from self._send(address)
+            waiting = self._waiting.setdefault(address, _Parts(origin))
+            waiting.add(part, size)
+            if waiting.bytes >= _MESSAGE_BYTES:
+                yield from self._send(address)
+
+    def flush(self) -> Iterator[AddressedRows]:
+        """The messages that have waited for more rows."""
+        for address in list(self._waiting):
+            yield from self._send(address)
+
+    def _send(self, address: _Address) -> Iterator[AddressedRows]:
+        parts = self._waiting.pop(address)
+        for blob in parts.pack():
+            message = RowsMessage(parts.origin, address.kind, address.input, self._null_keys, blob)
+            yield address.task, message
+            self._null_keys = 0
 
 
-def addressed(parts: Iterable[RoutedRows], origin: int, null_keys: int = 0) -> Iterator[AddressedMessage]:
-    """Routed rows as messages; the first also has the number of rows with null keys."""
-    for part in parts:
-        for blob in pack(part.table):
-            yield part.partition, RowsMessage(origin, part.kind, part.input, null_keys, blob)
-            null_keys = 0
+class _Address(NamedTuple):
+    task: int
+    input: StateId
+    kind: RowsKind
 
 
-def pack(table: pa.Table) -> Iterator[pa.Buffer]:
-    """The rows of a table as blobs of bounded size."""
-    rows = max(1, table.num_rows * _MESSAGE_BYTES // max(table.nbytes, 1))
-    for start in range(0, max(table.num_rows, 1), rows):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table.slice(start, rows))
-        yield sink.getvalue()
+class _Parts:
+    """Rows that become a message."""
+
+    def __init__(self, origin: int) -> None:
+        self.origin = origin
+        self.bytes = 0
+        self._partitions: list[int] = []
+        self._tables: list[pa.Table] = []
+
+    def add(self, rows: RoutedRows, size: int) -> None:
+        """Take the rows of one origin for one partition."""
+        self.bytes += size
+        self._partitions.append(rows.partition)
+        self._tables.append(rows.table)
+
+    def pack(self) -> Iterator[pa.Buffer]:
+        """The rows as blobs, by partition; those of a partition stay in the order in which they came."""
+        if len(self._tables) == 1:
+            ((partition,), (table,)) = self._partitions, self._tables
+            rows = max(1, table.num_rows * _MESSAGE_BYTES // max(self.bytes, 1))
+            for start in range(0, max(table.num_rows, 1), rows):
+                piece = table.slice(start, rows)
+                yield _pack(piece, [partition], [piece.num_rows])
+            return
+        table = pa.concat_tables(self._tables)
+        targets = np.repeat(self._partitions, [part.num_rows for part in self._tables])
+        if any(after < before for before, after in pairwise(self._partitions)):
+            order = np.argsort(targets, kind="stable")
+            table, targets = table.take(as_column(order)), targets[order]
+        partitions, counts = np.unique(targets, return_counts=True)
+        yield _pack(table, partitions.tolist(), counts.tolist())
 
 
-def unpack(blob: pa.Buffer) -> pa.Table:
+def _pack(table: pa.Table, partitions: list[int], counts: list[int]) -> pa.Buffer:
+    batches = table.combine_chunks().to_batches()
+    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+    parts = np.array([partitions, counts], "<i4").tobytes()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_batch(batch, custom_metadata={_PARTS: parts})
+    return sink.getvalue()
+
+
+class PackedRows(NamedTuple):
+    """The rows of a blob."""
+
+    table: pa.Table
+    partitions: list[int]
+    counts: list[int]
+    """How many of the rows are for each of the partitions."""
+
+    def by_partition(self) -> Iterator[tuple[int, pa.Table]]:
+        """The rows for each partition."""
+        start = 0
+        for partition, count in zip(self.partitions, self.counts, strict=True):
+            yield partition, self.table.slice(start, count)
+            start += count
+
+
+def unpack(blob: pa.Buffer) -> PackedRows:
     """The rows of a blob; nothing is copied."""
-    return pa.ipc.open_stream(blob).read_all()
+    batch, metadata = pa.ipc.open_stream(blob).read_next_batch_with_custom_metadata()
+    partitions, counts = np.frombuffer(metadata[_PARTS], "<i4").reshape(2, -1).tolist()
+    return PackedRows(pa.Table.from_batches([batch]), partitions, counts)

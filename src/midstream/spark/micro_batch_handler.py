@@ -9,9 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import msgspec
+from py4j.protocol import Py4JJavaError
+from pyspark import RDD
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.engine.encode import make_encoders
 from midstream.engine.program import Program
@@ -22,10 +27,13 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.health import HealthLimits
 from midstream.protocol.progress import QueryIdentity
 from midstream.protocol.report import Report, add_reports
+from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
-from midstream.spark.messages import ControlMessage
+from midstream.spark.failures import failed_job
+from midstream.spark.messages import AddressedMessage, ControlMessage
+from midstream.spark.own_slices import slice_messages, slices_by_task
 from midstream.spark.publisher import results_among
 from midstream.spark.query_identity import identity_of, running_query
 from midstream.spark.row_source import Sources
@@ -34,10 +42,14 @@ from midstream.spark.sinks import Sink
 from midstream.spark.source_facts import SourceFacts
 from midstream.spark.stage_task import move_task, stage_task
 from midstream.spark.stopping import BatchStopped, is_caused_by_stopping
+from midstream.spark.task_ranges import TaskRanges
 from midstream.state.manifest import Manifest
 from midstream.storage.lease import Lease
 from midstream.storage.output_table import ParquetWriter
 from midstream.storage.store import Store
+
+# How long a thread that waits for an epoch of another sleeps before it looks again.
+_PATIENCE_SECONDS = 0.1
 
 
 class MicroBatchHandler:
@@ -66,6 +78,10 @@ class MicroBatchHandler:
         self._writer = writer
         self._budget = BackgroundBudget(limits.interval_ms)
         self._thread: int | None = None
+        self._epochs = threading.Condition()
+        """Held while an epoch runs: those without a batch run in other threads than batches."""
+        self._ends = False
+        self._gives_up = False
 
     @property
     def coordinator(self) -> Coordinator:
@@ -84,6 +100,12 @@ class MicroBatchHandler:
         settings.check_plan(query, request.plan)
         self.runner.request_migration(request)
 
+    def close(self) -> None:
+        """The query has ended: give the lease back, and wait for what still decides about the plan."""
+        with self._epochs:  # one without a batch may be running
+            self.lease.release()
+        self.runner.close()
+
     def runs_in_this_thread(self) -> bool:
         """Whether this is called from a batch: by a listener, or the function of ``foreachBatch``."""
         return self._thread == threading.get_ident()
@@ -93,7 +115,14 @@ class MicroBatchHandler:
         running = running_query(self._session, batch)
         self._thread = threading.get_ident()
         try:
-            self._epoch(batch, batch_id, identity_of(running))
+            with self._epochs:
+                while self._ends and running.isActive:
+                    # All that was owed is made, and the query is about to be stopped.
+                    self._epochs.wait(_PATIENCE_SECONDS)
+                if self._ends:
+                    raise BatchStopped(running.runId)
+                self._epoch(batch, batch_id, identity_of(running))
+                self._epochs.notify_all()
         except Exception as error:
             if not running.isActive and is_caused_by_stopping(error):
                 raise BatchStopped(running.runId) from None
@@ -103,30 +132,80 @@ class MicroBatchHandler:
         finally:
             self._thread = None
 
-    def _epoch(self, batch: DataFrame, batch_id: int, identity: QueryIdentity) -> None:
-        self.runner.bind(identity.id)
-        before = self.manifest
-        if batch_id == before.epoch:
-            # The batch was committed, but Spark had not recorded that it was done.
-            self.runner.publish()
-            return
-        if batch_id != before.epoch + 1:
-            # If another driver took over while this one started, Spark continues after that driver's batches.
-            self.lease.check()
-            raise CheckpointError(
-                f"the next batch must be {before.epoch + 1}, the one after the last manifest",
-                got=batch_id,
-                hint="the folder 'spark' of the checkpoint does not belong to its manifests; restore both",
+    def drain(self, running: StreamingQuery, *, ends: bool = False) -> bool:
+        """Make all that spilled groups owe, in epochs without a batch; False if the query ends meanwhile.
+
+        ``ends`` if no batch may follow.
+        """
+        with self._epochs:
+            while self.coordinator.owes(self.manifest):
+                if self._gives_up:
+                    return False
+                if self._epoch_without_batch(identity_of(running)):
+                    continue
+                if not running.isActive:
+                    return False
+                # A batch that was begun before a restart comes first.
+                self._epochs.wait(_PATIENCE_SECONDS)
+            self._ends = ends
+        return True
+
+    def give_up_draining(self) -> None:
+        """The query is being stopped: a drain ends with the epoch that is running."""
+        self._gives_up = True
+
+    def _epoch_without_batch(self, identity: QueryIdentity) -> bool:
+        """Run an epoch without a batch; False if a batch was begun, and has to run first."""
+        before, caller = self.manifest, self._thread
+        trigger = TriggerFacts(started=datetime.now(UTC), previous=None)
+        self._thread = threading.get_ident()
+        try:
+            report = self.runner.run_drain_epoch(self._execution(None), time.time_ns() // 1000)
+            if report is None:
+                return False
+            self.reporter.report(
+                identity,
+                before=before,
+                after=self.manifest,
+                report=report,
+                trigger=trigger,
+                duration_ms=self.runner.millis,
             )
-        shell = _SparkExecution(
+            return True
+        finally:
+            self._thread = caller
+
+    def _execution(self, batch: DataFrame | None) -> _SparkExecution:
+        return _SparkExecution(
             batch=batch,
+            session=self._session if batch is None else batch.sparkSession,
             store=self.runner.store,
             coordinator=self.coordinator,
             sources=self._sources,
             sink=self._sink,
             writer=self._writer,
         )
-        report = self.runner.run_epoch(shell, time.time_ns() // 1000, self._budget.next())
+
+    def _epoch(self, batch: DataFrame, batch_id: int, identity: QueryIdentity) -> None:
+        self.runner.bind(identity.id)
+        before = self.manifest
+        if batch_id == before.batch:
+            # The batch was committed, but Spark had not recorded that it was done.
+            self.runner.publish()
+            return
+        if batch_id != before.batch + 1:
+            # If another driver took over while this one started, Spark continues after that driver's batches.
+            self.lease.check()
+            raise CheckpointError(
+                f"the next batch must be {before.batch + 1}, the one after the last manifest",
+                got=batch_id,
+                hint="the folder 'spark' of the checkpoint does not belong to its manifests; restore both",
+            )
+        shell = self._execution(batch)
+        while (report := self.runner.run_epoch(shell, time.time_ns() // 1000, self._budget.next())) is None:
+            # An epoch without a batch was begun, by a driver before this one or by a drain that failed.
+            self._epoch_without_batch(identity)
+            before = self.manifest
         self._budget.learn(self.runner.migration_step, self.runner.millis["total"])
         if not self._sources.counted_by_spark:
             self._source_facts.count_rows(batch, {name: count.rows for name, count in report.counts.items()})
@@ -144,7 +223,9 @@ class MicroBatchHandler:
 class _SparkExecution:
     """One epoch on Spark, with the rows of a micro-batch."""
 
-    batch: DataFrame
+    batch: DataFrame | None
+    """None if the epoch has no batch."""
+    session: SparkSession
     store: Store
     coordinator: Coordinator
     sources: Sources
@@ -152,28 +233,42 @@ class _SparkExecution:
     writer: ParquetWriter
 
     def run(self, program: Program) -> Report:
-        """One Spark job: a shuffle before each stage of the layout."""
-        context = self.batch.sparkSession.sparkContext
+        """One Spark job."""
+        try:
+            return self._run_job(program)
+        except (Py4JJavaError, PySparkException) as error:
+            raise failed_job(error, program.epoch) from error
+
+    def _run_job(self, program: Program) -> Report:
+        """A shuffle before each stage of the layout."""
+        context = self.session.sparkContext
         encoders = make_encoders(
             program.query, program.layout, program.routing, whole_rows=self.writer.keeps_late_rows
         )
-        messages = self.sources.messages(self.batch, encoders)
+        ranges = TaskRanges.for_cores(self.coordinator.settings.partitions, context.defaultParallelism)
+        messages: RDD[AddressedMessage] = (
+            context.parallelize([], 1)
+            if self.batch is None
+            else self.sources.messages(self.batch, encoders, ranges)
+        )
         # An epoch that was begun before a restart may have had other outputs.
         writer = replace(self.writer, schema=program.query.output_schema)
-        partitions = self.coordinator.settings.partitions
         if program.migration_step is not None and program.migration_step.moves:
-            tasks = context.parallelize(range(partitions), partitions)
-            messages = messages.union(tasks.mapPartitionsWithIndex(move_task(program, self.store)))
+            tasks = context.parallelize(slices_by_task(program, ranges), ranges.tasks)
+            moved = tasks.mapPartitionsWithIndex(move_task(program, ranges, self.store))
+            messages = messages.union(moved)
+        from_driver = slice_messages(program, ranges)
         for stage in range(program.layout.stages):
-            task = stage_task(program, stage, self.store, writer)
-            messages = shuffle(messages, partitions).mapPartitionsWithIndex(task)
-        reports = messages.values().collect()
+            task = stage_task(program, stage, ranges, self.store, writer)
+            messages = shuffle(messages, ranges.tasks, from_driver).mapPartitionsWithIndex(task)
+            from_driver = []  # tasks pass on what later stages need
+        reports = [message for message in messages.values().collect() if isinstance(message, ControlMessage)]
         for message in reports:
-            if isinstance(message, ControlMessage) and message.kind == "error":
+            if message.kind == "error":
                 raise error_from(msgspec.json.decode(message.blob))
-        return add_reports(message.blob for message in reports if message.kind == "report")
+        return add_reports(message.blob for message in reports)
 
     def prepare(self, program: Program, report: Report) -> None:
         """Let the sink prepare the results."""
         results, schema = results_among(report.outputs), program.query.output_schema
-        self.sink.prepare(self.batch.sparkSession, program.epoch, results, schema)
+        self.sink.prepare(self.session, program.epoch, results, schema)

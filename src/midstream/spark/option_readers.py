@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from midstream.errors import OptionError, QueryError
@@ -16,6 +17,9 @@ TextT = TypeVar("TextT", bound=str)
 Reader = Callable[[str, str], T]
 """Takes the name of an option, which errors mention, and its text."""
 
+_SIZE = re.compile(r"(\d{1,15})\s*([kmgt]?)b?")
+_SIZE_BITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
 CODECS = {
     **{name: name for name in ("none", "snappy", "gzip", "lz4", "brotli", "zstd")},
     "uncompressed": "none",
@@ -23,9 +27,13 @@ CODECS = {
 }
 """Codecs of Parquet files by Spark's names, as Arrow calls them; LZ4 in the form that all readers know."""
 
+_LEAVE_OUT = "leave the option out"
 
-def any_text(_name: str, text: str) -> str:
-    """Text that is checked later, by what uses it."""
+
+def plan_text(name: str, text: str) -> str:
+    """The text of a plan, which is read once the streams are known."""
+    if not text.strip():
+        raise OptionError(f"{name} must be a plan, such as '(a b) c'", got=repr(text), hint=_LEAVE_OUT)
     return text
 
 
@@ -51,7 +59,7 @@ def share(name: str, text: str) -> float:
     return value
 
 
-def a_duration(name: str, text: str) -> Micros:
+def a_duration(name: str, text: Any) -> Micros:
     """A duration such as ``30 minutes``."""
     try:
         return duration(text, name)
@@ -59,9 +67,28 @@ def a_duration(name: str, text: str) -> Micros:
         raise OptionError(error.must, got=error.got, hint=error.hint) from None
 
 
+def a_size(name: str, text: str) -> int:
+    """A number of bytes such as ``512m``: units are powers of 1024, as in Spark's own settings."""
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or not int(match[1]):
+        hint = "write a number and a unit: k, m, g or t"
+        raise OptionError(f"{name} must be a size such as '512m'", got=repr(text), hint=hint)
+    return int(match[1]) << _SIZE_BITS[match[2]]
+
+
 def or_off(read: Reader[T]) -> Reader[T | None]:
     """What another reader takes, or ``off``, which is None."""
-    return lambda name, text: None if text.lower() == "off" else read(name, text)
+
+    def read_or_off(name: str, text: str) -> T | None:
+        if text.lower() == "off":
+            return None
+        try:
+            return read(name, text)
+        except OptionError as error:
+            hint = f"{error.hint}; or 'off'" if error.hint else "or write 'off'"
+            raise OptionError(error.must, got=error.got, hint=hint) from None
+
+    return read_or_off
 
 
 def one_of(values: Sequence[TextT]) -> Reader[TextT]:
@@ -83,9 +110,11 @@ def choice(values: Mapping[TextT, T]) -> Reader[T]:
 
 def folder(name: str, text: str) -> str:
     """An absolute path of a folder that all machines see as a file system."""
+    if not text.strip():
+        raise OptionError(f"{name} must be a folder", got=repr(text), hint=_LEAVE_OUT)
     url = urlsplit(text)
     local = url.scheme == "" or (url.scheme == "file" and url.netloc in ("", "localhost"))
-    if not local or not text.strip():
+    if not local:
         raise OptionError(
             f"{name} must be a folder of a local or mounted file system",
             got=_without_credentials(text),
@@ -120,17 +149,7 @@ def only_off(what: str) -> Reader[None]:
     def read(name: str, text: str) -> None:
         if text.lower() != "off":
             must = f"{name} must be 'off': this version does not {what} yet"
-            raise OptionError(must, got=repr(text), hint="leave the option out")
-
-    return read
-
-
-def not_yet(what: str) -> Reader[None]:
-    """Nothing at all, because this version does not do what the option would ask for."""
-
-    def read(name: str, text: str) -> None:
-        must = f"{name} must not be set: this version does not {what} yet"
-        raise OptionError(must, got=repr(text), hint="leave the option out")
+            raise OptionError(must, got=repr(text), hint=_LEAVE_OUT)
 
     return read
 

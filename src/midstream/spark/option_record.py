@@ -26,13 +26,28 @@ class Option(Generic[T]):
     may_change: Restart
     """Whether it may change when a query is started again; the guide says so in these words."""
     meaning: str
+    sink: str | None
+    """The one sink that uses it, if it is for a sink."""
 
 
 def option(
-    name: str, *, default: DefaultT, shown: str, read: Reader[T], may_change: Restart, meaning: str
+    name: str,
+    *,
+    default: DefaultT,
+    shown: str,
+    read: Reader[T],
+    may_change: Restart,
+    meaning: str,
+    sink: str | None = None,
 ) -> DefaultT | T:
     """A field of a dataclass of options. Its type must allow the default and all that is read."""
     record: Option[DefaultT | T] = Option(
-        name=name, default=default, shown_default=shown, read=read, may_change=may_change, meaning=meaning
+        name=name,
+        default=default,
+        shown_default=shown,
+        read=read,
+        may_change=may_change,
+        meaning=meaning,
+        sink=sink,
     )
     return field(default=default, metadata={RECORD: record})

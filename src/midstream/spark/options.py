@@ -7,12 +7,14 @@ The records are the single source. The writer reads text by them, everything els
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from typing import Any
 
 from midstream.adapt.policy import GOALS, Goal
 from midstream.adapt.single_partition import SINGLE_PARTITION, SinglePartition
 from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import OptionError, show_value
+from midstream.memory.strategies import SPILL_STRATEGIES
 from midstream.migration.request import BACKGROUND
 from midstream.migration.strategies import AUTO, STRATEGY_CHOICES
 from midstream.protocol.health import LATE_SHARE
@@ -20,14 +22,14 @@ from midstream.protocol.settings import CLOCKS, MAX_GROUPS, ONE_DAY, Clock
 from midstream.spark.option_readers import (
     CODECS,
     a_duration,
-    any_text,
+    a_size,
     choice,
     folder,
     folder_or_object_store,
-    not_yet,
     one_of,
     only_off,
     or_off,
+    plan_text,
     share,
     whole_number,
 )
@@ -46,6 +48,7 @@ class QueryOptions:
         read=folder,
         may_change="yes",
         meaning="Folder of the Parquet sink.",
+        sink="parquet",
     )
     checkpoint_location: str | None = option(
         "checkpointLocation",
@@ -69,7 +72,7 @@ class QueryOptions:
         "plan",
         default=None,
         shown="left-deep in the order of the streams, staying connected",
-        read=any_text,
+        read=plan_text,
         may_change="no",
         meaning="The plan to start with, e.g. `(orders payments) shipments`. A restarted query resumes with "
         "the plan of its checkpoint.",
@@ -80,7 +83,8 @@ class QueryOptions:
         shown="Spark's default parallelism",
         read=whole_number(1, MAX_PARTITIONS),
         may_change="no",
-        meaning="Number of engine partitions: tasks that join in parallel. Fixed for the life of a "
+        meaning="Number of engine partitions, the pieces that state is in and that are joined in parallel; "
+        "see [how to choose it](#on-a-cluster). Fixed for the life of a "
         "checkpoint.",
     )
     groups: int | None = option(
@@ -144,6 +148,7 @@ class QueryOptions:
         read=whole_number(0, 1 << 30),
         may_change="yes",
         meaning="Rows that the console sink shows of each batch.",
+        sink="console",
     )
     truncate: bool = option(
         "truncate",
@@ -152,6 +157,7 @@ class QueryOptions:
         read=choice({"true": True, "false": False}),
         may_change="yes",
         meaning="Whether the console sink shortens long values.",
+        sink="console",
     )
     adapt: bool = option(
         "adapt",
@@ -197,21 +203,39 @@ class QueryOptions:
         meaning="Whether a plan may have a node whose inputs have no key in common, so that all its rows are "
         "in one engine partition: `auto`, if you ask for it, or while its state is small; or `forbid`.",
     )
-    state_memory: None = option(
+    state_memory: int | None = option(
         "stateMemory",
         default=None,
-        shown="none",
-        read=not_yet("limit memory"),
-        may_change="no",
-        meaning="Budget of state in memory.",
+        shown="none: all state is active",
+        read=a_size,
+        may_change="yes",
+        meaning="Budget of active state in each engine partition, such as `512m`. When it is passed, state "
+        "is [spilled](memory.md), and results that need it come later.",
     )
-    spill: None = option(
+    spill: str | None = option(
         "spill",
         default=None,
-        shown="none",
-        read=not_yet("spill state"),
-        may_change="no",
-        meaning="Which state leaves memory first.",
+        shown="global_output_penalty",
+        read=one_of(SPILL_STRATEGIES),
+        may_change="yes",
+        meaning="Which state is spilled first: `bottom_up`, `local_output`, `global_output`, "
+        "`global_output_penalty`, `random`, `largest` or `most_productive`.",
+    )
+    spill_share: float | None = option(
+        "spillShare",
+        default=None,
+        shown="0.3",
+        read=share,
+        may_change="yes",
+        meaning="The share of active state that is spilled when `stateMemory` is passed.",
+    )
+    cleanup_delay: Micros | None = option(
+        "cleanupDelay",
+        default=None,
+        shown="the longest window",
+        read=a_duration,
+        may_change="yes",
+        meaning="How much event time may pass before results are made that spilled state is needed for.",
     )
     balance: None = option(
         "balance",
@@ -226,16 +250,30 @@ class QueryOptions:
         """These options with one set from text; unknown names and bad values are errors."""
         entry = _BY_NAME.get(str(name).lower())
         if entry is None:
+            names = [record.name for record in OPTIONS]
+            close = get_close_matches(str(name).lower(), _BY_NAME, n=1)
+            meant = f"perhaps you mean {_BY_NAME[close[0]][1].name}; " if close else ""
             raise OptionError(
                 "an option must be one that Midstream knows",
                 got=show_value(name),
-                hint=f"the options are {', '.join(record.name for record in OPTIONS)}",
+                hint=f"{meant}the options are {', '.join(names)}",
             )
         attribute, record = entry
         if value is None:
             raise OptionError(f"{record.name} must have a value", got="None", hint="leave the option out")
         text = str(value).lower() if isinstance(value, bool) else str(value)
         return replace(self, **{attribute: record.read(record.name, text)})
+
+    def check_sink(self, sink: str) -> None:
+        """Refuse an option that is for another sink: it would have no effect."""
+        for attribute, record in zip(fields(self), OPTIONS, strict=True):
+            is_set = getattr(self, attribute.name) != record.default
+            if is_set and record.sink not in (None, sink):
+                raise OptionError(
+                    f"{record.name} must be with the {record.sink} sink, which alone uses it",
+                    got=f"the {sink} sink",
+                    hint=f"leave {record.name} out",
+                )
 
 
 OPTIONS: tuple[Option[Any], ...] = tuple(f.metadata[RECORD] for f in fields(QueryOptions))

@@ -29,11 +29,12 @@ from midstream.engine.error_context import error_context
 from midstream.errors import InternalError, StreamError
 from midstream.query.query import Query
 from midstream.query.stream import Stream
-from midstream.spark.declared_watermark import NODE as WATERMARK_NODE
-from midstream.spark.messages import AddressedMessage, encoded, errors_as_messages, running_batch
+from midstream.spark.logical_plan import WATERMARK_NODE
+from midstream.spark.messages import AddressedRows, SourceMessage, errors_as_messages, running_batch
 from midstream.spark.query_identity import query_id, stream_execution
 from midstream.spark.row_groups import RowGroup, distribute, row_groups
-from midstream.spark.row_source import Encoders, RowSources, Sources
+from midstream.spark.row_source import Encoders, RowSources, Sources, encoded
+from midstream.spark.task_ranges import TaskRanges
 
 # Options of a source that say which files to read, but not how.
 _FILE_SELECTION_OPTIONS = frozenset(
@@ -71,17 +72,17 @@ class ParquetSources:
         empty = (frame.select(F.lit(0).alias("nothing")) for frame in self.frames.values())
         return reduce(DataFrame.union, empty)
 
-    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[AddressedMessage]:
+    def messages(self, batch: DataFrame, encoders: Encoders, ranges: TaskRanges) -> RDD[SourceMessage]:
         """The messages of the running micro-batch, read by tasks if Arrow can read all its files."""
         context = batch.sparkSession.sparkContext
         leaves = self._leaves(query_id(batch))
         schemas = self._schemas(encoders)
         groups = self._row_groups(leaves, schemas)
         if groups is None:
-            return self._by_spark(batch.sparkSession, leaves, encoders)
+            return self._by_spark(batch.sparkSession, leaves, encoders, ranges)
         min_tasks = math.ceil(sum(group.bytes for group in groups) / _MAX_TASK_BYTES)
         tasks = max(1, min(len(groups), max(min_tasks, context.defaultParallelism)))
-        read = _read_task(encoders, schemas, distribute(groups, tasks))
+        read = _read_task(encoders, schemas, distribute(groups, tasks), ranges)
         return _numbers(context, tasks).mapPartitionsWithIndex(read)
 
     def _leaves(self, running_query: str) -> dict[str, Any]:
@@ -126,20 +127,22 @@ class ParquetSources:
         }
 
     def _by_spark(
-        self, session: SparkSession, leaves: Mapping[str, Any], encoders: Encoders
-    ) -> RDD[AddressedMessage]:
+        self, session: SparkSession, leaves: Mapping[str, Any], encoders: Encoders, ranges: TaskRanges
+    ) -> RDD[SourceMessage]:
         """The messages of the same files, read by Spark."""
         read = session._jsparkSession.baseRelationToDataFrame
         frames = {name: DataFrame(read(leaf.relation()), session) for name, leaf in leaves.items()}
-        sources = RowSources(self.query, frames, encoders)
-        return sources.messages(sources.stream(), encoders)
+        sources = RowSources(self.query, frames, encoders, ranges)
+        return sources.messages(sources.stream(), encoders, ranges)
 
 
-def sources_of(query: Query, frames: Mapping[str, DataFrame], encoders: Encoders) -> Sources:
+def sources_of(
+    query: Query, frames: Mapping[str, DataFrame], encoders: Encoders, ranges: TaskRanges
+) -> Sources:
     """The sources of a query: tasks read the files themselves if they can do so for all streams."""
     for name, frame in frames.items():
         if not (_is_plain_parquet(frame) and _arrow_reads_alike(query.by_name[name], encoders[name])):
-            return RowSources(query, frames, encoders)
+            return RowSources(query, frames, encoders, ranges)
     return ParquetSources(query, frames)
 
 
@@ -150,11 +153,14 @@ def _numbers(context: SparkContext, tasks: int) -> RDD[int]:
 
 
 def _read_task(
-    encoders: Encoders, schemas: Mapping[str, pa.Schema], shares: Sequence[Sequence[RowGroup]]
-) -> Callable[[int, Iterable[int]], Iterator[AddressedMessage]]:
+    encoders: Encoders,
+    schemas: Mapping[str, pa.Schema],
+    shares: Sequence[Sequence[RowGroup]],
+    ranges: TaskRanges,
+) -> Callable[[int, Iterable[int]], Iterator[SourceMessage]]:
     """The function that reads a task's share of the files and turns it into messages."""
 
-    def read(origin: int, numbers: Iterable[int]) -> Iterator[AddressedMessage]:
+    def read(origin: int, numbers: Iterable[int]) -> Iterator[AddressedRows]:
         for number in numbers:
             for stream, groups in groupby(shares[number], key=lambda group: group.stream):
                 encoder = encoders[stream]
@@ -166,7 +172,7 @@ def _read_task(
                     table = pa.concat_tables(_read(groups, schemas[stream]))
                 with error_context(streams=[stream]):
                     source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
-                    yield from encoded(encoder, source, origin)
+                    yield from encoded(encoder, source, origin, ranges)
 
     return lambda origin, numbers: errors_as_messages(
         "encoding rows", read(origin, numbers), origin, running_batch()

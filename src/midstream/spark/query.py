@@ -23,18 +23,28 @@ from midstream.spark.micro_batch_handler import MicroBatchHandler
 class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     """A join that runs in the background: Spark's handle of it, with what Midstream knows of it besides."""
 
-    def __init__(self, query: StreamingQuery, driver: MicroBatchHandler) -> None:
+    def __init__(self, query: StreamingQuery, driver: MicroBatchHandler, *, is_bounded: bool) -> None:
+        """``is_bounded`` if it ends by itself, and is drained then."""
         ReportingQuery.__init__(self, driver.reporter)
         StreamingQuery.__init__(self, query._jsq)
+        self._spark_query = query
         self._handler = driver
+        self._drains_at_end = is_bounded
         self._end = in_thread("query", self._wait_for_end)
 
     def _wait_for_end(self) -> None:
         try:
             super().awaitTermination()
+            if self._drains_at_end:
+                self._handler.drain(self._spark_query)
         finally:
             # At once: as soon as a query has ended, its checkpoint may be used by another, or be removed.
-            self._handler.lease.release()
+            self._handler.close()
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802  # Spark's name
+        """Whether the query is running; one that ends by itself does until all that it owes is made."""
+        return super().isActive or (self._drains_at_end and not self._end.done())
 
     @property
     def plan(self) -> Plan:
@@ -59,7 +69,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
             "extended": self._explain_extended,
             "adaptive": self._explain_adaptive,
         }
-        if extended not in modes:
+        if not isinstance(extended, bool | str) or extended not in modes:
             words = ", ".join(repr(mode) for mode in modes)
             raise OptionError(f"what explain prints must be one of {words}", got=show_value(extended))
         return modes[extended]()
@@ -89,12 +99,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         migration is under way, the new one begins when that has ended; of several that wait, the last
         counts. A request for the plan that is running already does nothing. A request survives a crash.
         """
-        if not self.isActive:
-            raise StreamError(
-                "a query must be running to change its plan",
-                got="one that has ended",
-                hint="start it again with the same checkpointLocation, then migrate",
-            )
+        self._check_active("change its plan", "start it again with the same checkpointLocation, then migrate")
         self._handler.migrate(plan, strategy, background=background)
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
@@ -102,9 +107,12 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
 
         With a ``timeout`` it returns whether the query has ended.
         """
-        if timeout is not None and not timeout > 0:
-            raise OptionError("a timeout must be a number of seconds above 0", got=show_value(timeout))
-        self._must_not_wait_for_itself("awaitTermination")
+        if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+            hint = "leave it out to wait until the query ends"
+            raise OptionError(
+                "a timeout must be a number of seconds above 0", got=show_value(timeout), hint=hint
+            )
+        self._check_waits_elsewhere("awaitTermination")
         try:
             result_of(self._end, timeout)
         except TimeoutError:
@@ -116,30 +124,59 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
 
     def processAllAvailable(self) -> None:  # noqa: N802  # Spark's name
         """Wait until everything that the sources have now is processed and committed."""
-        self._must_not_wait_for_itself("processAllAvailable")
+        self._check_waits_elsewhere("processAllAvailable")
         try:
             result_of(in_thread("processAllAvailable", super().processAllAvailable))
         except StreamingQueryException as error:
             ending = self._ending(error)
             raise ending from ending.__cause__
 
-    def stop(self) -> None:
+    def drain(self) -> None:
+        """Make all results that spilled state is needed for, of the rows that were processed so far.
+
+        New batches wait until that is done. With ``stop(drain=True)`` none comes after it.
+        """
+        self._check_active("drain", "start it again with the same checkpointLocation, then drain it")
+        self._check_waits_elsewhere("drain")
+        if not result_of(in_thread("drain", lambda: self._handler.drain(self._spark_query))):
+            raise StreamError(
+                "a query must run until it is drained",
+                got="one that was stopped meanwhile",
+                hint="start it again with the same checkpointLocation, then drain it",
+            )
+
+    def stop(self, *, drain: bool = False) -> None:
         """Stop the query; started again with the same checkpoint it goes on from here.
 
+        With ``drain``, all results are made first that spilled state is needed for.
+
         A batch that is running is abandoned, and runs again then; but a function of ``foreachBatch`` that has
-        begun is waited for. If such a function, or a listener, calls this, the query stops when it returns.
+        begun is waited for, and so is an epoch that makes what spilled state is needed for. If such a
+        function, or a listener, calls this, the query stops when it returns.
         """
+        if drain and self.isActive:
+            self._check_waits_elsewhere("stop(drain=True)")
+            result_of(in_thread("drain", lambda: self._handler.drain(self._spark_query, ends=True)))
+        self._drains_at_end = False
+        self._handler.give_up_draining()
         stopping = in_thread("stop", super().stop)
         if not self._handler.runs_in_this_thread():
             result_of(stopping)
-            self._handler.lease.release()
+            self._handler.close()
 
     def exception(self) -> Exception | None:  # type: ignore[override]  # see the class
         """The error that ended the query, or None."""
         error = super().exception()
-        return None if error is None else self._ending(error)
+        if error is not None:
+            return self._ending(error)
+        failed = self._end.exception() if self._end.done() else None
+        return failed if isinstance(failed, Exception) else None
 
-    def _must_not_wait_for_itself(self, method: str) -> None:
+    def _check_active(self, to_do: str, hint: str) -> None:
+        if not self.isActive:
+            raise StreamError(f"a query must be running to {to_do}", got="one that has ended", hint=hint)
+
+    def _check_waits_elsewhere(self, method: str) -> None:
         if self._handler.runs_in_this_thread():
             raise StreamError(
                 "a query must not be waited for by what it waits for itself",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.errors import InternalError
-from midstream.protocol.progress import QueryIdentity
+
+if TYPE_CHECKING:
+    from midstream.protocol.progress import QueryIdentity
 
 
 def query_id(batch: DataFrame) -> str:
@@ -37,4 +39,7 @@ def running_query(session: SparkSession, batch: DataFrame) -> StreamingQuery:
 
 def identity_of(running: StreamingQuery) -> QueryIdentity:
     """The ids of a query and of its run."""
+    # Tasks import this module, and need no more of it.
+    from midstream.protocol.progress import QueryIdentity  # noqa: PLC0415
+
     return QueryIdentity(running.id, running.runId, running.name)

@@ -7,6 +7,7 @@ import uuid
 from midstream.adapt.policy import MigrationPolicy
 from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import OptionError
+from midstream.memory.settings import MemorySettings
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
@@ -35,7 +36,7 @@ def begin_or_resume(
     coordinator = Coordinator.resume(query, settings, committed.manifest)
     if plan is not None:
         _check_plan_of_checkpoint(plan, committed.manifest)
-    if batch_done > committed.manifest.epoch:
+    if batch_done > committed.manifest.batch:
         # The manifest of that epoch was damaged, so it runs again: Spark must repeat the batch.
         unmark_batch_done(store, batch_done)
     return coordinator, committed
@@ -55,6 +56,29 @@ def make_settings(options: QueryOptions, persisted: PersistedOptions | None, par
         max_event_time_ahead=options.max_event_time_ahead,
         event_time_clock=options.event_time_clock,
         single_partition=options.single_partition,
+        memory=_memory_settings(options),
+    )
+
+
+def _memory_settings(options: QueryOptions) -> MemorySettings | None:
+    """The budget of memory; without one, nothing may be set that is about it."""
+    others = {
+        "spill": options.spill,
+        "spillShare": options.spill_share,
+        "cleanupDelay": options.cleanup_delay,
+    }
+    if options.state_memory is None:
+        for name, value in others.items():
+            if value is not None:
+                must = f"{name} must be set together with stateMemory, the budget that it is about"
+                raise OptionError(must, got="no stateMemory", hint="set it, e.g. to '512m'")
+        return None
+    defaults = MemorySettings(options.state_memory)
+    return MemorySettings(
+        budget=options.state_memory,
+        strategy=options.spill or defaults.strategy,
+        spill_share=defaults.spill_share if options.spill_share is None else options.spill_share,
+        cleanup_delay=options.cleanup_delay,
     )
 
 

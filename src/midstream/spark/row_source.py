@@ -19,24 +19,24 @@ from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.query.types import TIMESTAMP, show_type
 from midstream.spark.messages import (
-    AddressedMessage,
+    AddressedRows,
     ControlMessage,
-    Message,
+    Outbox,
     RowsMessage,
-    addressed,
-    encoded,
+    SourceMessage,
     errors_as_messages,
     running_batch,
     unpack,
 )
+from midstream.spark.task_ranges import TaskRanges
 
 Batches = Iterator[pa.RecordBatch]
 Encoders = Mapping[str, Encoder]
 
-_MESSAGE_COLUMNS = "partition int, origin int, kind string, input string, null_keys long, blob binary"
+_MESSAGE_COLUMNS = "task int, origin int, kind string, input string, null_keys long, blob binary"
 _MESSAGE_SCHEMA = pa.schema(
     [
-        ("partition", pa.int32()),
+        ("task", pa.int32()),
         ("origin", pa.int32()),
         ("kind", pa.string()),
         ("input", pa.string()),
@@ -63,7 +63,7 @@ class Sources(Protocol):
     def stream(self) -> DataFrame:
         """The DataFrame that Spark runs as a streaming query."""
 
-    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[AddressedMessage]:
+    def messages(self, batch: DataFrame, encoders: Encoders, ranges: TaskRanges) -> RDD[SourceMessage]:
         """The messages of a micro-batch of :meth:`stream`, for the plan that the encoders belong to."""
 
 
@@ -77,17 +77,19 @@ class RowSources:
     frames: Mapping[str, DataFrame]
     encoders: Encoders
     """How tasks encode rows. Spark keeps them as long as the query runs, whatever its plan is by then."""
+    ranges: TaskRanges
+    """The tasks that get the rows. Spark keeps them, too, whatever the size of the cluster is by then."""
 
     def stream(self) -> DataFrame:
         """The union of all frames, encoded as messages."""
         return reduce(DataFrame.union, (self._encode(name, frame) for name, frame in self.frames.items()))
 
-    def messages(self, batch: DataFrame, encoders: Encoders) -> RDD[AddressedMessage]:
-        """The rows of a batch are messages already, for the plan that the query was started with."""
+    def messages(self, batch: DataFrame, encoders: Encoders, ranges: TaskRanges) -> RDD[SourceMessage]:
+        """The rows of a batch are messages already, for the plan and the tasks at the start of the query."""
         messages = batch.rdd.map(_addressed)
-        if encoders == self.encoders:
+        if (encoders, ranges) == (self.encoders, self.ranges):
             return messages
-        return messages.flatMap(_encode_again(self.encoders, encoders))
+        return messages.flatMap(_encode_again(self.encoders, encoders, ranges))
 
     def _encode(self, name: str, frame: DataFrame) -> DataFrame:
         encoder = self.encoders[name]
@@ -97,18 +99,18 @@ class RowSources:
             _column(frame, column, kind, name).alias(f"c{i}")
             for i, (column, kind) in enumerate(zip(encoder.source, kinds, strict=True))
         ]
-        task = _encode_task(encoder, _source_schema(self.query, encoder))
+        task = _encode_task(encoder, _source_schema(self.query, encoder), self.ranges)
         return frame.select(*columns).mapInArrow(task, _MESSAGE_COLUMNS)
 
 
 def _encode_again(
-    before: Encoders, after: Encoders
-) -> Callable[[AddressedMessage], Iterable[AddressedMessage]]:
+    before: Encoders, after: Encoders, ranges: TaskRanges
+) -> Callable[[SourceMessage], Iterable[SourceMessage]]:
     """The function that turns a message for one plan into messages for another."""
     # A stream's rows may have been sent to several inputs; they are taken from the first.
     streams = {encoder.destinations[0][0]: stream for stream, encoder in before.items()}
 
-    def run(message: AddressedMessage) -> Iterable[AddressedMessage]:
+    def run(message: SourceMessage) -> Iterable[SourceMessage]:
         _, content = message
         if isinstance(content, ControlMessage):
             return (message,)
@@ -119,16 +121,28 @@ def _encode_again(
             "encoding rows", encode(after[stream], content), content.origin, running_batch()
         )
 
-    def encode(encoder: Encoder, content: RowsMessage) -> Iterator[AddressedMessage]:
+    def encode(encoder: Encoder, content: RowsMessage) -> Iterator[AddressedRows]:
         with error_context(streams=[encoder.stream]):
-            table = unpack(content.blob)
+            table = unpack(content.blob).table
             parts = list(encoder.reencode(table)) or [encoder.empty(table)]
-            yield from addressed(parts, content.origin, content.null_keys)
+            outbox = Outbox(ranges, content.null_keys)
+            yield from outbox.add(parts, content.origin)
+            yield from outbox.flush()
 
     return run
 
 
-def _encode_task(encoder: Encoder, schema: pa.Schema) -> Callable[[Batches], Batches]:
+def encoded(encoder: Encoder, table: pa.Table, origin: int, ranges: TaskRanges) -> Iterator[AddressedRows]:
+    """The rows of a source as messages."""
+    parts, null_keys = encoder(table)
+    if null_keys and not parts:
+        parts = [encoder.empty(table)]
+    outbox = Outbox(ranges, null_keys)
+    yield from outbox.add(parts, origin)
+    yield from outbox.flush()
+
+
+def _encode_task(encoder: Encoder, schema: pa.Schema, ranges: TaskRanges) -> Callable[[Batches], Batches]:
     """The function that turns the rows of a source into messages."""
 
     def run(batches: Batches) -> Batches:
@@ -137,15 +151,15 @@ def _encode_task(encoder: Encoder, schema: pa.Schema) -> Callable[[Batches], Bat
             return
         origin = _running_partition()
         messages = errors_as_messages("encoding rows", encode(received, origin), origin, running_batch())
-        for partition, message in messages:
-            yield _batch(partition, message)
+        for task, message in messages:
+            yield _batch(task, message)
 
-    def encode(received: list[pa.RecordBatch], origin: int) -> Iterator[AddressedMessage]:
+    def encode(received: list[pa.RecordBatch], origin: int) -> Iterator[AddressedRows]:
         with error_context(streams=[encoder.stream], columns=(column.ref for column in encoder.source)):
             # Spark labels timestamps with the session's zone; the values are the same instants.
             table = pa.Table.from_batches(received).rename_columns(schema.names).cast(schema)
         with error_context(streams=[encoder.stream]):
-            yield from encoded(encoder, table, origin)
+            yield from encoded(encoder, table, origin, ranges)
 
     return run
 
@@ -157,21 +171,21 @@ def _running_partition() -> int:
     return context.partitionId()
 
 
-def _batch(partition: int, message: Message) -> pa.RecordBatch:
+def _batch(task: int, message: RowsMessage | ControlMessage) -> pa.RecordBatch:
     """A message as a row; the blob is not copied."""
     rows = (message.input, message.null_keys) if isinstance(message, RowsMessage) else (None, None)
-    values = (partition, message.origin, message.kind, *rows)
+    values = (task, message.origin, message.kind, *rows)
     columns = [pa.array([value], field.type) for value, field in zip(values, _MESSAGE_SCHEMA, strict=False)]
     offsets = pa.array([0, message.blob.size], pa.int32()).buffers()[1]
     columns.append(pa.Array.from_buffers(pa.binary(), 1, [None, offsets, message.blob]))
     return pa.RecordBatch.from_arrays(columns, schema=_MESSAGE_SCHEMA)
 
 
-def _addressed(row: Row) -> AddressedMessage:
+def _addressed(row: Row) -> SourceMessage:
     blob = pa.py_buffer(row.blob)
     if row.input is None:
-        return row.partition, ControlMessage(row.origin, row.kind, blob)
-    return row.partition, RowsMessage(row.origin, row.kind, StateId(row.input), row.null_keys, blob)
+        return row.task, ControlMessage(row.origin, row.kind, blob)
+    return row.task, RowsMessage(row.origin, row.kind, StateId(row.input), row.null_keys, blob)
 
 
 def _column(frame: DataFrame, column: SourceColumn, kind: pa.DataType, stream: str) -> Column:

@@ -7,29 +7,64 @@ are sent only when they are complete.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from pyspark import RDD
+from pyspark import RDD, SparkContext
 
 from midstream.errors import InternalError
 from midstream.spark.messages import AddressedMessage
 
+# Spark warns of tasks that are sent more than 1000 KiB.
+_DRIVER_TASK_BYTES = 500_000
 
-def shuffle(messages: RDD[AddressedMessage], partitions: int) -> RDD[AddressedMessage]:
-    """The messages, in the partitions that they are addressed to."""
+
+def shuffle(
+    messages: RDD[AddressedMessage], tasks: int, from_driver: Sequence[AddressedMessage] = ()
+) -> RDD[AddressedMessage]:
+    """The messages of tasks and of the driver, at the tasks that they are addressed to."""
     context = messages.context
-    if context._jvm is None:
-        raise InternalError("a query must have a running Spark context", got="none")
     serializer = context._unbatched_serializer
 
     def records(_origin: int, messages: Iterable[AddressedMessage]) -> Iterator[bytes]:
-        for partition, message in messages:
-            yield struct.pack("!q", partition)
-            yield serializer.dumps((partition, message))  # type: ignore[no-untyped-call]
+        for task, message in messages:
+            yield struct.pack("!q", task)
+            yield serializer.dumps((task, message))  # type: ignore[no-untyped-call]
 
     keyed = messages.mapPartitionsWithIndex(records, preservesPartitioning=True)
-    # The records are serialized already: partition and message alternate.
+    # The records are serialized already: task and message alternate.
     keyed._bypass_serializer = True  # type: ignore[attr-defined]
-    pairs = context._jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
-    shuffled = pairs.partitionBy(context._jvm.PythonPartitioner(partitions, 0))
-    return RDD(context._jvm.PythonRDD.valueOfPair(shuffled), context, serializer)
+    jvm = _jvm(context)
+    pairs = jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
+    if from_driver:
+        groups = [list(records(0, [message])) for message in from_driver]
+        sent = _parallelize(context, groups, keyed._jrdd_deserializer)
+        pairs = pairs.union(jvm.PairwiseRDD(sent.rdd()).asJavaPairRDD())
+    shuffled = pairs.partitionBy(jvm.PythonPartitioner(tasks, 0))
+    return RDD(jvm.PythonRDD.valueOfPair(shuffled), context, serializer)
+
+
+def _parallelize(context: SparkContext, groups: Sequence[Sequence[bytes]], serializer: Any) -> Any:
+    """Groups of records as an RDD of the JVM, without a Python worker; a group stays in one partition.
+
+    All groups are of the same length, and the serializer leaves their records as they are. The rest is what
+    ``SparkContext.parallelize`` does.
+    """
+    size = sum(len(record) for group in groups for record in group)
+    # Spark cuts the records into parts of the same length: a group is not cut if the parts are whole groups.
+    parts = min(len(groups), 1 + size // _DRIVER_TASK_BYTES)
+    while len(groups) % parts:
+        parts += 1
+    jvm = _jvm(context)
+    return context._serialize_to_jvm(
+        (record for group in groups for record in group),
+        serializer,
+        lambda path: jvm.PythonRDD.readRDDFromFile(context._jsc, path, parts),
+        lambda: jvm.PythonParallelizeServer(context._jsc.sc(), parts),
+    )
+
+
+def _jvm(context: SparkContext) -> Any:
+    if context._jvm is None:
+        raise InternalError("a query must have a running Spark context", got="none")
+    return context._jvm

@@ -6,17 +6,19 @@ sinks there are.
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from midstream.errors import OptionError
+from midstream.errors import OptionError, show_value
 from midstream.query.types import show_type
 from midstream.spark.options import QueryOptions
 from midstream.spark.output_tables import QueryTables
+from midstream.spark.session_defaults import PARQUET_SETTINGS
 from midstream.spark.sinks import BatchFunction, ForeachBatchSink, MemorySink, ParquetSink, Sink, show_batch
 from midstream.storage.partition_folders import can_be_folder
 from midstream.storage.remote import is_remote
@@ -47,6 +49,8 @@ class SinkFormat:
     """Called once the checkpoint is open, after :attr:`check`."""
     has_folders: bool = False
     """Whether its files may be in folders by the values of columns."""
+    session_settings: Mapping[str, Callable[[str], bool]] = field(default_factory=dict)
+    """Settings of the session that it does not follow, each with the values that ask for nothing."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,31 @@ def _partition_column(name: str, schema: pa.Schema) -> str:
             hint="add one to the DataFrame of a stream, e.g. withColumn('day', to_date('at'))",
         )
     return matches[0]
+
+
+def check_batch_function(function: object) -> None:
+    """Refuse what cannot be called with the results of a batch and its id."""
+    if not callable(function):
+        got = show_value(function)
+    elif _takes_two(function):
+        return
+    else:
+        got = f"one that takes {' and '.join(inspect.signature(function).parameters) or 'none'}"
+    raise OptionError(
+        "foreachBatch must have a function of two arguments",
+        got=got,
+        hint="write .foreachBatch(save), where save(batch, batch_id) takes the results of a batch",
+    )
+
+
+def _takes_two(function: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(function).bind(None, 0)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # it does not say what it takes, as some functions of C do not
+    return True
 
 
 def foreach_batch(function: BatchFunction) -> SinkFormat:
@@ -165,7 +194,13 @@ def _check_local_checkpoint(sink: str, options: QueryOptions) -> None:
 FORMATS: dict[str, SinkFormat] = {
     sink.name: sink
     for sink in (
-        SinkFormat(name="parquet", check=_check_parquet, build=_build_parquet, has_folders=True),
+        SinkFormat(
+            name="parquet",
+            check=_check_parquet,
+            build=_build_parquet,
+            has_folders=True,
+            session_settings=PARQUET_SETTINGS,
+        ),
         SinkFormat(name="memory", check=_check_memory, build=_build_memory),
         SinkFormat(
             name="console",

@@ -107,7 +107,7 @@ class ForeachBatchSink:
     def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
         """Remove files that are old enough; a DataFrame that the user kept may still read newer ones."""
         # If the query had another sink before, files that were staged for it must not be lost.
-        self.table.must_have(outputs)
+        self.table.check_present(outputs)
         self.table.prune(epoch - EPOCHS_KEPT)
 
 

@@ -46,11 +46,11 @@ def last_batch_done(store: Store) -> int:
 
 def check_as_new_as_spark(stored: Manifest | None, last_done: int) -> None:
     """Refuse manifests older than Spark's half by more than one epoch, whose manifest may be damaged."""
-    epoch = stored.epoch if stored is not None else -2
-    if last_done > epoch + 1:
+    batch = stored.batch if stored is not None else -2
+    if last_done > batch + 1:
         raise CheckpointError(
             f"the newest manifest must be that of batch {last_done}, which Spark has noted as done",
-            got="none" if stored is None else f"that of batch {epoch}",
+            got="none" if stored is None else f"that of batch {batch}",
             hint="manifests were removed, or older ones put back: restore the whole checkpoint from a copy",
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -12,8 +13,10 @@ from midstream.engine.encode import make_encoders
 from midstream.errors import CheckpointError
 from midstream.protocol.health import HealthLimits
 from midstream.query.query import Query
+from midstream.runtime.deciding import DecideInThread
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.ctrl_c import stop_on_ctrl_c
+from midstream.spark.logical_plan import source_folders
 from midstream.spark.micro_batch_handler import MicroBatchHandler
 from midstream.spark.options import QueryOptions
 from midstream.spark.output_tables import QueryTables
@@ -22,14 +25,15 @@ from midstream.spark.publisher import SparkPublisher
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.resume import begin_or_resume
 from midstream.spark.row_source import Sources
-from midstream.spark.session_defaults import with_session_defaults
+from midstream.spark.session_defaults import check_session_settings, with_session_defaults
 from midstream.spark.sink_formats import SinkContext, SinkRequest
 from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
+from midstream.spark.task_ranges import TaskRanges
 from midstream.spark.trigger import Trigger
 from midstream.spark.worker_packages import check_workers
 from midstream.spark.worker_python import use_this_python
 from midstream.storage.checkpoint_folder import check_not_foreign, explain_unusable
-from midstream.storage.folder_overlap import check_folders
+from midstream.storage.folder_overlap import check_folders, check_not_sources
 from midstream.storage.late_rows import late_columns
 from midstream.storage.lease import acquire_lease
 from midstream.storage.output_table import ParquetWriter
@@ -47,8 +51,10 @@ def start_query(
     name: str | None,
 ) -> JoinStreamingQuery:
     """Start a query; everything that can be wrong is found before Spark starts anything."""
+    options.check_sink(sink.format.name)
     options = with_session_defaults(options, spark, name)
     sink.format.check(options, name)
+    check_session_settings(sink.format.session_settings, spark)
     partition_columns = sink.partition_columns(query.output_schema)
     checkpoint = options.checkpoint_location or temporary_checkpoint()
     # First: a job, and a stream from when it is made, keeps the Python that its tasks run with.
@@ -57,11 +63,13 @@ def start_query(
     store = store_at(checkpoint)
     local_checkpoint = None if is_remote(checkpoint) else checkpoint
     check_folders(options.path, options.late_rows, local_checkpoint)
+    check_not_sources({"path": options.path, "lateRows": options.late_rows}, source_folders(frames))
     run = uuid.uuid4().hex[:8]
     with explain_unusable("checkpointLocation", checkpoint, CheckpointError):
         check_not_foreign(checkpoint, store)
         lease = acquire_lease(store, run)
-    try:
+    with ExitStack() as on_failure:
+        on_failure.callback(lease.release)
         parallelism = spark.sparkContext.defaultParallelism
         coordinator, committed = begin_or_resume(
             query, store, options, lease=lease.number, parallelism=parallelism
@@ -88,9 +96,11 @@ def start_query(
             publisher=SparkPublisher(built_sink, late_table),
             lease=lease,
             run=run,
+            deciding=DecideInThread,
         )
+        on_failure.callback(runner.close)
         runner.recover()
-        sources = _make_sources(runner, frames, whole_rows=writer.keeps_late_rows)
+        sources = _make_sources(runner, frames, parallelism, whole_rows=writer.keeps_late_rows)
         stream = sources.stream()
         driver = MicroBatchHandler(
             runner=runner,
@@ -104,22 +114,24 @@ def start_query(
         # If another driver has taken over, two Sparks must not write to the same half of the checkpoint.
         lease.check()
         running = _start_spark(stream, driver, spark_folder(checkpoint), trigger, name)
-    except BaseException:
-        lease.release()
-        raise
-    handle = JoinStreamingQuery(running, driver)
+        on_failure.pop_all()
+    is_bounded = bool(trigger.available_now or trigger.once)
+    handle = JoinStreamingQuery(running, driver, is_bounded=is_bounded)
     stop_on_ctrl_c(handle)
     return handle
 
 
-def _make_sources(runner: EpochRunner, frames: Mapping[str, DataFrame], *, whole_rows: bool) -> Sources:
+def _make_sources(
+    runner: EpochRunner, frames: Mapping[str, DataFrame], cores: int, *, whole_rows: bool
+) -> Sources:
     """The sources, with encoders for the plan of the next epoch.
 
     If that epoch changes the plan after all, and with it where rows go, they are encoded again.
     """
     program = runner.coordinator.program(runner.manifest, runner.new_intent(0, None))
     encoders = make_encoders(program.query, program.layout, program.routing, whole_rows=whole_rows)
-    return sources_of(program.query, frames, encoders)
+    ranges = TaskRanges.for_cores(runner.coordinator.settings.partitions, cores)
+    return sources_of(program.query, frames, encoders, ranges)
 
 
 def _start_spark(

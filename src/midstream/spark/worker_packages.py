@@ -50,10 +50,10 @@ def check_workers(context: SparkContext, *, remote: bool) -> None:
     if re.fullmatch(r"local(\[.*\])?", str(context.master)):
         return
     packages = _TASK_PACKAGES + (_S3_PACKAGES if remote else ())
-    must_fit(_ask_workers(context, packages), required_versions())
+    check_versions(_ask_workers(context, packages), required_versions())
 
 
-def must_fit(workers: Iterable[Worker], required: Mapping[str, str]) -> None:
+def check_versions(workers: Iterable[Worker], required: Mapping[str, str]) -> None:
     """Refuse workers that lack a package, or have it in a version that does not fit."""
     unfit = {}
     for worker in workers:

@@ -12,9 +12,15 @@ from midstream.errors import OptionError, show_value
 from midstream.query.query import Query
 from midstream.spark.options import QueryOptions
 from midstream.spark.query import JoinStreamingQuery
-from midstream.spark.sink_formats import FORMATS, SinkFormat, SinkRequest, foreach_batch
+from midstream.spark.sink_formats import (
+    FORMATS,
+    SinkFormat,
+    SinkRequest,
+    check_batch_function,
+    foreach_batch,
+)
 from midstream.spark.start_query import start_query
-from midstream.spark.trigger import Trigger
+from midstream.spark.trigger import Trigger, read_trigger
 
 
 class JoinStreamWriter:
@@ -33,13 +39,14 @@ class JoinStreamWriter:
 
     def format(self, source: str) -> JoinStreamWriter:
         """Choose the sink: ``parquet``, ``memory`` or ``console``. For your own, see ``foreachBatch``."""
-        if source not in FORMATS:
+        name = source.lower() if isinstance(source, str) else source  # Spark ignores case, too
+        if name not in FORMATS:
             raise OptionError(
                 f"the format must be one of {', '.join(FORMATS)}",
                 got=show_value(source),
                 hint="write any other format with foreachBatch(lambda df, id: df.write...)",
             )
-        self._format = FORMATS[source]
+        self._format = FORMATS[name]
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinStreamWriter:  # noqa: N802
@@ -47,12 +54,7 @@ class JoinStreamWriter:
 
         It may be called again for the same batch after a crash, with the same rows and the same id.
         """
-        if not callable(func):
-            raise OptionError(
-                "foreachBatch must have a function",
-                got=show_value(func),
-                hint="write .foreachBatch(save), where save(batch, batch_id) takes the results of a batch",
-            )
+        check_batch_function(func)
         self._foreach_batch = foreach_batch(func)
         return self
 
@@ -85,9 +87,17 @@ class JoinStreamWriter:
         table = f"foreachBatch(lambda rows, id: rows.write.mode('append').saveAsTable({tableName!r}))"
         raise _other_sink("toTable", table)
 
+    def clusterBy(self, *_: object) -> NoReturn:  # noqa: N802  # Spark's name
+        """Not there: files may be in folders by columns, see ``partitionBy``."""
+        raise OptionError(
+            "the files of results must be in folders by columns, or in none",
+            got="clusterBy",
+            hint="write .partitionBy('day'), or cluster a table in a function of foreachBatch",
+        )
+
     def outputMode(self, outputMode: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
         """Only ``append``: a result never changes once it is published."""
-        if outputMode != "append":
+        if not isinstance(outputMode, str) or outputMode.lower() != "append":
             hint = "a result never changes once it is out: leave the mode out"
             raise OptionError("the output mode must be 'append'", got=show_value(outputMode), hint=hint)
         return self
@@ -95,7 +105,8 @@ class JoinStreamWriter:
     def queryName(self, queryName: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
         """Name the query; the memory sink's view has this name."""
         if not isinstance(queryName, str) or not queryName.strip():
-            raise OptionError("the name of a query must be text", got=show_value(queryName))
+            hint = "write .queryName('results'), or leave it out"
+            raise OptionError("the name of a query must be text", got=show_value(queryName), hint=hint)
         self._name = queryName
         return self
 
@@ -109,21 +120,13 @@ class JoinStreamWriter:
         realTime: str | None = None,  # noqa: N803  # Spark's name
     ) -> JoinStreamWriter:
         """When batches run: every ``processingTime``, or over all input that is available, and then stop."""
-        for name, value in (("continuous", continuous), ("realTime", realTime)):
-            if value is not None:
-                raise OptionError(
-                    "a trigger must be one of processingTime, availableNow and once",
-                    got=f"{name}={value!r}",
-                    hint="without a trigger micro-batches follow each other without a pause",
-                )
-        chosen = Trigger(processing_time=processingTime, available_now=availableNow, once=once)
-        if len(chosen.arguments()) != 1:
-            raise OptionError(
-                "a trigger must be one of processingTime, availableNow and once",
-                got=" and ".join(chosen.arguments()) or "none",
-                hint="write e.g. .trigger(processingTime='10 seconds')",
-            )
-        self._trigger = chosen
+        self._trigger = read_trigger(
+            processingTime=processingTime,
+            availableNow=availableNow,
+            once=once,
+            continuous=continuous,
+            realTime=realTime,
+        )
         return self
 
     def start(
@@ -166,6 +169,10 @@ class JoinStreamWriter:
             trigger=self._trigger,
             name=self._name,
         )
+
+    def __repr__(self) -> str:
+        sink = self._format or self._foreach_batch
+        return f"<JoinStreamWriter {', '.join(self._frames)} to {sink.name if sink else 'no sink yet'}>"
 
 
 def _other_sink(method: str, instead: str) -> OptionError:

@@ -11,6 +11,7 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """A comparison of the running plan with the best one, and its outcome. Costs are per second."""
 
     epoch: int
+    """The epoch from whose statistics it follows; a later one carries it out."""
     verdict: Literal["migrate", "stay"]
     reason: str
     plan: str
@@ -47,8 +48,18 @@ class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     requested_plan: str = ""
     """The plan that a user requested last; it is kept until the statistics change."""
 
-    def decision_for(self, epoch: int) -> Decision | None:
-        """The decision that ``epoch`` is to carry out."""
-        decision = self.last_decision
-        due = decision is not None and decision.verdict == "migrate" and decision.epoch == epoch - 1
-        return decision if due else None
+
+class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was decided from the statistics of an epoch: a later epoch carries it out and commits it."""
+
+    epoch: int
+    """The epoch whose statistics it follows from."""
+    adaptation: Adaptation
+    """What it is committed as."""
+
+    @property
+    def migration(self) -> Decision | None:
+        """The decision to change the plan; None if the plan stays."""
+        decision = self.adaptation.last_decision
+        is_new = decision is not None and decision.epoch == self.epoch
+        return decision if decision is not None and is_new and decision.verdict == "migrate" else None

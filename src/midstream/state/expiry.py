@@ -11,6 +11,10 @@ component is older than watermark - window".
          |---------------------|                    |
        stored                                       +--- future rows of j ----->        dead
 
+Fragments below may owe rows whose times are before the watermarks (``state/memory.py``). A *hold* says how
+early they may be: no earlier than ``hold[j]`` in each stream j. A stored row stays alive until some component
+i is more than the window of (i, j) behind some ``hold[j]``.
+
 If the windows have changed, a row is dead as well if it was dead by the earlier windows when they changed. It
 stays so, however much wider the new ones are: it may have been dropped, and its payload with it.
 """
@@ -35,10 +39,16 @@ class Expiry:
     watermarks: Mapping[str, int | None]
     changes: tuple[WindowChange, ...] = ()
     """The changes of the windows; rows from before one may have expired by then."""
+    holds: tuple[Mapping[str, int | None], ...] = ()
+    """For each fragment that owes rows: their earliest times, by stream; None for any time."""
     _known: dict[tuple[str, ...], list[dict[str, int]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """The bounds by streams: an epoch asks for those of each state many times."""
+
+    def has_changed_after(self, epoch: int) -> bool:
+        """Whether the windows have changed after an epoch: rows from until then may have expired by that."""
+        return any(epoch < change.epoch for change in self.changes)
 
     def is_live(
         self, times: Mapping[str, npt.NDArray[np.int64]], last_epoch: int | None = None
@@ -48,10 +58,10 @@ class Expiry:
         All of them arrived up to ``last_epoch``; if it is None, they may have arrived after all changes of
         the windows.
         """
-        alive = self._alive_now(times)
+        live = self._is_live_now(times)
         for earlier in self._before_changes(last_epoch):
-            alive &= earlier._alive_now(times)
-        return alive
+            live &= earlier._is_live_now(times)
+        return live
 
     def has_expired(
         self, streams: Sequence[str], latest: Sequence[int], last_epoch: int | None = None
@@ -60,20 +70,29 @@ class Expiry:
         expiries = (self, *self._before_changes(last_epoch))
         return any(expiry._has_expired_now(streams, latest) for expiry in expiries)
 
+    def time_left(self, streams: Sequence[str], latest: Sequence[int]) -> int | None:
+        """How far watermarks have to go until rows up to ``latest`` have expired; None if they never do."""
+        newest = dict(zip(streams, latest, strict=True))
+        bounds = self._bounds(tuple(streams))
+        if not all(bounds):
+            return None
+        lefts = (min(newest[stream] - oldest for stream, oldest in bound.items()) for bound in bounds)
+        return max(0, *lefts)
+
     def _before_changes(self, last_epoch: int | None) -> list[Expiry]:
         """What had expired when the windows changed, for each change after an epoch."""
         after = [c for c in self.changes if last_epoch is not None and last_epoch < c.epoch]
         return [Expiry(change.windows, change.watermarks) for change in after]
 
-    def _alive_now(self, times: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.bool_]:
+    def _is_live_now(self, times: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.bool_]:
         count = len(next(iter(times.values())))
-        alive = np.zeros(count, np.bool_)
+        live = np.zeros(count, np.bool_)
         for bounds in self._bounds(tuple(times)):
             within = np.ones(count, np.bool_)
             for stream, oldest in bounds.items():
                 within &= times[stream] >= oldest
-            alive |= within
-        return alive
+            live |= within
+        return live
 
     def _has_expired_now(self, streams: Sequence[str], latest: Sequence[int]) -> bool:
         newest = dict(zip(streams, latest, strict=True))
@@ -86,8 +105,19 @@ class Expiry:
         """For each other stream: the oldest times of components that may still meet its future rows."""
         if streams not in self._known:
             others = {s: mark for s, mark in self.watermarks.items() if s not in streams}
-            self._known[streams] = [self._bounds_for(streams, other, others[other]) for other in others]
+            bounds = [self._bounds_for(streams, other, others[other]) for other in others]
+            bounds += [
+                self._hold_bounds(streams, hold) for hold in self.holds if hold.keys().isdisjoint(streams)
+            ]
+            self._known[streams] = bounds
         return self._known[streams]
+
+    def _hold_bounds(self, streams: tuple[str, ...], hold: Mapping[str, int | None]) -> dict[str, int]:
+        bounds: dict[str, int] = {}
+        for other, earliest in hold.items():
+            for stream, oldest in self._bounds_for(streams, other, earliest).items():
+                bounds[stream] = max(oldest, bounds.get(stream, oldest))
+        return bounds
 
     def _bounds_for(self, streams: tuple[str, ...], other: str, watermark: int | None) -> dict[str, int]:
         if watermark is None:

@@ -13,6 +13,7 @@ import msgspec
 from midstream.errors import FormatError
 from midstream.plan.state_id import StateId, decode_state_id, encode_state_id
 from midstream.state.adaptation import Adaptation
+from midstream.state.memory import Memory
 from midstream.state.migration import Migration
 from midstream.state.sealed import RESTORE, UNREADABLE, digest, seal, unreadable, unseal
 from midstream.state.slices import Slice
@@ -20,7 +21,7 @@ from midstream.state.statistics import Statistics
 from midstream.state.upgrade import OLDEST_FORMAT, upgrade_manifest
 from midstream.state.window_change import WindowChange
 
-FORMAT = 6
+FORMAT = 7
 
 
 class StreamProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -89,6 +90,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Statistics of the streams."""
     adaptation: Adaptation = Adaptation()
     """The last decision about the plan."""
+    memory: Memory = Memory()
+    """The groups that are spilled."""
+    epochs_without_batch: int = 0
+    """How many epochs had no batch of Spark's: they made what spilled groups owed."""
     window_changes: tuple[WindowChange, ...] = ()
     """The changes of the windows from before which rows may still be in a result."""
     slices: tuple[Slice, ...] = ()
@@ -102,6 +107,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     lease: int = 0
     """The number of the lease under which it was committed."""
     format: int = FORMAT
+
+    @property
+    def batch(self) -> int:
+        """The number of the last batch of Spark's that is committed; -1 before the first."""
+        return self.epoch - self.epochs_without_batch
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

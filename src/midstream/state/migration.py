@@ -42,10 +42,17 @@ class Migration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """The epoch in which it began."""
     state_ids: dict[StateId, StateId]
     """The ids of the new plan's states, where a migration has started them."""
+    cuts: tuple[StateId, ...] = ()
+    """States of the new plan that the old one has in another location, and whose new rows reach both."""
+    moved: tuple[StateId, ...] = ()
+    """States of the new plan that started with all rows of one of the old plan."""
+    moving: dict[StateId, int] = {}
+    """States of the new plan that get the rows of one of the old plan in portions, one state after the other
+    and newest rows first. Those that the old plan's state had gained in this epoch or later are moved."""
     handover: HandoverTables
     latest_times: dict[int, dict[str, int | None]]
     """For every epoch that is a bound: the largest event time of each stream before it."""
     rebuilding: dict[StateId, RebuildProgress] = {}
     """The progress of each state that is being rebuilt."""
     completed: tuple[StateId, ...] = ()
-    """States that were rebuilt in the background and are complete."""
+    """States that were rebuilt, or moved in portions, and are complete."""

@@ -18,9 +18,17 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 RESTORE = "restore the file, or start a new query with another checkpointLocation"
 
 
+_DIGEST_AT = slice(len(b'{"sha256":"'), len(b'{"sha256":"') + 64)
+
+
 def seal(kind: str, body: bytes) -> bytes:
     """A body of JSON under the name of its kind, together with its digest."""
     return b'{"sha256":"%s","%s":%s}' % (digest(body).encode(), kind.encode(), body)
+
+
+def digest_in(sealed: bytes) -> str:
+    """The digest of a body that was just sealed."""
+    return sealed[_DIGEST_AT].decode()
 
 
 def unseal(kind: str, data: bytes, name: str) -> bytes:

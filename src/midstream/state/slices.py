@@ -11,8 +11,8 @@ are four kinds:
   and partition). The table of segments is in the file, not here: it grows with the epochs, and the manifest
   must not.
 - **deferred** slices hold results that wait for the end of a migration.
-- **pending** slices hold index rows of a state that is being rebuilt. They are not searched before the
-  rebuild is complete; then they become index slices.
+- **pending** slices hold index rows of a state that is being rebuilt, or moved in portions. They are not
+  searched before the state is complete; then they become index slices.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ import msgspec
 from midstream.plan.state_id import StateId
 
 SliceKind = Literal["index", "payload", "deferred", "pending"]
+
+
+Counts = bytes
+"""Numbers by partition group. A slice has a field ``bytes``, beside which the type cannot be named so."""
 
 
 class SliceOwner(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
@@ -56,6 +60,12 @@ class Slice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     bytes: int = 0
     sha256: str = ""
     """File name, size and digest; empty until the slice is written."""
+    spilled: bool = False
+    """Whether all its rows were of spilled groups, before their cuts, when it was merged. It is not merged
+    again while groups of its fragment are spilled."""
+    group_rows: Counts = b""
+    """How many rows of each partition group an index slice has (``engine/group_counts.py``); empty unless it
+    was written while there was a budget of memory."""
     by_time: bool = False
     """Whether index rows with a hot key are in order of time (``engine/hot_keys.py``).
 

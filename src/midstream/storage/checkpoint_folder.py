@@ -58,7 +58,7 @@ def check_not_foreign(location: str, store: Store) -> None:
     )
 
 
-def must_have_checkpoint(location: str, store: Store) -> None:
+def check_has_checkpoint(location: str, store: Store) -> None:
     """Refuse a location without a checkpoint."""
     if has_checkpoint(store):
         return

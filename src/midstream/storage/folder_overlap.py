@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,21 @@ def check_folders(path: str | None, late: str | None, checkpoint: str | None) ->
     for inner, outer in (("lateRows", "path"), ("path", "lateRows")):
         if _is_in(str(given[inner]), f"{given[outer]}/{STAGED}"):
             raise OptionError(f"{inner} must not be inside of the folder {STAGED} of {outer}", got=got)
+
+
+def check_not_sources(given: Mapping[str, str | None], sources: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a folder in which a stream looks for files: it would read what is written there.
+
+    ``sources`` are the folders that each stream reads.
+    """
+    for name, folder in given.items():
+        for stream, source in ((stream, one) for stream, folders in sources.items() for one in folders):
+            if folder is not None and _is_in(folder, source):
+                raise OptionError(
+                    f"{name} must be neither a folder that a stream reads nor inside of one",
+                    got=f"{folder}, and stream {stream} reads {source}",
+                    hint="give it a folder of its own",
+                )
 
 
 def _is_in(inner: str, outer: str) -> bool:

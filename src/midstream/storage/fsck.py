@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from midstream.engine.index_rows import IndexRows, in_time_order
 from midstream.engine.payload import segments_of
 from midstream.engine.references import split_references
 from midstream.engine.routing import even_routing
 from midstream.errors import CheckpointError
+from midstream.memory.check_memory import check_memory
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.settings import read_definition
 from midstream.protocol.terms import check_window_changes, expiry_after
@@ -59,9 +61,9 @@ def check(store: Store) -> Findings:
     retired = {r.name for m in manifests for r in m.retired}
     present = {name.removeprefix(f"{SLICES}/") for name in store.list(SLICES)}
     if newest is not None:
-        for slice_ in newest.slices:
-            problems += _check_slice(files, newest, slice_)
-        problems += [] if problems else _check_references(files, newest)
+        damaged, dangling = _check_slices(files, newest)
+        problems += damaged
+        problems += [] if problems else dangling
     orphans = [f"{SLICES}/{name}" for name in sorted(present - set(named) - retired)]
     return Findings(
         newest.epoch if newest else None,
@@ -99,8 +101,9 @@ def _manifests(store: Store, problems: list[Problem]) -> list[Manifest]:
     for name in reversed(list(manifests_newest_first(store))):
         try:
             committed = read_manifest(store, name)
-            read_definition(committed.manifest.definition)
+            options = read_definition(committed.manifest.definition)
             check_window_changes(committed.manifest)
+            check_memory(committed.manifest, options.groups)
         except CheckpointError as error:
             remedy = "restore it from a copy; a start goes on from the manifest before it, if that is valid"
             problems.append(Problem(name.file, str(error), remedy))
@@ -147,50 +150,64 @@ def _check_note(store: Store, newest: Manifest | None) -> list[Problem]:
     return []
 
 
-def _check_slice(files: SliceFiles, manifest: Manifest, slice_: Slice) -> list[Problem]:
-    name = f"{SLICES}/{slice_.name}"
-    remedy = "restore the file from a copy of the checkpoint"
-    try:
-        table = files.open(slice_)
-    except CheckpointError as error:
-        return [Problem(name, str(error), remedy)]
-    if slice_.owner.has_index_rows and slice_.rows:
-        rows = IndexRows.from_table(table, slice_.owner.key)
-        if np.any(rows.hashes[1:] < rows.hashes[:-1]):
-            return [Problem(name, "is not sorted by hash", remedy)]
-        if slice_.by_time and in_time_order(rows) is not rows:
-            return [Problem(name, "has many rows with one hash that are not in order of time", remedy)]
+def _check_slices(files: SliceFiles, manifest: Manifest) -> tuple[list[Problem], list[Problem]]:
+    """Slices that are not what their manifest says, and those that refer to rows that are in none."""
+    checks = _SliceChecks(manifest)
+    damaged: list[Problem] = []
+    # Each is opened once: what index slices may refer to is known when all payload slices were.
+    for slice_ in sorted(manifest.slices, key=lambda each: each.owner.has_index_rows):
+        try:
+            what = checks.problem_of(slice_, files.open(slice_))
+        except CheckpointError as error:
+            what = str(error)
+        if what is not None:
+            remedy = "restore the file from a copy of the checkpoint"
+            damaged.append(Problem(f"{SLICES}/{slice_.name}", what, remedy))
+    return damaged, checks.dangling
+
+
+class _SliceChecks:
+    """Checks of the slices of a manifest, payload slices first."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.dangling: list[Problem] = []
+        """References to rows that are in no slice."""
         options = read_definition(manifest.definition)
-        targets = even_routing(options.partitions, options.groups).targets(rows.hashes)
-        spread = any(s.owner.partition for s in manifest.slices if s.owner.state == slice_.owner.state)
+        self._routing = even_routing(options.partitions, options.groups)
         # A state that is only in the first partition may belong to a node without a key, which runs there.
-        if spread and np.any(targets != slice_.owner.partition):
-            return [Problem(name, f"has rows of other partitions than {slice_.owner.partition}", remedy)]
-    return []
+        self._spread = {s.owner.state for s in manifest.slices if s.owner.partition}
+        self._expiry = expiry_after(manifest)
+        self._segments: dict[tuple[str, int], set[int]] = {}
+        self._stored: set[str] = set()
 
+    def problem_of(self, slice_: Slice, table: pa.Table) -> str | None:
+        """What is wrong with a slice, or None."""
+        owner = slice_.owner
+        if owner.kind == "payload":
+            epochs = self._segments.setdefault((owner.state, owner.partition), set())
+            epochs.update(segments_of(table)[:, 0].tolist())
+            self._stored.add(owner.state)
+        if not owner.has_index_rows or not slice_.rows:
+            return None
+        rows = IndexRows.from_table(table, owner.key)
+        if np.any(rows.hashes[1:] < rows.hashes[:-1]):
+            return "is not sorted by hash"
+        if slice_.by_time and in_time_order(rows) is not rows:
+            return "has many rows with one hash that are not in order of time"
+        if owner.state in self._spread and np.any(self._routing.targets(rows.hashes) != owner.partition):
+            return f"has rows of other partitions than {owner.partition}"
+        self._check_references(slice_, rows)
+        return None
 
-def _check_references(files: SliceFiles, manifest: Manifest) -> list[Problem]:
-    """Every live reference must be to a segment of payload, if its stream has payload at all."""
-    expiry = expiry_after(manifest)
-    segments: dict[tuple[str, int], set[int]] = {}
-    stored: set[str] = set()
-    for slice_ in manifest.slices:
-        if slice_.owner.kind == "payload":
-            epochs = segments.setdefault((slice_.owner.state, slice_.owner.partition), set())
-            epochs.update(segments_of(files.open(slice_))[:, 0].tolist())
-            stored.add(slice_.owner.state)
-    problems = []
-    for slice_ in manifest.slices:
-        if not slice_.owner.has_index_rows:
-            continue
-        rows = IndexRows.from_table(files.open(slice_), slice_.owner.key)
+    def _check_references(self, slice_: Slice, rows: IndexRows) -> None:
+        """Every live reference must be to a segment of payload, if its stream has payload at all."""
         # Expired rows may lose their payload before compaction drops them.
-        rows = rows.take(expiry.is_live(rows.times, slice_.last_epoch))
+        rows = rows.take(self._expiry.is_live(rows.times, slice_.last_epoch))
         for name, references in rows.references.items():
             referenced = set(np.unique(split_references(references)[0]).tolist())
-            if name in stored and not referenced <= segments.get((name, slice_.owner.partition), set()):
+            if name in self._stored and not referenced <= self._segments.get(
+                (name, slice_.owner.partition), set()
+            ):
                 what = f"refers to rows of {name} that are in no slice"
-                problems.append(
-                    Problem(f"{SLICES}/{slice_.name}", what, "restore the checkpoint from a copy")
-                )
-    return problems
+                remedy = "restore the checkpoint from a copy"
+                self.dangling.append(Problem(f"{SLICES}/{slice_.name}", what, remedy))

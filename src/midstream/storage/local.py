@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import stat
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from midstream.errors import CheckpointError
-from midstream.storage.durable_file import explain_full_disk, new_file
+from midstream.storage.durable_file import explain_full_disk, write_new_files
 from midstream.storage.store import TEMPORARY, parts_of
 
 _FOLDER_MODE = 0o700
@@ -30,8 +31,12 @@ class LocalStore:
 
     def put(self, name: str, data: pa.Buffer | bytes) -> None:
         """Write to a temporary name, then rename."""
-        path, temporary = self._write(name, data)
-        temporary.replace(path)
+        self.put_all({name: data})
+
+    def put_all(self, files: Mapping[str, pa.Buffer | bytes]) -> None:
+        """Write to temporary names, then rename; the files are synced at once."""
+        for path, temporary in self._write(files).items():
+            temporary.replace(path)
 
     def sync(self, folder: str) -> None:
         """Make the names durable; the bytes of a file are synced when it is written."""
@@ -39,7 +44,7 @@ class LocalStore:
 
     def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
         """Write to a temporary name, then link: a link never replaces."""
-        path, temporary = self._write(name, data)
+        ((path, temporary),) = self._write({name: data}).items()
         try:
             path.hardlink_to(temporary)
         except FileExistsError:
@@ -83,15 +88,15 @@ class LocalStore:
                 raise _not_plain(name)
         return path / last
 
-    def _write(self, name: str, data: pa.Buffer | bytes) -> tuple[Path, Path]:
-        path = self._path(name)
-        temporary = self._path(f"{TEMPORARY}/{uuid.uuid4().hex}")
+    def _write(self, files: Mapping[str, pa.Buffer | bytes]) -> dict[Path, Path]:
+        """Write the bytes of files; gives the temporary path of each path."""
+        folder = self._path(f"{TEMPORARY}/*").parent
+        temporary = {self._path(name): folder / uuid.uuid4().hex for name in files}
         with explain_full_disk(Path(self.root)):
-            make_folder(path.parent, _FOLDER_MODE)
-            make_folder(temporary.parent, _FOLDER_MODE)
-            with new_file(temporary, _FILE_MODE) as file:
-                file.write(data)
-        return path, temporary
+            for parent in {folder, *(path.parent for path in temporary)}:
+                make_folder(parent, _FOLDER_MODE)
+            write_new_files(dict(zip(temporary.values(), files.values(), strict=True)), _FILE_MODE)
+        return temporary
 
 
 def _not_plain(name: str) -> CheckpointError:

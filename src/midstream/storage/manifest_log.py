@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -27,7 +27,7 @@ import msgspec
 from midstream.errors import CheckpointError, FencedError, FormatError
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.state.manifest import Manifest, decode_manifest, encode_manifest
-from midstream.state.sealed import RESTORE, UNREADABLE
+from midstream.state.sealed import RESTORE, UNREADABLE, digest_in
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.store import Store
 
@@ -149,7 +149,7 @@ def read_manifest(store: Store, name: ManifestName) -> Committed:
 
 
 def commit_manifest(store: Store, manifest: Manifest) -> str:
-    """Write a manifest. This is the commit: before it nothing happened, after it everything did."""
+    """Write a manifest and give its digest. This is the commit: before it nothing happened, then all did."""
     name = manifest_name(manifest.lease, manifest.epoch)
     # One call for the slices of all tasks: a call in each task would take most of a small epoch's time.
     store.sync(SLICES)
@@ -162,7 +162,7 @@ def commit_manifest(store: Store, manifest: Manifest) -> str:
             hint="another driver has taken over this checkpointLocation and goes on; this one is no longer "
             "needed",
         )
-    return name
+    return digest_in(data)
 
 
 def close_log(store: Store, lease: int, by: int) -> None:
@@ -186,13 +186,37 @@ def close_log(store: Store, lease: int, by: int) -> None:
         # The holder has committed meanwhile, and may be about to commit again.
 
 
+def files_by_epoch(names: Iterable[ManifestName]) -> dict[int, list[str]]:
+    """The files of manifests by epoch, in their order; an epoch has several if a watermark was set back."""
+    files: dict[int, list[str]] = {}
+    for name in names:
+        files.setdefault(name.epoch, []).append(name.file)
+    return files
+
+
+def delete_manifests(store: Store, files: Sequence[str]) -> None:
+    """Delete the manifests of one epoch, oldest first; those of earlier epochs have been deleted before.
+
+    Each refers to the one before it. So if there are several, none may come back by a power cut that leaves a
+    gap after it.
+    """
+    for file in files:
+        if len(files) > 1:
+            store.sync(FOLDER)
+        store.delete(file)
+
+
 def sweep_manifests(store: Store, epoch: int) -> None:
     """Delete old manifests that earlier drivers died before deleting."""
     newest_unneeded = epoch - EPOCHS_KEPT
-    for name in manifest_files(store):
+    old = [
+        name
+        for name in manifest_files(store)
         # Every run does this once: any file that is much older closes a log, and is not read each time.
-        if newest_unneeded - EPOCHS_KEPT < name.epoch <= newest_unneeded and not _is_closed(store, name):
-            store.delete(name.file)
+        if newest_unneeded - EPOCHS_KEPT < name.epoch <= newest_unneeded and not _is_closed(store, name)
+    ]
+    for files in files_by_epoch(old).values():
+        delete_manifests(store, files)
 
 
 def manifest_name(lease: int, epoch: int) -> str:

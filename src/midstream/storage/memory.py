@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -18,6 +19,11 @@ class MemoryStore:
     def put(self, name: str, data: pa.Buffer | bytes) -> None:
         """Keep the bytes."""
         self.files[name] = pa.py_buffer(data)
+
+    def put_all(self, files: Mapping[str, pa.Buffer | bytes]) -> None:
+        """Keep the bytes of each file."""
+        for name, data in files.items():
+            self.put(name, data)
 
     def sync(self, folder: str) -> None:
         """Nothing outlives this process."""

@@ -122,7 +122,7 @@ class OutputTable:
 
     def publish(self, outputs: Sequence[OutputFile]) -> None:
         """Give staged files their names; those that have them already are left alone."""
-        self.must_have(outputs)
+        self.check_present(outputs)
         for output in outputs:
             self._rename(Path(self.staged_path(output)), self._target(output))
         # In this order: a file that is no longer staged was published, even after a power cut in between.
@@ -137,7 +137,7 @@ class OutputTable:
             with suppress(FileNotFoundError):  # as above, or a reader has just removed the folder
                 staged.replace(target)
 
-    def must_have(self, outputs: Iterable[OutputFile]) -> None:
+    def check_present(self, outputs: Iterable[OutputFile]) -> None:
         """Refuse to go on if files of a committed epoch were neither staged nor published here."""
         for output in outputs:
             staged, target = Path(self.staged_path(output)), self._target(output)

@@ -13,7 +13,7 @@ import errno
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -55,9 +55,13 @@ class RemoteStore:
 
     def put(self, name: str, data: pa.Buffer | bytes) -> None:
         """Put the object, and keep a copy of a slice: the next epoch will read it."""
+        self.put_all({name: data})
+
+    def put_all(self, files: Mapping[str, pa.Buffer | bytes]) -> None:
+        """Put several objects at once, and keep copies of slices."""
         with _object_store(self.url) as objects:
-            objects.pipe_file(self._path(name), _bytes(data))
-        self._add_to_cache(name, data)
+            objects.pipe({self._path(name): _bytes(data) for name, data in files.items()})
+        self._add_to_cache(files)
 
     def sync(self, folder: str) -> None:
         """Nothing: an object is durable once it is put."""
@@ -88,7 +92,7 @@ class RemoteStore:
                 got=f"no {name} in {self.url}",
                 hint="restore it, or start a new query with another checkpointLocation",
             ) from None
-        self._add_to_cache(name, data)
+        self._add_to_cache({name: data})
         return data
 
     def list(self, folder: str) -> list[str]:
@@ -129,16 +133,18 @@ class RemoteStore:
         _verified.add(name)
         return data
 
-    def _add_to_cache(self, name: str, data: pa.Buffer | bytes) -> None:
-        """Copy a slice into the cache. A full disk is no reason to fail: the object is safe."""
-        if not self._caches(name):
+    def _add_to_cache(self, files: Mapping[str, pa.Buffer | bytes]) -> None:
+        """Copy slices into the cache. A full disk is no reason to fail: the objects are safe."""
+        slices = {name: data for name, data in files.items() if self._caches(name)}
+        if not slices:
             return
         try:
-            self._cache().put(name, data)
-            _verified.add(name)
+            self._cache().put_all(slices)
+            _verified.update(slices)
             self._evict()
         except (OSError, StreamError):
-            self._cache().delete(name)
+            for name in slices:
+                self._cache().delete(name)
 
     def _evict(self) -> None:
         files = [(p, p.stat()) for p in Path(self._cache().root, SLICES).iterdir()]

@@ -54,10 +54,19 @@ class RequestQueue:
         with self.lock:
             data = msgspec.json.encode(write_request(request))
             self._last += 1
-            # A number may be taken: by another driver, or by this one if a response was lost.
-            while not self._store.put_if_absent(_name(self._last), data):
+            while not self._put(_name(self._last), data):
                 self._last += 1
             self._waiting[self._last] = request
+
+    def _put(self, name: str, data: bytes) -> bool:
+        """Write a request; False if the name is that of another one, which a fenced driver has made."""
+        if self._store.put_if_absent(name, data):
+            return True
+        # If only the response was lost, the file is ours. A second one would be applied once more.
+        if self._store.read(name).to_pybytes() != data:
+            return False
+        self._store.sync(REQUESTS)
+        return True
 
     def due(self, manifest: Manifest) -> tuple[int, WrittenRequest | None]:
         """The request that the epoch after ``manifest`` should apply, and the number of the last applied."""
@@ -66,6 +75,14 @@ class RequestQueue:
             if manifest.migration is not None or not ready:
                 return manifest.applied_requests, None
             return max(ready), write_request(self._waiting[max(ready)])
+
+    def leave_out(self, applied: int) -> None:
+        """Give new requests later numbers than the last one that an epoch applies that is begun now.
+
+        If a driver that was fenced has begun the epoch, it may have made that request meanwhile, too.
+        """
+        with self.lock:
+            self._last = max(self._last, applied)
 
     def delete_applied(self, last: int) -> None:
         """Delete the requests up to the last one that was applied."""

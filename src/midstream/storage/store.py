@@ -26,6 +26,7 @@ What a store need not guarantee:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import pyarrow as pa
@@ -41,6 +42,9 @@ class Store(Protocol):
 
     def put(self, name: str, data: pa.Buffer | bytes) -> None:
         """Write a file: a reader sees all its bytes or no file. It is durable after :meth:`sync`."""
+
+    def put_all(self, files: Mapping[str, pa.Buffer | bytes]) -> None:
+        """Write many files, as :meth:`put` writes each, in less time; if that fails, some may be written."""
 
     def sync(self, folder: str) -> None:
         """Make the files that were put into a folder durable."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
@@ -34,11 +34,39 @@ _NUMBER = "#number"
 """The column with the number of a row among all rows of its stream."""
 
 
+@dataclass(frozen=True)
+class _Reset:
+    """A watermark that was set back after an epoch."""
+
+    epoch: int
+    stream: str
+    watermarks: Mapping[str, int | None]
+    """The watermarks before it."""
+    windows: Windows
+    latest: int | None
+    """The latest time of the stream that holds from then on."""
+
+    def takes(self, name: str, times: npt.NDArray[np.object_]) -> npt.NDArray[np.bool_]:
+        """Which rows of a stream are lost: they moved the watermark, are too far behind it, or expired."""
+        others = [self._is_behind(name, times, other) for other in self.watermarks if other != name]
+        is_dead: npt.NDArray[np.bool_] = np.all(others, axis=0)
+        if name == self.stream:
+            return is_dead | np.asarray(times >= self.watermarks[name], np.bool_)
+        return is_dead | self._is_behind(name, times, self.stream)
+
+    def _is_behind(self, name: str, times: npt.NDArray[np.object_], other: str) -> npt.NDArray[np.bool_]:
+        """Which rows of a stream are out of reach of rows of another that are yet to come."""
+        bound, watermark = self.windows.bound(name, other), self.watermarks[other]
+        if bound is None or watermark is None:
+            return np.zeros(len(times), np.bool_)
+        return np.asarray(times < watermark - bound, np.bool_)
+
+
 class Expected:
     """What a run must have published and counted, up to its last epoch."""
 
-    def __init__(self, query: Query, epochs: Sequence[Mapping[str, pa.Table]]) -> None:
-        """Of a query over the rows of these epochs; epochs without rows may follow.
+    def __init__(self, query: Query, batches: Sequence[Mapping[str, pa.Table]]) -> None:
+        """Of a query over these batches; epochs without rows may be among them, and follow.
 
         Its windows must be as wide as those of any epoch.
         """
@@ -48,17 +76,29 @@ class Expected:
         self.accepted = Accepted(progress={name: ExpectedProgress() for name in query.names})
         self.tables: dict[str, list[pa.Table]] = {"results": [], "late": []}
         """What is published in each epoch; results with all columns that the states keep."""
-        self._epochs = epochs
+        self.resets: list[_Reset] = []
+        self._batches = batches
+        self._epochs: list[Mapping[str, pa.Table]] = []
+        """The rows of each epoch that was begun."""
+        self._drains: list[bool] = []
+        """Whether each epoch that was begun is one without a batch."""
         self._accepted_rows: list[dict[str, npt.NDArray[np.int64]]] = []
         """The numbers of the rows that were accepted in each epoch."""
 
-    def begin(self, epoch: int, rules: AcceptRules, query: Query) -> None:
-        """Add an epoch with the query on its terms; if it was begun before, that is forgotten."""
+    def begin(self, epoch: int, rules: AcceptRules, query: Query, *, without_batch: bool = False) -> None:
+        """Add an epoch with the query on its terms; if it was begun before, that is forgotten.
+
+        It has the rows of the next batch, unless it is one ``without_batch``.
+        """
         accepted = self.accepted
         by_epoch = (accepted.epochs, accepted.late, accepted.reasons, accepted.history, self._accepted_rows)
-        for entries in (*by_epoch, *self.tables.values(), self.queries):
+        for entries in (*by_epoch, *self.tables.values(), self.queries, self._epochs, self._drains):
             del entries[epoch:]
         self.queries.append(query)
+        batch = epoch - sum(self._drains)
+        has_rows = not without_batch and batch < len(self._batches)
+        self._epochs.append(self._batches[batch] if has_rows else {})
+        self._drains.append(without_batch)
         before = accepted.history[-1] if accepted.history else {}
         accepted.progress = {n: replace(before.get(n, ExpectedProgress())) for n in self.query.names}
         accept_epoch(query, accepted, self._numbered(epoch), rules)
@@ -67,6 +107,26 @@ class Expected:
         accepted.epochs[-1] = {name: table.drop_columns([_NUMBER]) for name, table in tables.items()}
         self.tables["results"].append(self._results_of(epoch))
         self.tables["late"].append(_late_of(self.query, epoch, accepted))
+
+    def set_back(self, epoch: int, stream: str, watermark: int) -> None:
+        """After an epoch, the watermark of a stream was set back."""
+        marks = self.accepted.history[epoch]
+        mark, query = marks[stream], self.queries[epoch]
+        latest = mark.latest
+        if latest is not None:
+            latest = min(latest, watermark + query.by_name[stream].lateness)
+        watermarks = {name: mark.watermark for name, mark in marks.items()}
+        self.resets.append(_Reset(epoch, stream, watermarks, query.windows, latest))
+        marks[stream] = replace(mark, watermark=watermark, latest=latest, idle=False)
+        now = max((mark.latest for mark in marks.values() if mark.latest is not None), default=0)
+        for mark in marks.values():
+            mark.last_active = None if mark.last_active is None else min(mark.last_active, now)
+
+    def latest_before(self, stream: str, time: int) -> int | None:
+        """The latest time before ``time`` of a row that was accepted."""
+        times = (t[stream] for t in self.accepted.epochs if stream in t)
+        accepted = [x for table in times for x in times_of(self.query, stream, table)]
+        return max((x for x in accepted if x is not None and x < time), default=None)
 
     def progress(self, epoch: int) -> Mapping[str, ExpectedProgress]:
         """The progress of each stream after an epoch."""
@@ -83,6 +143,16 @@ class Expected:
             if time is not None
         )
 
+    def awaited(self, name: str, epoch: int) -> Iterator[tuple[int, int]]:
+        """The rows of a stream that a migration waits for, which began after ``epoch``.
+
+        Where a watermark was set back, rows count as as late as it then allows.
+        """
+        yield from self.arrivals(name, epoch)
+        for reset in self.resets:
+            if reset.stream == name and reset.latest is not None:
+                yield min(epoch, reset.epoch), reset.latest
+
     def has_expired(self, name: str, arrival: int, time: int, epoch: int) -> bool:
         """Whether no row that arrives from ``epoch`` on can join with a row of a stream.
 
@@ -93,6 +163,11 @@ class Expected:
             for later in range(arrival + 1, epoch + 1)
             for windows in {query.windows for query in self.queries[later - 1 : later + 1]}
         )
+
+    def was_lost(self, name: str, arrival: int, time: int) -> bool:
+        """Whether a row was lost when a watermark was set back."""
+        times = np.array([time], np.object_)
+        return any(arrival <= reset.epoch and reset.takes(name, times)[0] for reset in self.resets)
 
     def _is_out_of_reach(self, name: str, time: int, epoch: int, windows: Windows) -> bool:
         for other, progress in self.progress(epoch - 1).items():
@@ -118,13 +193,16 @@ class Expected:
 
     def _numbered(self, epoch: int) -> dict[str, pa.Table]:
         """The rows of an epoch, with their numbers."""
-        rows = self._epochs[epoch] if epoch < len(self._epochs) else {}
         return {
             name: table.append_column(
                 _NUMBER, pa.array(self._rows_before(epoch, name) + np.arange(table.num_rows))
             )
-            for name, table in rows.items()
+            for name, table in self._epochs[epoch].items()
         }
+
+    def rows_given(self, name: str, epoch: int) -> int:
+        """How many rows a stream has had up to an epoch."""
+        return self._rows_before(epoch + 1, name)
 
     def _rows_before(self, epoch: int, name: str) -> int:
         return sum(rows[name].num_rows for rows in self._epochs[:epoch] if name in rows)
@@ -134,7 +212,7 @@ class Expected:
         """All rows of every stream, accepted or not."""
         return {
             s.name: pa.concat_tables(
-                [s.schema.empty_table(), *(rows[s.name] for rows in self._epochs if s.name in rows)]
+                [s.schema.empty_table(), *(rows[s.name] for rows in self._batches if s.name in rows)]
             )
             for s in self.query.streams
         }
@@ -155,6 +233,7 @@ class Expected:
         are_results = np.all(is_accepted, axis=0) & np.any(is_new, axis=0)
         matches = self._matches.filter(pa.array(are_results))
         met = [self._may_meet(epoch, a, b, matches) for a, b in combinations(self.query.names, 2)]
+        met += [~self._is_lost(epoch, name, matches) for name in self.query.names]
         return outputs(self.query, self._rows, matches.filter(pa.array(np.all(met, axis=0))))
 
     def _may_meet(self, epoch: int, a: str, b: str, matches: pa.Table) -> npt.NDArray[np.bool_]:
@@ -164,7 +243,7 @@ class Expected:
         arrivals, the earlier one must then have been in reach of the other stream by those until then.
         """
         times = {n: self._times[n][matches.column(n).to_numpy()] for n in (a, b)}
-        arrived = {n: self._arrivals[n][matches.column(n).to_numpy()] for n in (a, b)}
+        arrived = {n: self._arrivals(n)[matches.column(n).to_numpy()] for n in (a, b)}
         may_meet = np.ones(matches.num_rows, np.bool_)
         for number, query in enumerate(self.queries[: epoch + 1]):
             bound = query.windows.bound(a, b)
@@ -182,16 +261,25 @@ class Expected:
                     may_meet &= ~between | (times[old] >= watermark - earlier_bound)
         return may_meet
 
+    def _is_lost(self, epoch: int, name: str, matches: pa.Table) -> npt.NDArray[np.bool_]:
+        """Which matches have a row of a stream that was lost before an epoch."""
+        numbers = matches.column(name).to_numpy()
+        is_lost = np.zeros(matches.num_rows, np.bool_)
+        for reset in self.resets:
+            if reset.epoch < epoch:
+                was_there = self._arrivals(name)[numbers] <= reset.epoch
+                is_lost |= was_there & reset.takes(name, self._times[name][numbers])
+        return is_lost
+
     @cached_property
     def _times(self) -> dict[str, npt.NDArray[np.object_]]:
         """The time of every row, as numbers of any size."""
         return {n: np.array(times_of(self.query, n, t), np.object_) for n, t in self._rows.items()}
 
-    @cached_property
-    def _arrivals(self) -> dict[str, npt.NDArray[np.int64]]:
-        """The epoch in which each row arrived."""
-        counts = {n: [e[n].num_rows if n in e else 0 for e in self._epochs] for n in self.query.names}
-        return {n: np.repeat(np.arange(len(c)), c) for n, c in counts.items()}
+    def _arrivals(self, name: str) -> npt.NDArray[np.int64]:
+        """The epoch in which each row of a stream arrived, of those that have."""
+        counts = [rows[name].num_rows if name in rows else 0 for rows in self._epochs]
+        return np.repeat(np.arange(len(counts)), counts)
 
 
 def late_rows_of(published: pa.Table) -> pa.Table:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -81,6 +81,11 @@ class FaultStore:
         """Write a file; it is durable only after :meth:`sync`."""
         self._call(name, lambda: self._put(name, data), data)
 
+    def put_all(self, files: Mapping[str, pa.Buffer | bytes]) -> None:
+        """Write files, each in a call that may fail by itself."""
+        for name, data in files.items():
+            self.put(name, data)
+
     def rename(self, name: str, other: str) -> None:
         """Give a file another name, atomically and durably; if there is no such file, do nothing."""
         self._call(name, lambda: self._rename(name, other), b"")
@@ -136,6 +141,10 @@ class FaultStore:
     def is_durable(self, name: str) -> bool:
         """Whether a power cut leaves a file as it is."""
         return name not in self._unsynced
+
+    def make_durable(self, folder: str) -> None:
+        """Make the names in a folder durable, without a call of the store."""
+        self._sync(folder)
 
     def stop_faults(self) -> None:
         """No more faults, and listings show everything."""

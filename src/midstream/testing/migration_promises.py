@@ -2,27 +2,49 @@
 
 | promise    | what must hold                                                                               |
 | ---------- | -------------------------------------------------------------------------------------------- |
-| *requests* | a request that was taken is applied, by the strategy that it names, by the first epoch that  |
-|            | is begun after it when no migration is under way; without one no migration begins            |
+| *requests* | a request that was taken is applied once, by the strategy that it names, by the first epoch  |
+|            | that is begun after it when no migration is under way, and no state is spilled that it       |
+|            | changes, unless a later one has taken its place; without one no migration begins             |
+| *decisions*| what was decided is carried out only if the plan has not been changed since, nor is asked to |
 | *ending*   | a migration that waits for old rows to expire is over when the last of them has              |
 
 A migration by parallel track defers results until it ends. So the results of all its epochs are compared as
-those of one: :meth:`MigrationPromises.group_epochs`.
+those of one: :meth:`MigrationPromises.group_epochs`. So are those of epochs while state is spilled: what
+groups owe is made later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Literal
 
 from midstream.migration.request import WrittenRequest
-from midstream.migration.strategies import STRATEGIES
+from midstream.migration.strategies import AUTO, STRATEGIES
 from midstream.plan.tree import Plan
 from midstream.protocol.intent import Intent
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.migration import Migration
 from midstream.testing.expected import Expected
+
+Missing = Literal["nothing", "deferred", "owed"]
+"""What may be missing of results: those that a migration defers, or that spilled groups owe."""
+
+
+@dataclass(eq=False)
+class _MadeRequest:
+    """A request that a driver has made, or is about to make."""
+
+    request: WrittenRequest
+    taken: bool = False
+    """Whether the driver has confirmed it. Until then, or if it fails, it may be applied or not."""
+    ended: bool = False
+    """Whether the driver has confirmed it, or failed."""
+    applied_by: int | None = None
+    """The epoch that has applied it, or a later one in its place."""
 
 
 class MigrationPromises:
@@ -34,39 +56,69 @@ class MigrationPromises:
         self._expected = expected
         self._manifests: dict[int, Manifest] = {}
         self._intents: dict[int, Intent] = {}
-        self._taken: list[WrittenRequest] = []
-        self._doubtful: list[WrittenRequest] = []
-        """Requests that failed, and may or may not have been taken."""
-        self._applied = 0
-        """How many of those that were taken have been applied."""
+        self._requests: list[_MadeRequest] = []
+        """The requests that may be applied, or have been, in the order in which they were begun."""
+        self._settled: set[int] = set()
+        """Epochs after which nothing is owed although groups are spilled."""
 
     def add_manifest(self, manifest: Manifest) -> None:
         """An epoch was committed."""
         self._manifests[manifest.epoch] = manifest
 
-    def add_request(self, request: WrittenRequest, *, taken: bool) -> None:
-        """A request was made; one that failed may have been taken nevertheless."""
-        (self._taken if taken else self._doubtful).append(request)
+    @contextmanager
+    def requesting(self, request: WrittenRequest) -> Iterator[None]:
+        """For the time in which a driver makes a request, which may be paused meanwhile, or fail."""
+        made = _MadeRequest(request)
+        self._requests.append(made)
+        try:
+            yield
+            made.taken = True
+            # It takes the place of all that came before it.
+            self._requests = [r for r in self._requests if r.taken or not r.ended or r.applied_by is not None]
+        finally:
+            made.ended = True
+
+    def settle(self, epoch: int) -> None:
+        """After an epoch nothing is owed, although groups are spilled."""
+        self._settled.add(epoch)
 
     def begin(self, intent: Intent) -> str | None:
         """An epoch is begun; returns what is wrong with the request that it applies, or None."""
         self._intents[intent.epoch] = intent
-        waiting = self._taken[self._applied :]
         if self._under_way(intent.epoch - 1) is not None:
             return None if intent.request is None else f"epoch {intent.epoch} applies a request too early"
-        allowed: Sequence[WrittenRequest | None] = [*waiting[-1:], *self._doubtful]
-        if not waiting:
-            allowed = [None, *self._doubtful]
-        if intent.request not in allowed:
-            expected = waiting[-1] if waiting else None
+        if intent.waiting is not None and intent.request is None:
+            # It waits for spilled groups that it would change.
+            spilled = bool(self._manifests[intent.epoch - 1].memory.cuts)
+            return None if spilled else f"epoch {intent.epoch} lets a request wait for nothing"
+        waiting = [made for made in self._requests if made.applied_by is None]
+        taken = [made for made in waiting if made.taken]
+        if intent.request is None and not taken:
+            return None
+        # If it may be several, then one that was taken.
+        applied = [*(made for made in waiting if not made.taken), *taken[-1:]]
+        applied = [made for made in applied if made.request == intent.request][-1:]
+        if not applied:
+            expected = taken[-1].request if taken else None
             return f"epoch {intent.epoch} should apply {expected}, but applies {intent.request}"
-        self._applied = len(self._taken)
+        for made in (*applied, *taken):
+            made.applied_by = intent.epoch
         return None
+
+    def check_verdict(self, intent: Intent) -> str | None:
+        """How *decisions* is broken by the intent of an epoch that is begun, or None."""
+        if intent.verdict is None:
+            return None
+        decided_from, before = (self._manifests[e] for e in (intent.verdict.epoch, intent.epoch - 1))
+        if intent.request is None and decided_from.migrations == before.migrations:
+            return None
+        return f"epoch {intent.epoch} carries out what was decided before the plan was changed"
 
     def undo(self, intent: Intent) -> None:
         """An intent was replaced before its epoch ran: the request in it still waits."""
-        if intent.request in self._taken[: self._applied]:
-            self._applied -= 1 + self._taken[: self._applied][::-1].index(intent.request)
+        for made in self._requests:
+            if made.applied_by == intent.epoch:
+                made.applied_by = None
 
     def stale(self, requests: list[str], manifest: Manifest) -> list[str]:
         """The requests in a store that have been applied, and should have been deleted."""
@@ -80,11 +132,16 @@ class MigrationPromises:
             begun, plan = self._manifests[epoch - 1].migrations, self._manifests[epoch - 1].plan
         request = self._intents[epoch].request
         started = _migration_in(manifest) if manifest.migrations > begun else None
-        changes_plan = request is not None and request.plan != plan
-        expected = (request.plan, request.strategy, epoch) if request is not None and changes_plan else None
+        expected = None
+        if request is not None and request.plan != plan:
+            chosen = (
+                started.strategy if started is not None and request.strategy == AUTO else request.strategy
+            )
+            expected = (request.plan, chosen, epoch)
         if request is None and epoch and self._under_way(epoch - 1) is None:
-            # Without a request, a decision of the epoch before begins a migration.
-            decision = self._manifests[epoch - 1].adaptation.decision_for(epoch)
+            # Without a request, what was decided begins a migration.
+            verdict = self._intents[epoch].verdict
+            decision = None if verdict is None else verdict.migration
             expected = None if decision is None else (decision.best_plan, decision.strategy, epoch)
         got = None if started is None else (started.new_plan, started.strategy, started.start_epoch)
         if expected == got and manifest.migrations - begun == (expected is not None):
@@ -94,20 +151,22 @@ class MigrationPromises:
     def check_ending(self, manifest: Manifest) -> str | None:
         """How *ending* is broken, or None."""
         migration = manifest.migration
-        if migration is None or migration.background:
+        # While rows are owed, others stay for them, and their migration with them.
+        if migration is None or migration.background or manifest.memory.cuts:
             return None
         for name in self._query.names:
-            for arrival, time in self._expected.arrivals(name, migration.start_epoch - 1):
+            for arrival, time in self._expected.awaited(name, migration.start_epoch - 1):
                 if not self._expected.has_expired(name, arrival, time, manifest.epoch):
                     return None
         return f"migration {migration.number} waits in epoch {manifest.epoch} for rows that have expired"
 
-    def group_epochs(self, epochs: Iterable[int]) -> Iterator[tuple[list[int], bool]]:
-        """Groups of epochs whose results count as one, and whether some may still be deferred."""
-        for start, members in groupby(sorted(epochs), key=self._first_of_group):
+    def group_epochs(self, epochs: Iterable[int]) -> Iterator[tuple[list[int], Missing]]:
+        """Groups of epochs whose results count as one, and what may still be missing of them."""
+        for _, members in groupby(sorted(epochs), key=self._first_of_group):
             group = list(members)
             migration = self._under_way(group[-1])
-            yield group, migration is not None and migration.start_epoch == start and _defers(migration)
+            missing: Missing = "deferred" if migration is not None and _defers(migration) else "nothing"
+            yield group, "owed" if self.may_owe(group[-1]) else missing
 
     def is_under_way(self, epoch: int) -> bool:
         """Whether a migration is under way after an epoch."""
@@ -117,17 +176,25 @@ class MigrationPromises:
         """Which kinds of migrations, decisions and requests the run had."""
         features: set[str] = set()
         for epoch, manifest in self._manifests.items():
+            features |= {f"groups {change.action}" for change in manifest.memory.changes}
             if manifest.migration is not None and epoch == manifest.migration.start_epoch:
                 features.add(f"{_strategy_name(manifest.migration)} under way")
-            if (
-                manifest.adaptation.last_decision is not None
-                and manifest.adaptation.last_decision.epoch == epoch
-            ):
-                features.add(f"a decision to {manifest.adaptation.last_decision.verdict}")
+            verdict = self._intents[epoch].verdict if epoch in self._intents else None
+            if verdict is not None:
+                decision = verdict.adaptation.last_decision
+                features |= {f"a decision to {decision.verdict}"} if decision is not None else set()
+                features |= {"a late verdict"} if verdict.epoch < epoch - 1 else set()
+            if manifest.migration is not None and manifest.migration.cuts:
+                features.add("a cut in two locations")
+            if manifest.migration is not None and manifest.migration.moving:
+                features.add("a state that is moved in portions")
             if manifest.ended_migration is not None and manifest.ended_migration.start_epoch < epoch:
                 features.add(f"{_strategy_name(manifest.ended_migration)} to the end")
             if manifest.ended_migration is not None and manifest.ended_migration.strategy == "moving_state":
                 features.add("moving state")
+            request = self._intents[epoch].request if epoch in self._intents else None
+            if request is not None and (request.strategy == AUTO or request.isolated is None):
+                features.add("a request that leaves a choice")
             waited = epoch - 1 in self._manifests and self._under_way(epoch - 1) is not None
             if waited and epoch + 1 in self._intents and self._intents[epoch + 1].request is not None:
                 features.add("a request that waits")
@@ -137,7 +204,21 @@ class MigrationPromises:
         """The first epoch of the group that an epoch is in."""
         manifest = self._manifests.get(epoch)
         migration = None if manifest is None else _migration_in(manifest)
-        return migration.start_epoch if migration is not None and _defers(migration) else epoch
+        starts = [epoch]
+        if migration is not None and _defers(migration) and migration.start_epoch < epoch:
+            starts.append(self._first_of_group(migration.start_epoch))
+        if self._is_spilled(epoch - 1):
+            # This epoch may make what groups owed after the one before.
+            starts.append(self._first_of_group(epoch - 1))
+        return min(starts)
+
+    def may_owe(self, epoch: int) -> bool:
+        """Whether spilled groups may owe results after an epoch."""
+        return self._is_spilled(epoch) and epoch not in self._settled
+
+    def _is_spilled(self, epoch: int) -> bool:
+        """Whether groups are spilled after an epoch."""
+        return epoch in self._manifests and bool(self._manifests[epoch].memory.cuts)
 
     def _under_way(self, epoch: int) -> Migration | None:
         """The migration that is under way after an epoch."""

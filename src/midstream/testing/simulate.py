@@ -10,23 +10,21 @@ must hold meanwhile and in the end is in :mod:`midstream.testing.promises`.
     life 3   refuses the damaged slice ------------------------------- repair it, check everything
     life 4   epoch 3, is paused ... life 5 takes over, epochs 3 and 4 ... life 4 wakes, and must do no harm
 
-A process may be paused at every crash point and before every call of the store. Another driver, or a garbage
-collection, then runs in between, in the same thread, so that a seed always does the same. Between lives
-options change, requests arrive, and clocks are wrong; readers move files away at any time.
+A process may be paused at every crash point and before every call of the store. Another driver, or a command
+that collects garbage or sets a watermark back, then runs in between, in the same thread, so that a seed
+always does the same. Between lives options change, and clocks are wrong; verdicts about the plan may be late;
+requests arrive, and readers move files away, at any time.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-
-import pyarrow as pa
+from collections.abc import Callable
+from dataclasses import replace
 
 from midstream.errors import CheckpointError, FencedError
 from midstream.inline import InlineJoin
-from midstream.migration.request import write_request
+from midstream.migration.request import Request, write_request
 from midstream.protocol.intent import decode_intent
 from midstream.query.query import Query
 from midstream.runtime.crash_points import crash_hook
@@ -34,15 +32,23 @@ from midstream.storage.fsck import collect_garbage
 from midstream.storage.intents import intent_name
 from midstream.storage.lease import Lease, seize_lease
 from midstream.storage.manifest_log import newest_manifest
-from midstream.storage.memory import MemoryStore
-from midstream.storage.publish_log import is_published, noted_epochs
-from midstream.testing.compare import assert_same_rows
-from midstream.testing.faults import MAX_REFUSED_CALLS, STAGED, Damage, FaultStore, SimulatedCrash
+from midstream.testing.drains import Drains
+from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash
+from midstream.testing.late_verdicts import late_verdicts
 from midstream.testing.outcome import Outcome
-from midstream.testing.promises import BrokenPromiseError, Promises, hold, step_files
+from midstream.testing.process import Process
+from midstream.testing.promises import (
+    Promises,
+    hold,
+    other_errors_are_broken_promises,
+    step_files,
+)
 from midstream.testing.random_streams import SECOND, START
+from midstream.testing.store_checks import StoreChecks
 from midstream.testing.store_sink import Reader, StoreSink
-from midstream.testing.workload import changed_settings, draw_workload, features_of, vary
+from midstream.testing.variation import check_variation
+from midstream.testing.watermark_resets import WatermarkResets
+from midstream.testing.workload import changed_settings, draw_workload, features_of, with_runaway
 
 _MAX_PAUSED = 2
 """How many processes may be paused at a time."""
@@ -50,6 +56,8 @@ _MAX_CALLS = 100_000
 """A seed makes a few hundred calls of the store; one that makes many more would never end."""
 _RATE_IN_CALLS = 0.1
 """How likely events are before a call of the store, compared with a crash point."""
+_DRAIN_RATE = 0.1
+"""How often an epoch makes what spilled groups owe, if there is a budget of memory."""
 
 
 def simulate(seed: int) -> Outcome:
@@ -57,23 +65,20 @@ def simulate(seed: int) -> Outcome:
     return _Simulation(seed).run()
 
 
-@dataclass
-class _Life:
-    """One process: a driver of the query, or a garbage collection."""
-
-    lease: int = 0
-    epoch: int = 0
-    in_step: bool = False
-    """Whether it is in the step of its epoch."""
-    results: StoreSink | None = None
-    pausable: bool = True
-
-
 class _Simulation:
     def __init__(self, seed: int) -> None:
         chance = random.Random(seed)  # noqa: S311  # it must be reproducible
         self.chance = chance
+        # Drawn separately, so that seeds differ only where users and operators do something.
+        self.user = random.Random(f"user {seed}")  # noqa: S311  # it must be reproducible
+        self.reset_rate = self.user.choice((0.0, 0.0, 0.5))
+        self.ask_rate = self.user.choice((0.0, 0.0, 0.01, 0.03))
         self.workload = draw_workload(chance, seed)
+        if self.workload.may_spill:
+            # While state is spilled, a watermark is not set back.
+            self.reset_rate = 0.0
+        if self.reset_rate:
+            self.workload = with_runaway(self.workload, self.user)
         self.store = FaultStore(
             chance,
             budget=chance.choice((0, 3, 6, 12, 24)),
@@ -83,18 +88,26 @@ class _Simulation:
             full_rate=chance.choice((0.0, 0.0, 0.01)),
             on_call=self._before_call,
         )
+        self.outcome = Outcome(seed, str(self.workload))
+        self.drains = Drains(self.store, self.outcome)
         self.crash_rate = chance.choice((0.0, 0.01, 0.04))
         self.rot_rate = chance.choice((0.0, 0.2, 0.5))
         self.stop_rate = chance.choice((0.0, 0.1, 0.3))
         self.pause_rate = chance.choice((0.0, 0.03, 0.1, 0.3))
         self.change_rate = chance.choice((0.0, 0.5))
         self.move_rate = chance.choice((0.0, 0.1, 0.5))
-        self.max_lives = (1 + MAX_REFUSED_CALLS) * self.store.budget + len(self.workload.epochs) + 1
+        # Only where the last driver was stopped is no epoch under way.
+        self.stop_rate = 0.3 if self.reset_rate else self.stop_rate
+        epochs = len(self.workload.epochs) + self.drains.left
+        self.max_lives = (1 + MAX_REFUSED_CALLS) * self.store.budget + epochs + 1
+        self.deciding = late_verdicts(seed, self.workload.query)
         self.promises = Promises(self.workload)
+        self.resets = WatermarkResets(self.store, self.promises, self.user)
         self.readers = [Reader(self.store, "results")]
         if self.workload.keeps_late:
             self.readers.append(Reader(self.store, "late"))
-        self.life = _Life()
+        self.checks = StoreChecks(self.store, self.promises, self.readers)
+        self.life = Process()
         self.asked: dict[int, list[Query]] = {}
         """For each epoch, the query as the drivers have asked it that have come to the epoch."""
         self.paused = 0
@@ -102,34 +115,31 @@ class _Simulation:
         self.calls = 0
         self.requested: set[int] = set()
         """The epochs before which a request was made."""
-        self.outcome = Outcome(seed, str(self.workload))
 
     def run(self) -> Outcome:
-        with _other_errors_are_broken_promises(), crash_hook(self._on_crash_point):
+        with other_errors_are_broken_promises(), crash_hook(self._on_crash_point):
             lives = 0
             while not self._live():
                 lives += 1
                 hold("liveness", lives < self.max_lives, f"{self.max_lives} lives were not enough")
             self._check_end()
-            self._check_variation()
+            self.life = Process(pausable=False)  # none of the query's
+            check_variation(self.workload, self.promises.expected, self.chance)
         self.outcome.results = sum(table.num_rows for table in self.promises.expected.tables["results"])
         self.outcome.late = sum(table.num_rows for table in self.promises.expected.tables["late"])
         self.outcome.replays = self.promises.replays
         self.outcome.faults = self.store.faults
-        self.outcome.features = features_of(self.workload)
-        history = [stream for epoch in self.promises.expected.accepted.history for stream in epoch.values()]
-        self.outcome.features |= {"an idle stream"} if any(s.idle for s in history) else set()
-        self.outcome.features |= {"a row from the future"} if any(s.future for s in history) else set()
-        self.outcome.features |= self.promises.migration_promises.features()
-        self.outcome.features |= self.promises.changes_of_terms()
+        self.outcome.features |= features_of(self.workload) | self.promises.features()
         return self.outcome
 
     def _live(self) -> bool:
         """Run one process until it ends, and check what it leaves; True if all epochs are committed."""
         self.outcome.lives += 1
+        if not self.paused:
+            self._maybe_reset()
         damage = self.store.rot() if not self.paused and self.store.draw_fault(self.rot_rate) else None
         # Damage is repaired when the life is over, before another process sees it.
-        paused, self.life = (self.life, self.store.written), _Life(pausable=damage is None)
+        paused, self.life = (self.life, self.store.written), Process(pausable=damage is None)
         self.store.written = []
         done = False
         try:
@@ -151,28 +161,39 @@ class _Simulation:
                 raise
         if self.life.in_step:
             self._end_step(whole=False)
-        self._check_life(damage)
+        self.checks.after_life(damage)
         self.life, self.store.written = paused
         return done
 
     def _run_epochs(self) -> bool:
         lease = self._take_lease("driver")
-        query = self._open(lease)
+        self.life.query = query = self._open(lease)
         self.promises.confirm(query.manifest.epoch)
         background = self.chance.choice(
             (self.workload.background_epochs, self.workload.background_epochs, 0, 1, None)
         )
-        while query.manifest.epoch + 1 < len(self.workload.epochs):
+        has_begun_drain = False
+        while query.manifest.batch + 1 < len(self.workload.epochs):
             self._enter_epoch(query)
             self._request_migration(query)
             now = self._clock()
-            query.run_epoch(self.workload.epochs[self.life.epoch], background_epochs=background, now=now)
+            drains = self.workload.settings.memory is not None and self.chance.random() < _DRAIN_RATE
+            if has_begun_drain or self.drains.is_asked_for(query):
+                is_done = self.drains.run(query, now)
+                has_begun_drain = False
+            else:
+                rows = self.workload.epochs[query.manifest.batch + 1]
+                results = query.try_epoch(rows, background_epochs=background, now=now, drains=drains)
+                is_done = results is not None
+                has_begun_drain = not is_done
+            if self.life.in_step:
+                self._end_step(whole=False)
             self.promises.confirm(query.manifest.epoch)
-            if self._is_fenced():
+            if self._is_fenced() or not is_done:
                 continue
-            self.promises.migration_promises.add_manifest(query.manifest)
-            self._check_published(query.manifest.epoch)
-            self.promises.check_manifest(query.manifest)
+            if not query.coordinator.owes(query.manifest):
+                self.promises.migration_promises.settle(query.manifest.epoch)
+            self.checks.after_epoch(query.manifest)
             if self.chance.random() < self.stop_rate:
                 lease.release()
                 return False
@@ -201,6 +222,7 @@ class _Simulation:
             sink=self.life.results,
             late_sink=StoreSink(self.store, "late", lease.number) if self.workload.keeps_late else None,
             lease=lease,
+            deciding=self.deciding,
         )
 
     def _enter_epoch(self, query: InlineJoin) -> None:
@@ -224,26 +246,41 @@ class _Simulation:
         else:
             return
         self.requested.add(epoch)
-        # A process that was paused may have begun the epoch already, without this request.
-        self._expect_epoch()
-        written = write_request(request)
-        taken = False
+        self._request(query, request)
+
+    def _maybe_request(self) -> None:
+        """While an epoch runs, another thread may make a request; if that fails, the epoch goes on."""
+        query, requests = self.life.query, list(self.workload.requests.values())
+        if query is None or not requests or self.user.random() >= self.ask_rate:
+            return
         try:
+            self._request(query, self.user.choice(requests))
+            self.outcome.features.add("a request while an epoch runs")
+        except OSError as error:
+            if "simulated" not in str(error):
+                raise
+        except CheckpointError:
+            if not self._is_fenced():
+                raise
+
+    def _request(self, query: InlineJoin, request: Request) -> None:
+        # Processes that have died or are paused may have begun epochs already, without this request.
+        for epoch in (self.life.epoch, self.life.epoch + 1):
+            self._expect_epoch(epoch)
+        with self.promises.migration_promises.requesting(write_request(request)):
             query.migrate(
                 request.plan,
                 request.strategy,
                 background="auto" if request.background else "off",
                 isolated=request.isolated,
             )
-            taken = not self._is_fenced()
-        finally:
-            self.promises.migration_promises.add_request(written, taken=taken)
+            hold("requests", not self._is_fenced(), "a driver that was fenced has confirmed a request")
 
     def _on_crash_point(self, point: str) -> None:
         self.outcome.points.add(point)
         match point:
             case "after the intent is written":
-                self._expect_epoch()
+                self._expect_epoch(self.life.epoch)
             case "before the step":
                 self.store.written.clear()
                 if self.life.results is not None:
@@ -257,19 +294,20 @@ class _Simulation:
                 self.promises.check_batch(self.life.epoch, self.life.results.staged)
             case "after the commit":
                 self._add_manifest()
+        self._maybe_request()
         self._maybe_read(1.0)
         self._maybe_pause(1.0)
         if self.store.draw_fault(self.crash_rate):
             self.store.faults["crashes"] += 1
             raise SimulatedCrash(point)
 
-    def _expect_epoch(self) -> None:
-        """The intent of an epoch is written: from now on its expected results are known."""
+    def _expect_epoch(self, epoch: int) -> None:
+        """If the intent of an epoch is written, its expected results are known from now on."""
         if not self._is_fenced():
-            name = intent_name(self.life.epoch)
+            name = intent_name(epoch)
             data = self.store.inner.files.get(name)
             if data is not None:
-                asked = self.asked.get(self.life.epoch, [])
+                asked = self.asked.get(epoch, [])
                 self.promises.begin(decode_intent(data.to_pybytes(), name), asked)
 
     def _add_manifest(self) -> None:
@@ -285,6 +323,7 @@ class _Simulation:
     def _before_call(self) -> None:
         """A process is about to call the store."""
         self.calls += 1
+        self.resets.note()
         hold("liveness", self.calls < _MAX_CALLS, f"{self.calls} calls of the store were not enough")
         self._maybe_read(_RATE_IN_CALLS)
         self._maybe_pause(_RATE_IN_CALLS)
@@ -301,19 +340,28 @@ class _Simulation:
         self.store.faults["pauses"] += 1
         self.paused += 1
         if self.chance.random() < 0.3:
-            self._collect_garbage()
+            self._run_command(
+                "garbage collections", lambda lease: collect_garbage(self.store, lease, delete=True)
+            )
+        self._maybe_reset()
         for _ in range(self.chance.choice((0, 1, 1, 2))):
             self._live()
         self.paused -= 1
 
-    def _collect_garbage(self) -> None:
-        """Run ``midstream gc --delete``."""
-        paused, self.life = (self.life, self.store.written), _Life()
+    def _maybe_reset(self) -> None:
+        """An operator may set a watermark back."""
+        drawn = self.user.random() < self.reset_rate
+        if drawn and self.resets.are_possible() and self.store.draw_fault(1.0):
+            self._run_command("runs of watermark", self.resets.set_back)
+
+    def _run_command(self, kind: str, command: Callable[[Lease], object]) -> None:
+        """Run a command of ``midstream`` that needs the lease, in a process of its own."""
+        paused, self.life = (self.life, self.store.written), Process()
         self.store.written = []
-        self.store.faults["garbage collections"] += 1
+        self.store.faults[kind] += 1
         try:
-            lease = self._take_lease("gc")
-            collect_garbage(self.store, lease, delete=True)
+            lease = self._take_lease(kind)
+            command(lease)
             lease.release()
         except SimulatedCrash:
             pass
@@ -323,7 +371,8 @@ class _Simulation:
         except CheckpointError:
             if not self._is_fenced():
                 raise
-        self._check_life(None)
+        self.resets.note()
+        self.checks.after_life(None)
         self.life, self.store.written = paused
 
     def _end_step(self, *, whole: bool) -> None:
@@ -332,65 +381,19 @@ class _Simulation:
             written = step_files(self.store.written)
             self.promises.check_replay(self.life.epoch, written, whole=whole)
 
-    def _check_life(self, damage: Damage | None) -> None:
-        if damage is not None:
-            self.store.repair(damage)
-            self.promises.forgive(damage.name)
-        last = self.promises.check_store(self.store)
-        manifest = newest_manifest(self.store.inner)
-        deferred = None
-        if manifest is not None:
-            self.promises.migration_promises.add_manifest(manifest)
-            self.promises.check_manifest(manifest)
-            self.promises.check_state(self.store.inner, manifest)
-            deferred = self.promises.deferred(self.store.inner, manifest)
-        published = last < 0 or is_published(noted_epochs(self.store.inner), last)
-        self._check_published(last if published else last - 1, deferred if published else None)
-
-    def _check_published(self, last: int, deferred: pa.Table | None = None) -> None:
-        for reader in self.readers:
-            self.promises.check_published(reader, last, deferred)
-
     def _check_end(self) -> None:
         """Run an epoch without rows and without faults: it must delete everything that is not used."""
         self.store.stop_faults()
-        self.life = _Life(pausable=False)
-        query = self._open(self._take_lease("the last"))
-        self._enter_epoch(query)
-        query.run_epoch({}, background_epochs=self.workload.background_epochs, now=self._clock())
-        manifest = query.manifest
-        self.promises.migration_promises.add_manifest(manifest)
-        self.promises.check_manifest(manifest)
-        self.promises.check_litter(self.store.inner, manifest, self.store.inner.list(STAGED))
-        self._check_published(manifest.epoch, self.promises.deferred(self.store.inner, manifest))
-
-    def _check_variation(self) -> None:
-        """The same rows under another plan, in other partitions and epochs.
-
-        If windows have changed, results depend on the epochs: then only those of the run itself are known.
-        """
-        if len({query.windows for query in self.promises.expected.queries}) > 1:
-            return
-        self.life = _Life(pausable=False)
-        accepted = self.promises.expected.accepted.tables(self.workload.query)
-        asked = replace(self.workload.query, windows=self.promises.expected.queries[0].windows)
-        other = vary(replace(self.workload, query=asked), accepted, self.chance)
-        query = InlineJoin(other.query, other.plan, settings=other.settings, store=MemoryStore())
-        got = pa.concat_tables([query.run_epoch(epoch) for epoch in other.epochs])
-        late = sum(mark.late for mark in query.manifest.streams.values())
-        hold("metamorphic", late == 0, f"{late} rows are late although they come in order")
-        want = pa.concat_tables(self.promises.expected.tables["results"])
-        try:
-            assert_same_rows(got, want, f"results under {other}")
-        except AssertionError as error:
-            raise BrokenPromiseError("metamorphic", str(error)) from error
-
-
-@contextmanager
-def _other_errors_are_broken_promises() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPromiseError:
-        raise
-    except Exception as error:
-        raise BrokenPromiseError("errors", f"{type(error).__name__}: {error}") from error
+        self.life = Process(pausable=False)
+        # Without a budget, all that is spilled comes back.
+        self.change_rate = 0.0
+        self.workload = replace(self.workload, settings=replace(self.workload.settings, memory=None))
+        query, owes = self._open(self._take_lease("the last")), True
+        while owes:
+            self._enter_epoch(query)
+            query.run_epoch({}, background_epochs=self.workload.background_epochs, now=self._clock())
+            manifest = query.manifest
+            owes = query.coordinator.owes(manifest)
+            self.promises.migration_promises.add_manifest(manifest)
+        self.promises.migration_promises.settle(manifest.epoch)
+        self.checks.after_last_epoch(manifest)

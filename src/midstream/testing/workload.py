@@ -15,15 +15,16 @@ from itertools import combinations, pairwise
 import pyarrow as pa
 
 from midstream.adapt.policy import GOALS, MigrationPolicy
-from midstream.errors import OptionError
-from midstream.migration.request import Request, make_request
+from midstream.migration.request import Request
 from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.plan.build_layout import build_layout
-from midstream.plan.tree import Plan, join, leaf
+from midstream.plan.tree import Plan
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.window import Windows, imply_windows
+from midstream.testing.draw_memory import draw_budget, draw_memory
+from midstream.testing.draw_plans import draw_plan, draw_requests, leave_a_choice, strategy_name
 from midstream.testing.random_streams import SECOND, Shape, generate, stream
 from midstream.values import Micros
 
@@ -36,18 +37,6 @@ _ROWS_PER_EPOCH = 6
 """Rows of a stream in an epoch, on average."""
 _MAX_RESULTS = 2_000
 """About how many results there are at most."""
-_STRATEGIES = (
-    ("moving_state", True, None),
-    ("parallel_track", True, None),
-    ("parallel_track", True, None),
-    ("hybrid", False, False),
-    ("hybrid", False, False),
-    ("hybrid", False, True),
-    ("hybrid", False, True),
-    ("hybrid", True, None),
-    ("hybrid", True, None),
-)
-"""Strategies, whether they compute in the background, and whether they isolate the new plan."""
 _EXTRAS: dict[str, tuple[pa.DataType, Sequence[object]]] = {
     "day": (pa.int32(), (0, 19_800, -719_528, 2_000_000_000, -2_000_000_000, None)),
     "local": (pa.int64(), (0, 2**62, -(2**62), 1_704_067_200_000_001, None)),
@@ -67,6 +56,9 @@ _TYPES_OF_NUMBERS: dict[str, pa.DataType] = {"day": pa.date32(), "local": pa.tim
 """The types of columns whose values are given as numbers."""
 _WRONG_TIMES = (31_556_952_000 * SECOND, 2**62, -62_135_596_800 * SECOND)
 """A thousand years after 1970, beyond any calendar, and the year 1."""
+_RUNAWAY = 600 * SECOND
+_LATER_BUDGET_RATE = 0.1
+"""How often a query that begins without a budget of memory may be given one later."""
 _RESIDUALS = (
     "{x}.v < {y}.v + 5",
     "{x}.v <> {y}.v OR {x}.k2 = '0'",
@@ -92,6 +84,8 @@ class Workload:
     """How many epochs' worth of a missing state an epoch computes."""
     other_terms: tuple[Query, ...] = ()
     """The query as it may be asked when it is started again: with other lateness, windows and outputs."""
+    may_spill: bool = False
+    """Whether there is a budget of memory, from the first start or from a later one on."""
 
     @property
     def widest(self) -> Query:
@@ -106,7 +100,8 @@ class Workload:
             *([f"idle after {idle // SECOND} s"] if idle is not None else []),
             *(["late rows kept"] if self.keeps_late else []),
             *(["adapting"] if self.settings.adapt else []),
-            *(f"{_strategy_name(r)} to {r.plan} from {epoch} on" for epoch, r in self.requests.items()),
+            *([str(self.settings.memory)] if self.settings.memory is not None else []),
+            *(f"{strategy_name(r)} to {r.plan} from {epoch} on" for epoch, r in self.requests.items()),
         ]
         return f"{self.plan} over {len(self.epochs)} epochs ({', '.join(options)})"
 
@@ -122,6 +117,7 @@ def features_of(workload: Workload) -> set[str]:
         "different lateness": len({stream.lateness for stream in query.streams}) > 1,
         "several partitions": settings.partitions > 1,
         "several stages": build_layout(query, workload.plan).stages > 1,
+        "several keys and another plan": len(query.classes) > 1 and bool(workload.requests),
         "an idle timeout": settings.idle_timeout is not None,
         "late rows kept": workload.keeps_late,
         "late rows dropped": not workload.keeps_late,
@@ -163,23 +159,25 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     plan, keeps_late = draw_plan(chance, names), chance.random() < 0.5
     # Drawn separately, so that seeds have the same rows with and without migrations.
     migration_chance = random.Random(f"migrations {seed}")  # noqa: S311  # it must be reproducible
-    requests = _requests(migration_chance, query, plan, epochs)
+    keeping_chance = random.Random(f"kept sub-plans {seed}")  # noqa: S311  # it must be reproducible
+    requests = draw_requests(migration_chance, keeping_chance, query, plan, epochs)
     background_epochs = migration_chance.choice((1, 1, 2, 3, None))
     # Comparing all plans of many streams would take most of the time.
     settings = replace(settings, adapt=migration_chance.random() < 0.5 and len(names) < 6)
+    choice_chance = random.Random(f"choices {seed}")  # noqa: S311  # it must be reproducible
+    requests = {epoch: leave_a_choice(choice_chance, request) for epoch, request in requests.items()}
+    settings = replace(settings, rows_moved_at_once=migration_chance.choice((0, 20, 50_000)))
     terms_chance = random.Random(f"terms {seed}")  # noqa: S311  # it must be reproducible
     other_terms = tuple(_draw_terms(terms_chance, query) for _ in range(3))
-    return Workload(query, plan, settings, arrivals, keeps_late, requests, background_epochs, other_terms)
-
-
-def draw_plan(chance: random.Random, names: Sequence[str]) -> Plan:
-    """Any tree over the streams, nodes of more than two inputs included."""
-    if len(names) == 1:
-        return leaf(names[0])
-    order = chance.sample(names, len(names))
-    parts = chance.choice((2, chance.randint(2, len(order))))
-    cuts = sorted(chance.sample(range(1, len(order)), parts - 1))
-    return join(*(draw_plan(chance, order[a:b]) for a, b in pairwise([0, *cuts, len(order)])))
+    memory_chance = random.Random(f"memory {seed}")  # noqa: S311  # it must be reproducible
+    settings = replace(settings, memory=draw_memory(memory_chance))
+    may_spill = settings.memory is not None or memory_chance.random() < _LATER_BUDGET_RATE
+    if may_spill:
+        # Windows stay while state is spilled.
+        other_terms = tuple(replace(other, windows=query.windows) for other in other_terms)
+    return Workload(
+        query, plan, settings, arrivals, keeps_late, requests, background_epochs, other_terms, may_spill
+    )
 
 
 def vary(workload: Workload, accepted: Mapping[str, pa.Table], chance: random.Random) -> Workload:
@@ -216,7 +214,27 @@ def changed_settings(workload: Workload, chance: random.Random) -> Settings:
         policy=MigrationPolicy(chance.choice(STRATEGY_CHOICES), chance.random() < 0.5, chance.choice(GOALS)),
         max_event_time_ahead=chance.choice((None, ONE_DAY, ONE_DAY, Micros(60 * SECOND))),
         event_time_clock=chance.choice(CLOCKS),
+        memory=chance.choice((workload.settings.memory, None, draw_budget(chance)))
+        if workload.may_spill
+        else None,
     )
+
+
+def with_runaway(workload: Workload, chance: random.Random) -> Workload:
+    """The workload with a row that is so far ahead of time that its stream's watermark runs away."""
+    early = range(len(workload.epochs) // 2 + 1)
+    places = [(e, n) for e in early for n, table in workload.epochs[e].items() if table.num_rows]
+    if not places:
+        return workload
+    epoch, name = chance.choice(places)
+    table = workload.epochs[epoch][name]
+    row = chance.randrange(table.num_rows)
+    times = table.column("t").cast(pa.int64()).to_pylist()
+    # Not so far that it would count as one from the future.
+    ahead = None if times[row] is None else times[row] + _RUNAWAY
+    rows = {**workload.epochs[epoch], name: _with_time(table, row, ahead)}
+    epochs = (*workload.epochs[:epoch], rows, *workload.epochs[epoch + 1 :])
+    return replace(workload, epochs=epochs)
 
 
 def _draw_terms(chance: random.Random, query: Query) -> Query:
@@ -240,37 +258,6 @@ def _draw_terms(chance: random.Random, query: Query) -> Query:
         windows=imply_windows(query.names, None, scaled),
         outputs=tuple(chance.sample(outputs, len(outputs))),
     )
-
-
-def _requests(chance: random.Random, query: Query, plan: Plan, epochs: int) -> dict[int, Request]:
-    """Requests by any strategy that this query allows; some are made while a migration is under way."""
-    requests: dict[int, Request] = {}
-    # Mostly early, so that many migrations end, and seldom before there is any state.
-    request_epochs = {
-        min(chance.randrange(epochs), chance.randint(1, 4)) for _ in range(chance.choice((0, 1, 1, 2, 3)))
-    }
-    for epoch in sorted(request_epochs):
-        # Of a few plans the one with the most new nodes.
-        drawn = [draw_plan(chance, query.names) for _ in range(3)]
-        plan = max(drawn, key=lambda other: len(_node_streams(other) - _node_streams(plan)))
-        for strategy, background, isolated in chance.sample(_STRATEGIES, len(_STRATEGIES)):
-            try:
-                requests[epoch] = make_request(
-                    query, str(plan), strategy, background=background, isolated=isolated
-                )
-                break
-            except OptionError:
-                continue
-    return requests
-
-
-def _node_streams(plan: Plan) -> set[frozenset[str]]:
-    return {node.streams for node in plan.nodes()}
-
-
-def _strategy_name(request: Request) -> str:
-    computes = request.strategy == "hybrid" and request.background
-    return f"{request.strategy} with background work" if computes else request.strategy
 
 
 def _query(chance: random.Random, names: str) -> Query:
@@ -312,12 +299,16 @@ def _fill(chance: random.Random, query: Query, name: str, table: pa.Table) -> pa
         drawn = pa.array([chance.choice(values) for _ in range(table.num_rows)], kind)
         table = table.append_column(field_.name, drawn.cast(field_.type) if kind != field_.type else drawn)
     if table.num_rows and chance.random() < _WRONG_TIME_RATE:
-        times = table.column("t").cast(pa.int64()).to_pylist()
-        times[chance.randrange(len(times))] = chance.choice(_WRONG_TIMES)
-        position = table.column_names.index("t")
-        time_type = table.schema.field("t").type
-        table = table.set_column(position, "t", pa.array(times, pa.int64()).cast(time_type))
+        table = _with_time(table, chance.randrange(table.num_rows), chance.choice(_WRONG_TIMES))
     return table
+
+
+def _with_time(table: pa.Table, row: int, time: int | None) -> pa.Table:
+    """The table with another time of one row."""
+    times = table.column("t").cast(pa.int64()).to_pylist()
+    times[row] = time
+    position, time_type = table.column_names.index("t"), table.schema.field("t").type
+    return table.set_column(position, "t", pa.array(times, pa.int64()).cast(time_type))
 
 
 def _window_epochs(query: Query, epochs: int) -> int:

@@ -1,0 +1,207 @@
+"""The decision about memory: what the next epoch spills, what it cleans up, and why.
+
+It is made for each engine partition by itself, from committed figures only:
+
+- If more bytes are active than the budget, groups are spilled: a share of the active state at once, in the
+  order of the strategy.
+- What is owed is made if it is due: it has been owed for longer than the delay, the query is drained, a
+  change of plan waits for it, or there is no budget any more.
+- If there is room again, groups come back, the most productive first.
+
+What an epoch cleans up is bounded, so that it takes no more memory than the budget leaves; but some group is
+cleaned up in every epoch in which one is due. A group comes back if there is room for all of it. If not, all
+its generations become one, which is not probed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from midstream.memory.next_step import MemoryContext, MemoryDecision
+from midstream.memory.settings import MemorySettings
+from midstream.memory.sizes import GroupSizes
+from midstream.memory.statistics import read_statistics
+from midstream.memory.strategies import Candidate, rank_of
+from midstream.plan.fragment_name import FragmentName
+from midstream.state.memory import Cuts, Mark, MemoryAction, MemoryChange
+
+_OVER_BUDGET = "more state was active than stateMemory"
+_ROOM = "there is room again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demands:
+    """What is asked of the next epoch."""
+
+    settings: MemorySettings | None
+    """None without a budget."""
+    latest: int | None
+    """The newest event time of all streams."""
+    window: float
+    """The longest window; infinite if some streams have none."""
+    drains: bool = False
+    """Whether all that is owed is to be made."""
+    waits: bool = False
+    """Whether a change of plan waits for what is owed."""
+
+
+def decide_memory(context: MemoryContext, sizes: GroupSizes | None, demands: Demands) -> MemoryDecision:
+    """What the next epoch does; ``sizes`` are None if there is no budget, and nothing is spilled."""
+    if sizes is None:
+        return MemoryDecision()
+    decision = _Decision(context, sizes, demands)
+    for partition in sorted(set(context.routing.partitions)):
+        decision.decide(partition)
+    return decision.result()
+
+
+@dataclass
+class _Decision:
+    context: MemoryContext
+    sizes: GroupSizes
+    demands: Demands
+    spills: dict[FragmentName, set[int]] = field(default_factory=dict)
+    cleanups: dict[FragmentName, dict[int, Cuts]] = field(default_factory=dict)
+    changes: dict[tuple[MemoryAction, FragmentName, str], tuple[int, float]] = field(default_factory=dict)
+
+    def decide(self, partition: int) -> None:
+        settings = self.demands.settings
+        active = self.sizes.active_in(partition)
+        budget = settings.budget if settings is not None else float("inf")
+        if settings is not None and active > budget and self.context.may_spill and not self.demands.waits:
+            active -= self._spill(partition, settings, active)
+        room = max(budget - active, 0.0)
+        due = [(group, reason) for group in self._spilled(partition) if (reason := self._due(group))]
+        # Fragments below first: what they owe arrives above in the same epoch.
+        portion = 0.0
+        for group, reason in sorted(due, key=lambda entry: (entry[0].stage, self._first_cut(entry[0]))):
+            if portion and portion + group.size > room:
+                break
+            comes_back = self.context.may_restore and group.size <= room
+            if not comes_back and not self._owes(group):
+                continue
+            self._clean_up(group, reason, comes_back=comes_back)
+            portion += group.size
+            active += group.size if comes_back else 0.0
+            room = max(budget - active, 0.0)
+        if settings is not None and self.context.may_restore and not due:
+            self._bring_back(partition, (1 - settings.spill_share) * budget - active)
+
+    def result(self) -> MemoryDecision:
+        changes = tuple(
+            MemoryChange(action, fragment, groups, round(size), reason)
+            for (action, fragment, reason), (groups, size) in self.changes.items()
+        )
+        return MemoryDecision(
+            {f: frozenset(groups) for f, groups in self.spills.items()}, self.cleanups, changes
+        )
+
+    def _spill(self, partition: int, settings: MemorySettings, active: float) -> float:
+        """Spill a share of what is active, or more if need be; returns how many bytes are not active then."""
+        wanted = max(settings.spill_share * active, active - settings.budget)
+        spilled = 0.0
+        for group in sorted(self._active(partition), key=rank_of(settings.strategy)):
+            if spilled >= wanted:
+                break
+            self.spills.setdefault(group.fragment, set()).add(group.group)
+            self._note("spilled", group, _OVER_BUDGET)
+            spilled += group.size
+        return spilled
+
+    def _bring_back(self, partition: int, room: float) -> None:
+        """Bring groups back, the most productive first."""
+        spilled = [group for group in self._spilled(partition) if not self._is_spilled_now(group)]
+        for group in sorted(spilled, key=lambda g: (-g.productivity, g.fragment, g.group)):
+            if group.size > room:
+                break
+            self._clean_up(group, _ROOM, comes_back=True)
+            room -= group.size
+
+    def _clean_up(self, group: Candidate, reason: str, *, comes_back: bool) -> None:
+        remaining = () if comes_back else (self.context.epoch,)
+        self.cleanups.setdefault(group.fragment, {})[group.group] = remaining
+        self._note("brought back" if comes_back else "cleaned up", group, reason)
+
+    def _due(self, group: Candidate) -> str:
+        """Why what a group owes is due; empty if it is not."""
+        if self._is_spilled_now(group):
+            return ""
+        if self.demands.settings is None:
+            return "there is no budget of memory any more"
+        if self.demands.waits:
+            return "a change of plan waits for it"
+        if not self._owes(group):
+            return ""
+        if self.demands.drains:
+            return "the query is drained"
+        mark, latest = self.context.memory.marks[self._first_cut(group)], self.demands.latest
+        delay = self.demands.settings.cleanup_delay
+        is_late = _has_passed(mark, latest, self.demands.window if delay is None else delay)
+        return "it was owed for longer than cleanupDelay" if is_late else ""
+
+    def _owes(self, group: Candidate) -> bool:
+        return owes(self.context, self.sizes, group.fragment, group.group)
+
+    def _first_cut(self, group: Candidate) -> int:
+        return self.context.memory.cuts[group.fragment][group.group][0]
+
+    def _is_spilled_now(self, group: Candidate) -> bool:
+        return group.group in self.spills.get(group.fragment, ())
+
+    def _active(self, partition: int) -> Iterator[Candidate]:
+        """The groups of a partition that have active rows."""
+        for fragment, sizes in self.sizes.fragments.items():
+            yield from self._candidates(fragment, partition, sizes.active, range(len(sizes.active)))
+
+    def _spilled(self, partition: int) -> list[Candidate]:
+        """The groups of a partition that are spilled, with all their rows."""
+        return [
+            candidate
+            for fragment, groups in self.context.memory.cuts.items()
+            for candidate in self._candidates(
+                fragment, partition, self.sizes.fragments[fragment].total + 1, groups
+            )
+        ]
+
+    def _candidates(
+        self, fragment: FragmentName, partition: int, sizes: Iterable[float], groups: Iterable[int]
+    ) -> Iterator[Candidate]:
+        by_group, here = list(sizes), self.context.routing.partitions
+        statistics = self.context.memory.statistics.get(fragment)
+        output = read_statistics(statistics, len(here))
+        for group in groups:
+            if here[group] == partition and by_group[group] > 0:
+                yield Candidate(
+                    fragment=fragment,
+                    group=group,
+                    stage=self.sizes.fragments[fragment].stage,
+                    size=by_group[group],
+                    output=float(output.rows[group]),
+                    results=float(output.results[group]),
+                    stored_bytes=float(output.stored_bytes[group]),
+                    epoch=self.context.epoch,
+                )
+
+    def _note(self, action: MemoryAction, group: Candidate, reason: str) -> None:
+        key = (action, group.fragment, reason)
+        groups, size = self.changes.get(key, (0, 0.0))
+        self.changes[key] = (groups + 1, size + group.size)
+
+
+def owes(context: MemoryContext, sizes: GroupSizes, fragment: FragmentName, group: int) -> bool:
+    """Whether a spilled group may owe something: no row has arrived since its only cut, if it does not."""
+    one_cut = len(context.memory.cuts[fragment][group]) == 1
+    return not one_cut or sizes.fragments[fragment].active_rows[group] > 0
+
+
+def owing_groups(context: MemoryContext, sizes: GroupSizes) -> Mapping[FragmentName, list[int]]:
+    """The spilled groups that may owe something."""
+    return {
+        fragment: [group for group in groups if owes(context, sizes, fragment, group)]
+        for fragment, groups in context.memory.cuts.items()
+    }
+
+
+def _has_passed(mark: Mark, latest: int | None, delay: float) -> bool:
+    return latest is not None and mark.latest is not None and latest - mark.latest >= delay

@@ -1,0 +1,108 @@
+"""Statistics of groups: what each has produced lately, traced to results through the fragments above.
+
+A fragment counts how many of its rows go from which of its groups to which group of the fragment above, from
+a sample. The results of a group above are due to the groups below in proportion to the rows that these sent
+it. So every result counts for one group of each fragment, as if it had been traced back by its keys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from midstream.adapt.statistics import decay_seconds
+from midstream.engine.group_counts import read_flows
+from midstream.engine.references import Integers
+from midstream.memory.sizes import Figures
+from midstream.plan.fragment_name import FragmentName, fragment_name, output_of
+from midstream.plan.layout import Layout
+from midstream.plan.state_id import StateId
+from midstream.query.query import Query
+from midstream.state.memory import GroupStatistics
+
+_FIGURE = np.dtype("<f4")
+
+
+@dataclass(frozen=True)
+class GroupOutput:
+    """What the groups of a fragment have produced, faded."""
+
+    rows: Figures
+    """Rows that the fragment produced."""
+    results: Figures
+    """Results that these were part of."""
+    stored_bytes: Figures
+    """Bytes that these take in states of the fragments above."""
+
+    def __add__(self, other: GroupOutput) -> GroupOutput:
+        return GroupOutput(
+            self.rows + other.rows, self.results + other.results, self.stored_bytes + other.stored_bytes
+        )
+
+    def times(self, factor: float) -> GroupOutput:
+        """All figures multiplied."""
+        return GroupOutput(self.rows * factor, self.results * factor, self.stored_bytes * factor)
+
+    @staticmethod
+    def none(groups: int) -> GroupOutput:
+        """Nothing produced."""
+        return GroupOutput(np.zeros(groups), np.zeros(groups), np.zeros(groups))
+
+
+def read_statistics(statistics: GroupStatistics | None, groups: int) -> GroupOutput:
+    """The figures of a fragment from the manifest."""
+    if statistics is None:
+        return GroupOutput.none(groups)
+    columns = (statistics.rows, statistics.results, statistics.stored_bytes)
+    return GroupOutput(*(np.frombuffer(column, _FIGURE).astype(np.float64) for column in columns))
+
+
+def update_statistics(
+    query: Query,
+    layout: Layout,
+    before: Mapping[FragmentName, GroupStatistics],
+    flows: Mapping[FragmentName, bytes],
+    row_bytes: Mapping[StateId, float],
+    *,
+    groups: int,
+    seconds: float,
+) -> dict[FragmentName, GroupStatistics]:
+    """The statistics after an epoch of the running plan alone, in which ``seconds`` of event time passed."""
+    decay = math.exp(-seconds / decay_seconds(query))
+    produced = _produced(layout, flows, row_bytes, groups)
+    after = {}
+    for name, output in produced.items():
+        faded = read_statistics(before.get(name), groups).times(decay) + output
+        columns = (faded.rows, faded.results, faded.stored_bytes)
+        after[name] = GroupStatistics(*(column.astype(_FIGURE).tobytes() for column in columns))
+    return after
+
+
+def _produced(
+    layout: Layout, flows: Mapping[FragmentName, bytes], row_bytes: Mapping[StateId, float], groups: int
+) -> dict[FragmentName, GroupOutput]:
+    """What each group has produced in one epoch; fragments above come first."""
+    produced: dict[FragmentName, GroupOutput] = {}
+    for fragment in reversed(layout.fragments):
+        name, output = fragment_name(fragment), output_of(fragment)
+        sources, targets, rows = read_flows(flows.get(name, b""))
+        made = _sums(sources, rows, groups)
+        if output == layout.root:
+            produced[name] = GroupOutput(made, made, np.zeros(groups))
+            continue
+        above = produced[fragment_name(layout.fragment_of_input[output])]
+        shares = rows / np.maximum(_sums(targets, rows, groups)[targets], 1.0)
+        results = _sums(sources, shares * above.results[targets], groups)
+        stored = _sums(sources, shares * above.stored_bytes[targets], groups)
+        produced[name] = GroupOutput(made, results, stored + made * row_bytes.get(output, 0.0))
+    return produced
+
+
+def _sums(groups_of: Integers, figures: Figures, groups: int) -> Figures:
+    """The sum of figures by group."""
+    sums = np.zeros(groups)
+    np.add.at(sums, groups_of, figures)
+    return sums

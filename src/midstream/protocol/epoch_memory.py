@@ -1,0 +1,77 @@
+"""Memory in an epoch: from the last manifest to what the epoch does, and on to what its manifest says."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from midstream.engine.memory_step import MemoryStep
+from midstream.engine.program import Program
+from midstream.engine.routing import Routing
+from midstream.errors import CheckpointError
+from midstream.memory.decision import Demands, decide_memory, owing_groups
+from midstream.memory.next_step import MemoryContext, memory_context, memory_step, without_unused
+from midstream.memory.sizes import bytes_per_row
+from midstream.memory.statistics import update_statistics
+from midstream.protocol.intent import Intent
+from midstream.protocol.report import Report
+from midstream.protocol.terms import committed_terms, terms_of
+from midstream.query.query import Query
+from midstream.state.manifest import Manifest
+from midstream.state.memory import Memory
+
+
+def next_memory_step(context: MemoryContext, manifest: Manifest, intent: Intent) -> MemoryStep | None:
+    """What the epoch after ``manifest`` does about memory."""
+    settings = intent.settings.memory
+    has_sizes = settings is not None or manifest.memory.cuts
+    demands = Demands(
+        settings=settings,
+        latest=context.latest,
+        window=context.query.longest_window,
+        drains=intent.drains,
+        waits=intent.waiting is not None,
+    )
+    decision = decide_memory(context, context.sizes(manifest.slices) if has_sizes else None, demands)
+    return memory_step(context, decision, has_budget=settings is not None)
+
+
+def memory_after(
+    before: Manifest, after: Manifest, intent: Intent, program: Program, report: Report
+) -> Memory:
+    """What the manifest of an epoch says of memory; ``after`` has all but that."""
+    step = program.memory
+    if step is None:
+        return Memory()
+    memory = without_unused(step.after, after.slices, program.routing)
+    memory = replace(memory, waiting_plan=intent.waiting.plan if intent.waiting is not None else "")
+    if not step.counts_groups or program.migration_step is not None:
+        return memory
+    statistics = update_statistics(
+        program.query,
+        program.layout,
+        memory.statistics,
+        report.flows,
+        bytes_per_row(after.slices),
+        groups=len(program.routing.partitions),
+        seconds=after.statistics.elapsed - before.statistics.elapsed,
+    )
+    return replace(memory, statistics=statistics)
+
+
+def check_windows_stay(manifest: Manifest, query: Query) -> None:
+    """Refuse other windows while groups are spilled: what they owe is what the windows of then allow."""
+    if manifest.memory.cuts and terms_of(query).within != committed_terms(manifest).within:
+        raise CheckpointError(
+            "windows must stay as they are while state is spilled",
+            got="other windows",
+            hint="start the query with the windows that it had, end it with stop(drain=True), and leave out "
+            "stateMemory until then",
+        )
+
+
+def owes_results(query: Query, manifest: Manifest, routing: Routing) -> bool:
+    """Whether some group may owe something after the epoch of a manifest."""
+    if not manifest.memory.cuts:
+        return False
+    context = memory_context(query, manifest, routing)
+    return any(owing_groups(context, context.sizes(manifest.slices)).values())

@@ -1,0 +1,40 @@
+"""Methods of DataFrames that a join does not have: what to write instead.
+
+A join is not a DataFrame: its results exist only where they are written.
+"""
+
+from __future__ import annotations
+
+from midstream.errors import NoSuchMethodError
+
+_BEFORE = "do it with the DataFrames of the streams, before .stream(...)"
+_AFTER = "do it with the results, in a function of foreachBatch or where they are read"
+_FILTER = f"give a condition over several streams to .on('a.x < b.y'); on one stream, {_BEFORE}"
+_COMPUTE = f"choose columns with .select('a.x AS y'); to compute new ones, {_BEFORE}, or {_AFTER}"
+_VIEW = "write it to a view: join.writeStream.format('memory').queryName('results').start()"
+_START = "write it to a sink: join.writeStream.format('console').start()"
+
+_INSTEAD: dict[str, str] = {
+    **dict.fromkeys(("filter", "where"), _FILTER),
+    **dict.fromkeys(
+        ("withColumn", "withColumns", "selectExpr", "drop", "withColumnRenamed", "alias"), _COMPUTE
+    ),
+    **dict.fromkeys(
+        ("join", "crossJoin", "union", "unionByName"), "add a stream with .stream(name, df, time=...)"
+    ),
+    **dict.fromkeys(
+        ("groupBy", "agg", "distinct", "dropDuplicates", "orderBy", "sort", "limit", "count"), _AFTER
+    ),
+    **dict.fromkeys(("withWatermark", "repartition", "transform"), _BEFORE),
+    **dict.fromkeys(("show", "collect", "toPandas", "take", "first", "head", "write"), _START),
+    "start": "say where the results go: join.writeStream.format('console').start()",
+    **dict.fromkeys(("createTempView", "createOrReplaceTempView"), _VIEW),
+}
+
+
+def missing_attribute(name: str) -> AttributeError:
+    """The error for an attribute that a join does not have."""
+    hint = _INSTEAD.get(name)
+    if hint is None:
+        return AttributeError(f"'Join' object has no attribute {name!r}")
+    return NoSuchMethodError("a method must be one of a join, which is not a DataFrame", got=name, hint=hint)

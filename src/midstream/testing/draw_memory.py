@@ -1,0 +1,27 @@
+"""Budgets of memory, drawn at random."""
+
+from __future__ import annotations
+
+import random
+
+from midstream.memory.settings import MemorySettings
+from midstream.memory.strategies import SPILL_STRATEGIES
+from midstream.testing.random_streams import SECOND
+from midstream.values import Micros
+
+_NO_BUDGET_RATE = 0.75
+
+
+def draw_memory(chance: random.Random) -> MemorySettings | None:
+    """A budget that is passed soon, or none."""
+    return None if chance.random() < _NO_BUDGET_RATE else draw_budget(chance)
+
+
+def draw_budget(chance: random.Random) -> MemorySettings:
+    """A budget that is passed soon."""
+    return MemorySettings(
+        budget=chance.choice((1_000, 4_000, 16_000)),
+        strategy=chance.choice(SPILL_STRATEGIES),
+        spill_share=chance.choice((0.1, 0.3, 0.9)),
+        cleanup_delay=chance.choice((None, Micros(5 * SECOND), Micros(30 * SECOND))),
+    )

@@ -1,0 +1,77 @@
+"""Late verdicts: deciding beside the epochs, but in one thread, so that a seed always does the same.
+
+The runs of the simulator are short, and seldom give a reason to change the plan. So some verdicts are whims:
+they change to a plan that is drawn. Whatever is decided, results must be right.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from msgspec.structs import replace as replace_field
+
+from midstream.query.query import Query
+from midstream.runtime.deciding import Decide, Decided, Deciding, timed_decision
+from midstream.state.adaptation import Decision, Verdict
+from midstream.state.manifest import Manifest
+from midstream.testing.draw_plans import draw_plan, draw_request
+
+
+def late_verdicts(seed: int, query: Query) -> Callable[[Decide], Deciding]:
+    """How the drivers of a seed decide."""
+    chance = random.Random(f"verdicts {seed}")  # noqa: S311  # it must be reproducible
+    late_rate, whim_rate = chance.choice((0.0, 0.4, 0.7)), chance.choice((0.0, 0.2, 0.5))
+    return partial(LateVerdicts, query=query, chance=chance, late_rate=late_rate, whim_rate=whim_rate)
+
+
+@dataclass
+class LateVerdicts:
+    """Verdicts that may be there only some epochs after the statistics that they follow from."""
+
+    decide: Decide
+    query: Query
+    chance: random.Random
+    late_rate: float
+    """How likely it is that a verdict is not there yet when it is asked for."""
+    whim_rate: float
+    """How likely it is that another plan is drawn."""
+    decides_from: Manifest | None = field(default=None, init=False)
+
+    def begin(self, manifest: Manifest) -> None:
+        """Decide from this manifest, unless what was begun before is still under way."""
+        self.decides_from = self.decides_from or manifest
+
+    def take(self) -> Decided | None:
+        """The outcome, if it is not late."""
+        if self.decides_from is None or self.chance.random() < self.late_rate:
+            return None
+        manifest, self.decides_from = self.decides_from, None
+        decided = timed_decision(self.decide, manifest)
+        if manifest.epoch < 0 or manifest.migration or self.chance.random() >= self.whim_rate:
+            return decided
+        return replace(decided, verdict=self._whim(manifest))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _whim(self, manifest: Manifest) -> Verdict | None:
+        plan = draw_plan(self.chance, self.query.names)
+        if str(plan) == manifest.plan:
+            return None
+        request = draw_request(self.chance, self.query, plan)
+        decision = Decision(
+            epoch=manifest.epoch,
+            verdict="migrate",
+            reason="on a whim",
+            plan=manifest.plan,
+            cost=1.0,
+            best_plan=str(plan),
+            best_cost=0.0,
+            strategy=request.strategy,
+            background=request.background,
+            isolated=bool(request.isolated),
+        )
+        return Verdict(manifest.epoch, replace_field(manifest.adaptation, last_decision=decision))

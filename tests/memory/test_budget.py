@@ -1,0 +1,162 @@
+"""Any query, plan and migrations within any budget: in the end the results are those of DuckDB."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstream.errors import CheckpointError
+from midstream.inline import InlineJoin
+from midstream.memory.settings import MemorySettings
+from midstream.memory.strategies import SPILL_STRATEGIES
+from midstream.protocol.settings import Settings
+from midstream.query.query import Query
+from midstream.runtime.watermark_reset import reset_watermark
+from midstream.storage.fsck import check
+from midstream.storage.lease import seize_lease
+from midstream.storage.memory import MemoryStore
+from midstream.storage.slice_files import SliceFiles
+from midstream.testing import accept, assert_same_rows, batch_join
+from midstream.testing.hypothesis_strategies import Case, cases
+from midstream.values import Micros
+from tests.helpers import rows, small_query
+from tests.migration.test_any_migration import MigrationSchedule, migration_schedules
+
+BUDGETS = st.builds(
+    MemorySettings,
+    st.sampled_from([2_000, 500, 8_000, 1]),
+    st.sampled_from(SPILL_STRATEGIES),
+    st.sampled_from([0.3, 0.05, 1.0]),
+    st.sampled_from([None, Micros(0), Micros(20_000_000)]),
+)
+
+
+def run_within(case: Case, schedule: MigrationSchedule, memory: MemorySettings) -> InlineJoin:
+    store, tables = MemoryStore(), []
+    settings = replace(case.settings, memory=memory)
+    join = InlineJoin(case.query, case.plan, settings=settings, store=store)
+    for number, epoch in enumerate(case.epochs):
+        if number in schedule.stops:
+            join = InlineJoin(case.query, settings=settings, store=store)
+        if number in schedule.requests:
+            request = schedule.requests[number]
+            join.migrate(
+                request.plan,
+                request.strategy,
+                background="auto" if request.background else "off",
+                isolated=request.isolated,
+            )
+        tables.append(join.run_epoch(epoch, background_epochs=schedule.paces[number]))
+    assert not check(store).problems
+    tables.append(join.drain())
+    assert not join.coordinator.owes(join.manifest)
+    tables += [SliceFiles(store).open(s) for s in join.manifest.slices if s.owner.kind == "deferred"]
+    accepted = accept(case.query, case.epochs, case.settings.idle_timeout).tables(case.query)
+    assert_same_rows(pa.concat_tables(tables), batch_join(case.query, accepted))
+    return join
+
+
+@given(st.data(), BUDGETS)
+def test_results_within_a_budget_are_those_without(data, memory):
+    case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1000))
+    run_within(case, data.draw(migration_schedules(case, with_stops=True)), memory)
+
+
+QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=100, select=["a.v as a", "c.v as c"])
+TWO_KEYS = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=100, select=["a.v as a"])
+
+
+def _arrivals(epoch: int, count: int = 20) -> dict[str, pa.Table]:
+    return {
+        name: rows(*((10 * epoch, key % 7, key % 3, f"{name}{epoch} {key}") for key in range(count)))
+        for name in "abc"
+    }
+
+
+def _last(join: InlineJoin) -> dict[str, Any]:
+    assert join.lastProgress is not None
+    return join.lastProgress
+
+
+def _run(
+    budget: int | None, epochs: int, query: Query = QUERY, store: MemoryStore | None = None
+) -> InlineJoin:
+    memory = None if budget is None else MemorySettings(budget)
+    join = InlineJoin(query, "(a b) c", settings=Settings(2, 8, memory=memory), store=store)
+    for _ in range(epochs):
+        join.run_epoch(_arrivals(join.manifest.epoch + 1))
+    return join
+
+
+def test_active_bytes_pass_the_budget_by_no_more_than_an_epoch_brings():
+    whole = _run(1 << 40, 6)
+    largest = _last(whole)["memory"]["busiestPartitionBytes"]
+    budget = largest // 3
+    join = _run(budget, 6)
+    per_epoch = largest // 3  # the first epochs bring more for each row, because files have headers
+    peaks = [progress["memory"]["busiestPartitionBytes"] for progress in join.recentProgress]
+    assert max(peaks) <= budget + per_epoch
+    assert max(peaks) < largest
+    assert _last(join)["stateBytesSpilled"] > 0
+    assert _last(join)["memory"]["owedGroups"] > 0
+    assert _last(join)["memory"]["owedRows"] > 0
+    assert _last(join)["stateBytesTouched"] < _last(whole)["stateBytesTouched"]
+
+
+def test_events_say_what_was_spilled_and_cleaned_up_and_why():
+    join = _run(4_000, 30)
+    events = [event for progress in join.recentProgress for event in progress["events"]]
+    reasons = {(event["type"], event["reason"]) for event in events if "reason" in event}
+    assert ("state-spilled", "more state was active than stateMemory") in reasons
+    late = {kind for kind, reason in reasons if reason == "it was owed for longer than cleanupDelay"}
+    assert late & {"state-cleaned-up", "state-brought-back"}
+    spilled = next(event for event in events if event["type"] == "state-spilled")
+    assert spilled["fragment"] == "0: a b c"
+    assert spilled["groups"] > 0
+    assert spilled["bytes"] > 0
+    assert spilled["message"].startswith(f"spilled {spilled['groups']} groups of fragment '0: a b c'")
+
+
+def test_without_a_budget_everything_comes_back():
+    store = MemoryStore()
+    assert _run(2_000, 5, store=store).manifest.memory.cuts
+    join = _run(None, 1, store=store)
+    assert not join.manifest.memory.cuts
+    reasons = {e["reason"] for e in _last(join)["events"] if e["type"] == "state-brought-back"}
+    assert reasons == {"there is no budget of memory any more"}
+    assert _last(join)["memory"]["owedGroups"] == 0
+
+
+def test_a_change_of_plan_that_changes_fragments_waits_and_says_so():
+    join = _run(2_000, 4, TWO_KEYS)
+    assert join.manifest.memory.cuts
+    join.migrate("a (b c)", "moving_state")
+    join.run_epoch(_arrivals(4))
+    assert join.manifest.plan == "(a b) c"
+    assert [e["plan"] for e in _last(join)["events"] if e["type"] == "migration-waits"] == ["a (b c)"]
+
+
+def test_a_change_of_plan_inside_of_a_fragment_does_not_wait():
+    join = _run(2_000, 4)
+    assert join.manifest.memory.cuts
+    join.migrate("a (b c)", "moving_state")
+    join.run_epoch(_arrivals(4))
+    assert join.manifest.plan == "a (b c)"
+    assert join.manifest.memory.cuts
+
+
+def test_windows_and_watermarks_stay_while_state_is_spilled():
+    store = MemoryStore()
+    assert _run(2_000, 5, store=store).manifest.memory.cuts
+    wider = small_query(
+        ["a.k = b.k", "b.k = c.k"], "abc", default_window=200, select=["a.v as a", "c.v as c"]
+    )
+    with pytest.raises(CheckpointError, match="windows must stay as they are while state is spilled"):
+        _run(2_000, 1, wider, store)
+    with pytest.raises(CheckpointError, match="no state must be spilled when a watermark is set back"):
+        reset_watermark(store, seize_lease(store, "reset"), "a", 1)

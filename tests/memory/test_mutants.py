@@ -1,0 +1,63 @@
+"""Faults that are put into the code on purpose: random cuts find each of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from midstream.engine.memory_step import StateCuts
+from midstream.engine.probed_rows import ProbedRows
+from midstream.engine.purging import Purging
+from midstream.inline import InlineJoin
+from midstream.testing import accept, assert_same_rows, batch_join
+from midstream.testing.workload import draw_workload
+from tests.memory.random_cuts import RandomCuts, decided_by
+
+
+def run_seed(seed: int) -> None:
+    """A workload with random cuts; an error if its results are wrong in the end."""
+    chance = random.Random(seed)
+    workload = draw_workload(chance, seed)
+    settings = replace(workload.settings, adapt=False, max_event_time_ahead=None, memory=None)
+    rates = chance.choice((0.05, 0.3)), chance.choice((0.1, 0.4))
+    with decided_by(RandomCuts(seed, *rates, drain_from=len(workload.epochs))):
+        join = InlineJoin(workload.query, workload.plan, settings=settings)
+        tables = [join.run_epoch(epoch) for epoch in workload.epochs]
+        tables += [join.run_epoch({}) for _ in range(3)]
+    accepted = accept(workload.query, workload.epochs, settings.idle_timeout).tables(workload.query)
+    assert_same_rows(pa.concat_tables(tables), batch_join(workload.query, accepted))
+
+
+_probed = ProbedRows.of
+
+
+def _only_inputs(cuts: StateCuts) -> ProbedRows:
+    return _probed(cuts if cuts.is_input else replace(cuts, cuts={}))
+
+
+MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
+    "no holds": (337, lambda: mock.patch("midstream.memory.next_step.holds_of", return_value=())),
+    "purged debts": (30, lambda: mock.patch.object(Purging, "_first_cuts", return_value=[])),
+    "intermediate rows are probed across a cut": (
+        38,
+        lambda: mock.patch.object(ProbedRows, "of", staticmethod(_only_inputs)),
+    ),
+    "intermediate states are added to instead of rebuilt": (
+        84,
+        lambda: mock.patch("midstream.memory.next_step._rebuilt_after", return_value={}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_fault_is_found(name):
+    seed, fault = MUTANTS[name]
+    run_seed(seed)
+    with fault(), pytest.raises(AssertionError, match="rows are wanted"):
+        run_seed(seed)
