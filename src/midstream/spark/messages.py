@@ -22,6 +22,7 @@ from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.errors import MidstreamError, error_fields
 from midstream.plan.state_id import StateId
 from midstream.spark.task_ranges import TaskRanges
+from midstream.spark.worker_gc import freeze_modules
 
 _BATCH_ID = "streaming.sql.batchId"
 """Spark's local property with the number of a task's micro-batch."""
@@ -82,6 +83,7 @@ def errors_as_messages(
     except MidstreamError as error:
         fields = msgspec.json.encode(error_fields(error))
         yield 0, ControlMessage(origin, "error", pa.py_buffer(fields))
+    freeze_modules()
 
 
 def running_batch() -> int | None:

@@ -1,0 +1,39 @@
+"""Garbage collection in Spark's workers looks at what tasks have made, not at what modules are made of."""
+
+import gc
+import sys
+import weakref
+
+import pytest
+
+from midstream.spark.messages import errors_as_messages
+from midstream.spark.worker_python import use_this_python
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_worker_that_has_run_a_task_does_not_look_at_modules_again(spark):
+    use_this_python(spark)
+
+    def task(_numbers):
+        class Garbage:
+            pass
+
+        kept = Garbage()
+        kept.itself = kept
+        garbage = weakref.ref(kept)
+        del kept
+        list(errors_as_messages("a step", iter([]), 0, None))
+        yield len(sys.modules), gc.get_freeze_count(), len(gc.get_objects()), garbage() is None
+
+    modules, frozen, looked_at, gone = spark.sparkContext.parallelize([0], 1).mapPartitions(task).first()
+    assert modules > 500
+    assert frozen > 30_000
+    assert looked_at < 1000
+    assert gone
+
+
+def test_the_drivers_own_process_is_left_alone():
+    before = gc.get_freeze_count()
+    list(errors_as_messages("a step", iter([]), 0, None))
+    assert gc.get_freeze_count() == before
