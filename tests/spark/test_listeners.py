@@ -110,6 +110,20 @@ def test_listeners_hear_of_every_epoch_and_may_fail_migrate_and_go(spark, feed, 
     assert logged == [f"watched, batch {e.batch_id}: {e.message}" for e in heard if isinstance(e, Event)]
 
 
+def test_a_listener_of_the_writer_hears_of_the_first_epoch(spark, feed, runner):
+    feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=2, seed=6))
+    heard: list[Event | EpochProgress] = []
+    writer = one_key(spark, feed, "ab").writeStream.format("parquet").option("path", runner.out)
+    with pytest.raises(OptionError, match=r"a function of one argument; got a value of type SessionL"):
+        writer.addListener(SessionListener())  # type: ignore[arg-type]  # what a user may try
+    writer = writer.option("checkpointLocation", runner.checkpoint).trigger(availableNow=True)
+    query = writer.addListener(heard.append).start()
+    query.awaitTermination()
+    assert [e.to_dict() for e in heard if isinstance(e, EpochProgress)] == query.recentProgress
+    assert [p["batchId"] for p in query.recentProgress] == [0, 1]
+    query.removeListener(heard.append)
+
+
 def test_listeners_of_the_session_hear_of_a_join_as_of_any_query(spark, feed, tmp_path, session_listener):
     """What docs/guide.md says that they see: ids and batches, but not all figures."""
     feed.add(*generate(dict.fromkeys("ab", SHAPE), epochs=2, seed=6))

@@ -1,11 +1,13 @@
 """Living within a budget of memory on Spark: what is spilled is owed, and made in the end."""
 
 import threading
+import time
 
 import pytest
 
-from midstream import OptionError, StreamError
+from midstream import EpochProgress, OptionError, StreamError
 from midstream.runtime.crash_points import crash_hook
+from midstream.spark.query_identity import running_query
 from midstream.storage.intents import find_intent
 from midstream.storage.local import LocalStore
 from tests.spark.migration_scenario import ONE_KEY, SEVERAL_KEYS, columns, events_of
@@ -47,9 +49,7 @@ def test_results_are_complete_when_all_input_is_processed(scenario, predicates, 
 def test_a_running_query_is_drained_and_goes_on(scenario):
     scenario.add(3)
     join = scenario.join_of(SEVERAL_KEYS, columns)
-    runner = scenario.runner
-    writer = join().writeStream.format("parquet").option("path", runner.out).options(adapt="off", **TINY)
-    query = writer.option("checkpointLocation", runner.checkpoint).start()
+    query = _start(scenario, join)
     query.processAllAvailable()
 
     def fail(point):
@@ -120,6 +120,74 @@ def test_a_query_that_drains_at_its_end_is_active_and_can_be_stopped(scenario):
     query.stop(drain=True)
     assert not query._handler.coordinator.owes(query._handler.manifest)
     query.awaitTermination()
+
+
+def test_a_listener_may_stop_a_query_in_a_drain_while_a_batch_waits(scenario, monkeypatch):
+    scenario.add(3)
+    join = scenario.join_of(SEVERAL_KEYS, columns)
+    query = _start(scenario, join)
+    query.processAllAvailable()
+    batch_waits = threading.Event()
+
+    def note(*arguments):
+        running = running_query(*arguments)
+        batch_waits.set()
+        return running
+
+    monkeypatch.setattr("midstream.spark.micro_batch_handler.running_query", note)
+
+    def stop_once_a_batch_waits(event):
+        if isinstance(event, EpochProgress) and not batch_waits.is_set():
+            scenario.add(1)
+            assert batch_waits.wait(60)
+            time.sleep(0.3)  # it is about to wait for the lock
+            query.stop()
+
+    query.addListener(stop_once_a_batch_waits)
+    # Not to be drained after all is something that a caller must learn.
+    drained: list[Exception] = []
+
+    def drain():
+        try:
+            query.drain()
+        except StreamError as error:
+            drained.append(error)
+
+    draining = threading.Thread(target=drain, daemon=True)
+    draining.start()
+    draining.join(60)
+    assert not draining.is_alive()
+    assert "must run until it is drained; got one that has ended before" in str(drained)
+    assert query.awaitTermination(60)
+    assert query.exception() is None
+    with pytest.raises(StreamError, match="must run until it is drained"):
+        query.stop(drain=True)
+    query.stop()
+    scenario.runner.start(join(), **TINY).awaitTermination()
+    scenario.check(join())
+
+
+def test_a_query_is_stopped_though_its_drain_fails(scenario):
+    scenario.add(3)
+    join = scenario.join_of(SEVERAL_KEYS, columns)
+    query = _start(scenario, join)
+    query.processAllAvailable()
+
+    def fail(point):
+        if point == "before the commit":
+            raise RuntimeError("failed in a drain")
+
+    with crash_hook(fail), pytest.raises(RuntimeError, match="failed in a drain"):
+        query.stop(drain=True)
+    assert not query.isActive
+    scenario.runner.start(join(), **TINY).awaitTermination()
+    scenario.check(join())
+
+
+def _start(scenario, join):
+    runner = scenario.runner
+    writer = join().writeStream.format("parquet").option("path", runner.out).options(adapt="off", **TINY)
+    return writer.option("checkpointLocation", runner.checkpoint).start()
 
 
 def _epoch(scenario):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -76,6 +77,14 @@ def test_a_checkpoint_that_was_removed_is_not_made_again(impatient, tmp_path, ca
     lease.release()
     assert caplog.records == []
     assert [path.name for path in tmp_path.iterdir()] == ["removed"]
+
+
+def test_a_lease_that_is_given_back_does_not_make_a_removed_checkpoint_again(tmp_path, caplog):
+    lease = acquire_lease(LocalStore(str(tmp_path / "checkpoint")), "running")
+    shutil.rmtree(tmp_path / "checkpoint")
+    lease.release()  # before the thread that sends heartbeats has noticed
+    assert list(tmp_path.iterdir()) == []
+    assert caplog.records == []
 
 
 def test_a_process_that_ends_may_remove_the_checkpoint(tmp_path):

@@ -19,6 +19,16 @@ _log = logging.getLogger("midstream")
 _LEVELS: Mapping[Severity, int] = {"info": logging.INFO, "warning": logging.WARNING}
 
 
+def check_listener(listener: object) -> None:
+    """Refuse what cannot be called."""
+    if not callable(listener):
+        raise OptionError(
+            "a listener must be a function of one argument",
+            got=show_value(listener),
+            hint="a StreamingQueryListener goes to spark.streams.addListener",
+        )
+
+
 def log_event(query: QueryIdentity, event: Event) -> None:
     """Write an event to the log, with the query that has it: a process may have several."""
     name = query.name or query.id[:8]
@@ -34,12 +44,7 @@ class Listeners:
 
     def add(self, listener: Listener) -> None:
         """Call ``listener`` from the next report on; one that was added before is not added again."""
-        if not callable(listener):
-            raise OptionError(
-                "a listener must be a function of one argument",
-                got=show_value(listener),
-                hint="a StreamingQueryListener goes to spark.streams.addListener",
-            )
+        check_listener(listener)
         with self._lock:
             if all(subscription.listener != listener for subscription in self._subscriptions):
                 self._subscriptions = (*self._subscriptions, _Subscription(listener))

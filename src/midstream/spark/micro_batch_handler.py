@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -78,10 +80,12 @@ class MicroBatchHandler:
         self._writer = writer
         self._budget = BackgroundBudget(limits.interval_ms)
         self._thread: int | None = None
+        """That of the epoch that is running."""
         self._epochs = threading.Condition()
         """Held while an epoch runs: those without a batch run in other threads than batches."""
         self._ends = False
         self._gives_up = False
+        self._is_closed = False
 
     @property
     def coordinator(self) -> Coordinator:
@@ -103,6 +107,7 @@ class MicroBatchHandler:
     def close(self) -> None:
         """The query has ended: give the lease back, and wait for what still decides about the plan."""
         with self._epochs:  # one without a batch may be running
+            self._is_closed = True
             self.lease.release()
         self.runner.close()
 
@@ -113,7 +118,6 @@ class MicroBatchHandler:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Run one micro-batch; an error is kept in ``error``, because Spark passes on only its text."""
         running = running_query(self._session, batch)
-        self._thread = threading.get_ident()
         try:
             with self._epochs:
                 while self._ends and running.isActive:
@@ -121,7 +125,8 @@ class MicroBatchHandler:
                     self._epochs.wait(_PATIENCE_SECONDS)
                 if self._ends:
                     raise BatchStopped(running.runId)
-                self._epoch(batch, batch_id, identity_of(running))
+                with self._in_this_thread():
+                    self._epoch(batch, batch_id, identity_of(running))
                 self._epochs.notify_all()
         except Exception as error:
             if not running.isActive and is_caused_by_stopping(error):
@@ -129,17 +134,15 @@ class MicroBatchHandler:
             if isinstance(error, MidstreamError):
                 self.error = error
             raise
-        finally:
-            self._thread = None
 
     def drain(self, running: StreamingQuery, *, ends: bool = False) -> bool:
-        """Make all that spilled groups owe, in epochs without a batch; False if the query ends meanwhile.
+        """Make all that spilled groups owe, in epochs without a batch; False if the query ends before.
 
         ``ends`` if no batch may follow.
         """
         with self._epochs:
             while self.coordinator.owes(self.manifest):
-                if self._gives_up:
+                if self._gives_up or self._is_closed:
                     return False
                 if self._epoch_without_batch(identity_of(running)):
                     continue
@@ -147,7 +150,7 @@ class MicroBatchHandler:
                     return False
                 # A batch that was begun before a restart comes first.
                 self._epochs.wait(_PATIENCE_SECONDS)
-            self._ends = ends
+            self._ends = self._ends or ends
         return True
 
     def give_up_draining(self) -> None:
@@ -156,10 +159,9 @@ class MicroBatchHandler:
 
     def _epoch_without_batch(self, identity: QueryIdentity) -> bool:
         """Run an epoch without a batch; False if a batch was begun, and has to run first."""
-        before, caller = self.manifest, self._thread
+        before = self.manifest
         trigger = TriggerFacts(started=datetime.now(UTC), previous=None)
-        self._thread = threading.get_ident()
-        try:
+        with self._in_this_thread():
             report = self.runner.run_drain_epoch(self._execution(None), time.time_ns() // 1000)
             if report is None:
                 return False
@@ -171,9 +173,16 @@ class MicroBatchHandler:
                 trigger=trigger,
                 duration_ms=self.runner.millis,
             )
-            return True
+        return True
+
+    @contextmanager
+    def _in_this_thread(self) -> Iterator[None]:
+        """For an epoch, or one within it. No other thread may be in one: the lock of epochs must be held."""
+        outside, self._thread = self._thread, threading.get_ident()
+        try:
+            yield
         finally:
-            self._thread = caller
+            self._thread = outside
 
     def _execution(self, batch: DataFrame | None) -> _SparkExecution:
         return _SparkExecution(

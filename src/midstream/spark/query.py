@@ -18,6 +18,8 @@ from midstream.spark.blocking_call import in_thread, result_of
 from midstream.spark.failures import readable_error
 from midstream.spark.micro_batch_handler import MicroBatchHandler
 
+_DRAIN_LATER = "start it again with the same checkpointLocation, then drain it"
+
 
 # Progress and the error that ended a query are Midstream's own, and not the types that Spark has for them.
 class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
@@ -136,27 +138,36 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
 
         New batches wait until that is done. With ``stop(drain=True)`` none comes after it.
         """
-        self._check_active("drain", "start it again with the same checkpointLocation, then drain it")
+        self._check_active("drain", _DRAIN_LATER)
         self._check_waits_elsewhere("drain")
-        if not result_of(in_thread("drain", lambda: self._handler.drain(self._spark_query))):
-            raise StreamError(
-                "a query must run until it is drained",
-                got="one that was stopped meanwhile",
-                hint="start it again with the same checkpointLocation, then drain it",
-            )
+        self._drain(ends=False)
 
     def stop(self, *, drain: bool = False) -> None:
         """Stop the query; started again with the same checkpoint it goes on from here.
 
-        With ``drain``, all results are made first that spilled state is needed for.
+        With ``drain``, all results are made first that spilled state is needed for. If some cannot be made,
+        because the query has ended already or the drain fails, the query is stopped, and an error says so.
 
         A batch that is running is abandoned, and runs again then; but a function of ``foreachBatch`` that has
         begun is waited for, and so is an epoch that makes what spilled state is needed for. If such a
         function, or a listener, calls this, the query stops when it returns.
         """
-        if drain and self.isActive:
-            self._check_waits_elsewhere("stop(drain=True)")
-            result_of(in_thread("drain", lambda: self._handler.drain(self._spark_query, ends=True)))
+        if not drain:
+            self._stop()
+            return
+        self._check_waits_elsewhere("stop(drain=True)")
+        try:
+            self._drain(ends=True)
+        finally:
+            self._stop()
+
+    def _drain(self, *, ends: bool) -> None:
+        if not result_of(in_thread("drain", lambda: self._handler.drain(self._spark_query, ends=ends))):
+            raise StreamError(
+                "a query must run until it is drained", got="one that has ended before", hint=_DRAIN_LATER
+            ) from self.exception()
+
+    def _stop(self) -> None:
         self._drains_at_end = False
         self._handler.give_up_draining()
         stopping = in_thread("stop", super().stop)

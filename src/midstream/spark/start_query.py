@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -15,6 +16,7 @@ from midstream.protocol.health import HealthLimits
 from midstream.query.query import Query
 from midstream.runtime.deciding import DecideInThread
 from midstream.runtime.epoch_runner import EpochRunner
+from midstream.runtime.listeners import Listener
 from midstream.spark.ctrl_c import stop_on_ctrl_c
 from midstream.spark.logical_plan import source_folders
 from midstream.spark.micro_batch_handler import MicroBatchHandler
@@ -40,19 +42,25 @@ from midstream.storage.output_table import ParquetWriter
 from midstream.storage.remote import is_remote, store_at
 
 
+@dataclass(frozen=True, kw_only=True)
+class StartRequest:
+    """How a query is to run, and where its results go."""
+
+    options: QueryOptions
+    sink: SinkRequest
+    trigger: Trigger
+    name: str | None
+    listeners: Sequence[Listener]
+    """Called from the first epoch on."""
+
+
 def start_query(
-    spark: SparkSession,
-    query: Query,
-    frames: Mapping[str, DataFrame],
-    *,
-    options: QueryOptions,
-    sink: SinkRequest,
-    trigger: Trigger,
-    name: str | None,
+    spark: SparkSession, query: Query, frames: Mapping[str, DataFrame], request: StartRequest
 ) -> JoinStreamingQuery:
     """Start a query; everything that can be wrong is found before Spark starts anything."""
-    options.check_sink(sink.format.name)
-    options = with_session_defaults(options, spark, name)
+    sink, trigger, name = request.sink, request.trigger, request.name
+    request.options.check_sink(sink.format.name)
+    options = with_session_defaults(request.options, spark, name)
     sink.format.check(options, name)
     check_session_settings(sink.format.session_settings, spark)
     partition_columns = sink.partition_columns(query.output_schema)
@@ -111,6 +119,8 @@ def start_query(
             lease=lease,
             limits=HealthLimits(late_share=options.late_share_warning, interval_ms=trigger.interval_ms()),
         )
+        for listener in request.listeners:
+            driver.reporter.listeners.add(listener)
         # If another driver has taken over, two Sparks must not write to the same half of the checkpoint.
         lease.check()
         running = _start_spark(stream, driver, spark_folder(checkpoint), trigger, name)

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from midstream.errors import OptionError, show_value
 from midstream.query.query import Query
+from midstream.runtime.listeners import Listener, check_listener
 from midstream.spark.options import QueryOptions
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.sink_formats import (
@@ -19,7 +20,7 @@ from midstream.spark.sink_formats import (
     check_batch_function,
     foreach_batch,
 )
-from midstream.spark.start_query import start_query
+from midstream.spark.start_query import StartRequest, start_query
 from midstream.spark.trigger import Trigger, read_trigger
 
 
@@ -36,6 +37,7 @@ class JoinStreamWriter:
         self._trigger = Trigger()
         self._name: str | None = None
         self._partition_by: tuple[str, ...] = ()
+        self._listeners: list[Listener] = []
 
     def format(self, source: str) -> JoinStreamWriter:
         """Choose the sink: ``parquet``, ``memory`` or ``console``. For your own, see ``foreachBatch``."""
@@ -129,6 +131,15 @@ class JoinStreamWriter:
         )
         return self
 
+    def addListener(self, listener: Listener) -> JoinStreamWriter:  # noqa: N802  # Spark's name
+        """Call ``listener(event)`` after each epoch, from the very first on.
+
+        That of the running query is the same, but may come after the first epochs.
+        """
+        check_listener(listener)
+        self._listeners.append(listener)
+        return self
+
     def start(
         self,
         path: str | None = None,
@@ -160,15 +171,14 @@ class JoinStreamWriter:
                 got=" and ".join(sink.name for sink in sinks) or "none",
                 hint="write .format('parquet').option('path', ...) or .foreachBatch(function)",
             )
-        return start_query(
-            self._spark,
-            self._query,
-            self._frames,
+        request = StartRequest(
             options=self._options,
             sink=SinkRequest(sinks[0], self._partition_by),
             trigger=self._trigger,
             name=self._name,
+            listeners=tuple(self._listeners),
         )
+        return start_query(self._spark, self._query, self._frames, request)
 
     def __repr__(self) -> str:
         sink = self._format or self._foreach_batch

@@ -91,10 +91,12 @@ class Lease:
             if self._done.is_set():
                 return
             try:
-                self._store.put(
-                    _name(self.number, "released"), _NO_COMMIT_PENDING if self._settled else _COMMIT_PENDING
-                )
+                if self._is_there():
+                    pending = _NO_COMMIT_PENDING if self._settled else _COMMIT_PENDING
+                    self._store.put(_name(self.number, "released"), pending)
                 self._done.set()
+            except FileNotFoundError:
+                self._done.set()  # somebody is removing the checkpoint
             except (OSError, MidstreamError) as error:
                 # Only logged: the user must see the error that ended the query. The thread tries again.
                 _log.warning("the lease of the checkpoint could not be given back: %s", error)
@@ -122,10 +124,14 @@ class Lease:
     def _beat_or_end(self) -> None:
         if self._done.is_set():
             return  # it was released while this thread waited for the lock
-        if _name(self.number, "json") in self._store.list(FOLDER):
+        if self._is_there():
             self.heartbeat()
         else:
-            self._done.set()  # somebody has removed the checkpoint, and it must not be made again
+            self._done.set()
+
+    def _is_there(self) -> bool:
+        """False if somebody has removed the checkpoint: nothing must make it again."""
+        return _name(self.number, "json") in self._store.list(FOLDER)
 
     def _stop_heartbeat(self) -> None:
         """At the end of the process: whoever removes the checkpoint then must not meet a heartbeat."""
