@@ -31,9 +31,17 @@ Epoch = dict[str, pa.Table]
 EPOCH_SECONDS = 2.5
 ROW_BYTES = 40
 KEY_COLUMNS = tuple(f"k{i}" for i in range(4))
-SCHEMA = pa.schema(
-    [("id", pa.int64()), ("t", pa.timestamp("us", tz="UTC")), *((k, pa.int64()) for k in KEY_COLUMNS)]
-)
+"""Those that epochs have if nothing else is asked for."""
+MAX_STREAMS = 40
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The columns of a stream that has such keys."""
+    keys = [(column, pa.int64()) for column in columns]
+    return pa.schema([("id", pa.int64()), ("t", pa.timestamp("us", tz="UTC")), *keys])
+
+
+SCHEMA = schema_of([f"k{i}" for i in range(MAX_STREAMS)])
 
 
 def clique(names: Sequence[str]) -> list[str]:
@@ -44,6 +52,11 @@ def clique(names: Sequence[str]) -> list[str]:
 def chain(names: Sequence[str]) -> list[str]:
     """Each stream shares a key with the next one."""
     return [f"{a}.k{i} = {b}.k{i}" for i, (a, b) in enumerate(pairwise(names))]
+
+
+def cycle(names: Sequence[str]) -> list[str]:
+    """A chain whose last stream shares a key with the first one."""
+    return [*chain(names), f"{names[-1]}.k{len(names) - 1} = {names[0]}.k{len(names) - 1}"]
 
 
 def star(names: Sequence[str]) -> list[str]:
@@ -104,6 +117,7 @@ def epochs_of(
     seed: int = 0,
     start: int = 0,
     exact: bool = False,
+    columns: Sequence[str] = KEY_COLUMNS,
 ) -> list[Epoch]:
     """Epochs of rows at random times; ``rates`` are rows per second, ``start`` is the first epoch's number.
 
@@ -120,9 +134,11 @@ def epochs_of(
             micros = (times * MICROS_PER_SECOND).astype(np.int64).view("datetime64[us]")
             draws = keys[name]
             per_column = [draws] if callable(draws) else list(draws)
-            columns = [per_column[min(i, len(per_column) - 1)](random, rows) for i in range(len(KEY_COLUMNS))]
+            keys_of_rows = [
+                per_column[min(i, len(per_column) - 1)](random, rows) for i in range(len(columns))
+            ]
             ids = number * 1_000_000 + np.arange(rows)
-            epoch[name] = pa.table([ids, micros, *columns], schema=SCHEMA)
+            epoch[name] = pa.table([ids, micros, *keys_of_rows], schema=schema_of(columns))
         epochs.append(epoch)
     return epochs
 
