@@ -117,6 +117,7 @@ def epochs_of(
     seed: int = 0,
     start: int = 0,
     exact: bool = False,
+    *,
     columns: Sequence[str] = KEY_COLUMNS,
 ) -> list[Epoch]:
     """Epochs of rows at random times; ``rates`` are rows per second, ``start`` is the first epoch's number.

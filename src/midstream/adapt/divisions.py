@@ -32,8 +32,8 @@ class Divisions:
         subplans: Mapping[StreamMask, Subplan],
         budget: SearchBudget,
     ) -> None:
-        """The ``subplans`` say how each part is joined in itself."""
-        self.best: dict[StreamMask, Subplan] = {part: subplans[part] for part in graph.parts}
+        """The ``subplans`` say how each part is joined in itself, down to its streams."""
+        self.best: dict[StreamMask, Subplan] = dict(subplans)
         self._costs = costs
         self._graph = graph
         self._budget = budget

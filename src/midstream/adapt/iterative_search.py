@@ -2,8 +2,8 @@
 
 First, dynamic programming joins the streams in blocks: of all sets of a few parts, the one that costs least
 becomes one part, until there is only one (iterative dynamic programming, Kossmann and Stocker, 2000). Then
-each neighbourhood of the plan, a node with some of those below it, is divided anew in the best way, until that
-improves nothing. Blocks of one size may fit badly, so plans that begin with several sizes are compared.
+each neighbourhood of the plan, a node with some of those below it, is divided anew in the best way, until
+that improves nothing. Blocks of one size may fit badly, so plans that begin with several sizes are compared.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _in_blocks(costs: SubplanCosts, size: int) -> Subplans:
         divisions = Divisions(costs, graph, plan, budget)
         divisions.search(_some_connected_sets(costs, graph, size, budget.left / blocks))
         block = _best_block(costs, parts, divisions.best)
-        plan |= dict(_inside(block, divisions.best, plan))
+        plan |= dict(_inside(block, divisions.best, parts))
         parts = [part for part in parts if not part & block] + [block]
     return plan
 
@@ -101,7 +101,7 @@ def _improved(costs: SubplanCosts, plan: Subplans) -> Subplans:
             divisions = Divisions(costs, graph, plan, budget)
             if not divisions.search(graph.connected_sets(len(parts), len(parts))):
                 return plan
-            changed = _added_up(costs, plan | dict(_inside(top, divisions.best, plan)))
+            changed = _added_up(costs, plan | dict(_inside(top, divisions.best, parts)))
             if costs.with_stages(changed[every]) < costs.with_stages(plan[every]) * (1 - _ROUNDING):
                 plan, improves = changed, True
     return plan
@@ -124,7 +124,7 @@ def _neighbourhood(top: StreamMask, plan: Subplans) -> frozenset[StreamMask]:
 
 def _added_up(costs: SubplanCosts, plan: Subplans) -> Subplans:
     """The nodes of a plan, with what each costs now that some of them are others."""
-    nodes = dict(_inside(costs.sets.all_streams, plan, {}))
+    nodes = dict(_inside(costs.sets.all_streams, plan, ()))
     added: Subplans = {}
     for members in sorted(nodes, key=lambda members: (members.bit_count(), members)):
         subplan = nodes[members]
@@ -133,10 +133,10 @@ def _added_up(costs: SubplanCosts, plan: Subplans) -> Subplans:
 
 
 def _inside(
-    top: StreamMask, best: Subplans, known: Container[StreamMask]
+    top: StreamMask, best: Subplans, parts: Container[StreamMask]
 ) -> Iterator[tuple[StreamMask, Subplan]]:
-    """The nodes of a plan from one downwards, as far as they are not known."""
+    """The nodes of a plan from one downwards, without parts that stay as they are."""
     yield top, best[top]
     for part in best[top].inputs:
-        if part not in known:
-            yield from _inside(part, best, known)
+        if part not in parts:
+            yield from _inside(part, best, parts)

@@ -89,7 +89,7 @@ class Subsets:
     def effort(self, members: StreamMask) -> int:
         """How laborious it is to estimate a join: by the cube of the number of streams of each key class.
 
-        To extend the sample of a join by a stream, the times of the stream are compared with those of all others,
+        To extend a sample of joined rows by a stream, its times are compared with those of all others,
         and the join of fewer streams has to be made before.
         """
         return sum((streams & members).bit_count() ** 3 for streams in self._class_streams)
