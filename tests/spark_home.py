@@ -1,8 +1,8 @@
 """A home of Spark whose Python workers import PySpark from where it is installed.
 
 Spark puts the zip archive of PySpark in its home first on the path of its workers. Modules in an archive are
-compiled anew in each process: a second of the processor for every JVM that runs a task. This home is Spark's own
-but for the archive. Tests of clusters, of the demo and of sessions like its own have Spark's own home.
+compiled anew in each process: a second of the processor for every JVM that runs a task. This home is Spark's
+own but for the archive. Tests of clusters, of the demo and of sessions like its own have Spark's own home.
 """
 
 from __future__ import annotations
