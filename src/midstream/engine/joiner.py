@@ -88,6 +88,7 @@ class Joiner:
     def rebuild(
         self,
         node: Node,
+        scan: OpenRuns,
         open_runs: OpenRuns,
         bounds: tuple[EpochBounds, ...],
         only: EpochRange | None,
@@ -95,6 +96,7 @@ class Joiner:
     ) -> IndexRows | None:
         """Rows of a node within the bounds, only those of a range if given, from the states of its inputs.
 
+        ``scan`` opens runs with nothing but rows of this partition, ``open_runs`` those to be searched.
         ``base`` is the base state of the range's stream, and a key that it is arranged by, if it is here.
         """
         # The state that a rebuild starts from is scanned, the others are probed: so it starts from the range.
@@ -102,7 +104,7 @@ class Joiner:
         head = node.inputs[first]
         head_key = next(p.key for probes in node.probes for p in probes if p.input == head)
         is_needed = partial(may_have_rows, bounds=bounds, only=only)
-        runs = [self._probed(head, run) for run in open_runs(head, head_key, is_needed)]
+        runs = [self._probed(head, run) for run in scan(head, head_key, is_needed)]
         if (
             only is not None
             and base is not None
@@ -111,7 +113,7 @@ class Joiner:
         ):
             # Combined rows of the range have the keys of their components. A base state has few rows to scan:
             # its slices say which epochs they are of.
-            hashes = self._hashes_in(open_runs(*base, is_needed), only, head_key)
+            hashes = self._hashes_in(scan(*base, is_needed), only, head_key)
             runs = [self._rows_with(run, hashes) for run in runs]
         scanned = (self._scan(run, bounds, only) for run in runs)
         parts = [part for part in scanned if part is not None]

@@ -15,7 +15,6 @@ import msgspec
 from midstream.adapt.single_partition import describe_unplaced
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import parse_plan
-from midstream.protocol.settings import read_definition
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.memory import MemoryAction
@@ -242,7 +241,7 @@ def _plan_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Ev
     """An event if a plan that is not spread over all partitions begins to run."""
     migration = after.migration or after.ended_migration
     begins = migration is not None and after.migrations > before.migrations
-    if read_definition(after.definition).partitions == 1 or not (begins or before.epoch < 0):
+    if after.routings[-1].partitions == 1 or not (begins or before.epoch < 0):
         return
     plan = parse_plan(migration.new_plan if migration and begins else after.plan, query.names)
     if nodes := describe_unplaced(build_layout(query, plan)):
