@@ -10,8 +10,8 @@ range of hashes, so several partitions can search one slice, each for the rows o
     slices       [0-3]        [0-3]         new rows
                    read by 0, 1  by 2, 3
 
-Every row is in one slice of each arrangement, so a partition that searches a slice may find any row in it, but
-only for rows of its own groups. A partition that *scans* a slice must leave out what others have.
+Every row is in one slice of each arrangement. A partition that searches a slice, for rows of its own groups,
+finds only rows of these. One that *scans* a slice must leave out what others have.
 
 Each slice has one *keeper*, the partition that merges it. Merged rows go into slices of the partitions that
 have their groups now. So moved rows are adopted little by little, by the merging that happens anyway.

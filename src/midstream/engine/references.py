@@ -2,8 +2,8 @@
 
 A **reference** is the epoch in which the row arrived, the engine partition that ingested it, and its position
 among the rows that arrived there in that epoch. The epoch comes first, so "older than epoch e" is one
-comparison of integers. References stay valid when slices merge, because merging keeps segments whole, and when
-a partition group gets another partition, because no two partitions give the same reference. Rows that a
+comparison of integers. References stay valid when slices merge, because merging keeps segments whole, and
+when a partition group gets another partition, because no two partitions give the same reference. Rows that a
 migration moves to another partition get new references there, with the same epochs.
 """
 
@@ -34,8 +34,8 @@ def backfilled_segment_of(epoch: int, partition: int, partitions: int, batch: in
     """The id of a segment of rows that were moved to a partition after they had arrived in another.
 
     A flag distinguishes it from segments of rows that arrived there. In place of the number of the partition
-    it has one for each batch in each of the partitions: a state that is moved at once may have more rows of an
-    epoch than a segment has positions.
+    it has one for each batch in each of the partitions: a state that is moved at once may have more rows of
+    an epoch than a segment has positions.
     """
     if batch >= MAX_BATCHES // partitions:
         raise MigrationError(

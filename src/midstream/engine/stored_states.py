@@ -1,4 +1,4 @@
-"""The stored states of a fragment, as one engine partition has them: its rows, in whatever slices they are."""
+"""The stored states of a fragment as one engine partition has them: its rows, in whatever slices they are."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace as replace_field
 
 from midstream.engine.memory_step import Cleanup, MemoryStep, StateCuts
 from midstream.engine.migration_step import MigrationStep
-from midstream.engine.purging import Purging
 from midstream.engine.places import Places
+from midstream.engine.purging import Purging
 from midstream.memory.holds import holds_of
 from midstream.memory.sizes import GroupSizes, group_sizes
 from midstream.migration.lifecycle import layout_of
@@ -179,9 +179,7 @@ def without_unused(memory: Memory, slices: Iterable[Slice], places: Places) -> M
     here = places.routing.partitions
     rebuilt = {
         state: {
-            group: epoch
-            for group, epoch in groups.items()
-            if oldest.get((state, here[group]), epoch) < epoch
+            group: epoch for group, epoch in groups.items() if oldest.get((state, here[group]), epoch) < epoch
         }
         for state, groups in memory.rebuilt.items()
     }

@@ -51,7 +51,7 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     waiting: WrittenRequest | None = None
     """The request for another plan that waits until what it changes is cleaned up."""
     applied_rescales: int = 0
-    """The number of the last request for another number of partitions that this epoch or one before applies."""
+    """The number of the last request for other partitions that this epoch or one before it applies."""
     partitions: int | None = None
     """The number of engine partitions from this epoch on; None if it stays."""
     waiting_partitions: int | None = None

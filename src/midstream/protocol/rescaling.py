@@ -1,9 +1,9 @@
 """Rescaling: another number of engine partitions, while the query runs or when it is started again.
 
 Which partition has which group follows from the number of partitions and the routings that stored rows were
-placed by (``engine/places.py``). A request for another number is applied by the first epoch that is begun after
-it, unless it has to wait: rows that were moved by a format before 7 have references that are theirs only within
-a partition, so two partitions must not come to read the slices of one another.
+placed by (``engine/places.py``). A request for another number is applied by the first epoch that is begun
+after it, unless it has to wait: rows that were moved by a format before 7 have references that are theirs
+only within a partition, so two partitions must not come to read the slices of one another.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def places_of(manifest: Manifest) -> Places:
 
 def next_places(manifest: Manifest, intent: Intent) -> Places:
     """Where groups are in the epoch after ``manifest``."""
-    places = places_of(manifest)
-    if intent.partitions in (None, places.partitions):
+    places, partitions = places_of(manifest), intent.partitions
+    if partitions is None or partitions == places.partitions:
         return places
-    return places.rescaled(intent.epoch, intent.partitions)
+    return places.rescaled(intent.epoch, partitions)
 
 
 def with_places(manifest: Manifest, intent: Intent, places: Places) -> Manifest:
@@ -53,8 +53,7 @@ def may_rescale(manifest: Manifest) -> bool:
 
 def check_partitions(partitions: object, groups: int) -> int:
     """A number of partitions that was asked for, if there can be so many."""
-    is_number = isinstance(partitions, int) and not isinstance(partitions, bool)
-    if not is_number or not 1 <= partitions <= MAX_PARTITIONS:
+    if not isinstance(partitions, int) or partitions is True or not 1 <= partitions <= MAX_PARTITIONS:
         must = f"partitions must be a whole number from 1 to {MAX_PARTITIONS}"
         raise OptionError(must, got=show_value(partitions))
     if partitions > groups:
@@ -69,7 +68,7 @@ def check_partitions(partitions: object, groups: int) -> int:
 def check_routings(manifest: Manifest, groups: int) -> None:
     """Refuse routings that cannot be those of a query with so many groups, and slices that have none."""
     epochs = [table.since for table in manifest.routings]
-    is_sound = bool(epochs) and epochs == sorted(set(epochs)) and 0 <= epochs[0]
+    is_sound = bool(epochs) and epochs == sorted(set(epochs)) and epochs[0] >= 0
     is_sound &= epochs[-1:] <= [max(manifest.epoch, 0)]
     if not is_sound or not all(1 <= t.partitions <= min(groups, MAX_PARTITIONS) for t in manifest.routings):
         got = ", ".join(f"{table.partitions} since epoch {table.since}" for table in manifest.routings)

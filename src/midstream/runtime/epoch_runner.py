@@ -54,8 +54,8 @@ from midstream.storage.manifest_log import (
     manifests_newest_first,
     sweep_manifests,
 )
-from midstream.storage.publish_log import begin_publishing
 from midstream.storage.numbered_requests import NumberedRequests
+from midstream.storage.publish_log import begin_publishing
 from midstream.storage.request_queue import RequestQueue
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.slice_files import lease_of
@@ -176,7 +176,7 @@ class EpochRunner:
         """Request the number of partitions that the query is started with, if that is another one."""
         asked, now = self.coordinator.settings.partitions, places_of(self.manifest).partitions
         _, waiting = self._requests.partitions.due(self.manifest.applied_rescales)
-        if asked != now and asked != waiting:
+        if asked not in (now, waiting):
             self.request_rescale(asked)
 
     def new_intent(
@@ -196,10 +196,8 @@ class EpochRunner:
         waiting = None
         if request is not None and not self.coordinator.may_begin(self.manifest, request.plan):
             applied, request, waiting = self.manifest.applied_requests, None, request
-        rescales, partitions = self._requests.partitions.due(self.manifest.applied_rescales)
-        waiting_partitions = None
-        if partitions is not None and not may_rescale(self.manifest):
-            rescales, partitions, waiting_partitions = self.manifest.applied_rescales, None, partitions
+        rescales, asked = self._requests.partitions.due(self.manifest.applied_rescales)
+        rescales_now = asked is not None and may_rescale(self.manifest)
         return Intent(
             query=self.manifest.id,
             epoch=self.manifest.epoch + 1,
@@ -211,9 +209,9 @@ class EpochRunner:
             request=request,
             verdict=None if decided is None or request is not None else self._verdict(decided),
             waiting=waiting,
-            applied_rescales=rescales,
-            partitions=partitions,
-            waiting_partitions=waiting_partitions,
+            applied_rescales=rescales if rescales_now else self.manifest.applied_rescales,
+            partitions=asked if rescales_now else None,
+            waiting_partitions=None if rescales_now else asked,
             drains=drains,
             without_batch=without_batch,
             first=self.manifest if self.manifest.epoch < 0 else None,

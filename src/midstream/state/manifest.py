@@ -15,8 +15,8 @@ from midstream.plan.state_id import StateId, decode_state_id, encode_state_id
 from midstream.state.adaptation import Adaptation
 from midstream.state.memory import Memory
 from midstream.state.migration import Migration
-from midstream.state.sealed import RESTORE, UNREADABLE, digest, seal, unreadable, unseal
 from midstream.state.routing_table import RoutingTable
+from midstream.state.sealed import RESTORE, UNREADABLE, digest, seal, unreadable, unseal
 from midstream.state.slices import Slice
 from midstream.state.statistics import Statistics
 from midstream.state.upgrade import OLDEST_FORMAT, upgrade_manifest

@@ -1,7 +1,8 @@
 """The routing in the manifest: how many engine partitions share the partition groups, now and before.
 
-Changing the number of partitions moves no row. Rows stay in the slices of the partitions that stored them, and
-each slice says by which table its rows were placed. So the tables tell who has them now (``engine/places.py``).
+Changing the number of partitions moves no row. Rows stay in the slices of the partitions that stored them,
+and each slice says by which table its rows were placed. So the tables tell who has them now
+(``engine/places.py``).
 """
 
 from __future__ import annotations

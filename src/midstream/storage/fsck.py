@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -210,15 +211,16 @@ class _SliceChecks:
         if slice_.owner.state in self._spread:
             targets = self._places.routing.targets(rows.hashes)
             for partition in np.unique(targets).tolist():
-                self._check_references_in(partition, slice_, rows.take(targets == partition))
+                self._check_references_in([partition], slice_, rows.take(targets == partition))
         else:
-            self._check_references_in(self._places.home, slice_, rows)
+            self._check_references_in(range(self._places.partitions), slice_, rows)
 
-    def _check_references_in(self, partition: int, slice_: Slice, rows: IndexRows) -> None:
-        """Every reference must be to a segment that the partition with the rows may read."""
+    def _check_references_in(self, partitions: Iterable[int], slice_: Slice, rows: IndexRows) -> None:
+        """Every reference must be to a segment that these partitions may read."""
         for name, references in rows.references.items():
             referenced = set(np.unique(split_references(references)[0]).tolist())
-            if name in self._stored and not referenced <= self._segments.get((name, partition), set()):
+            segments = set().union(*(self._segments.get((name, each), ()) for each in partitions))
+            if name in self._stored and not referenced <= segments:
                 what = f"refers to rows of {name} that are in no slice"
                 remedy = "restore the checkpoint from a copy"
                 self.dangling.append(Problem(f"{SLICES}/{slice_.name}", what, remedy))

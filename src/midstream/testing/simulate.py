@@ -36,7 +36,7 @@ from midstream.testing.drains import Drains
 from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash
 from midstream.testing.late_verdicts import late_verdicts
 from midstream.testing.outcome import Outcome
-from midstream.testing.process import Process
+from midstream.testing.process import Process, newest_lease
 from midstream.testing.promises import (
     Promises,
     hold,
@@ -44,6 +44,7 @@ from midstream.testing.promises import (
     step_files,
 )
 from midstream.testing.random_streams import SECOND, START
+from midstream.testing.rescales import Rescales
 from midstream.testing.store_checks import StoreChecks
 from midstream.testing.store_sink import Reader, StoreSink
 from midstream.testing.variation import check_variation
@@ -101,7 +102,8 @@ class _Simulation:
         epochs = len(self.workload.epochs) + self.drains.left
         self.max_lives = (1 + MAX_REFUSED_CALLS) * self.store.budget + epochs + 1
         self.deciding = late_verdicts(seed, self.workload.query)
-        self.promises = Promises(self.workload)
+        self.rescales = Rescales(self.outcome)
+        self.promises = Promises(self.workload, self.rescales)
         self.resets = WatermarkResets(self.store, self.promises, self.user)
         self.readers = [Reader(self.store, "results")]
         if self.workload.keeps_late:
@@ -176,6 +178,9 @@ class _Simulation:
         while query.manifest.batch + 1 < len(self.workload.epochs):
             self._enter_epoch(query)
             self._request_migration(query)
+            if self.rescales.is_asked_for():
+                self._expect_begun_epochs()
+                self.rescales.ask(query)
             now = self._clock()
             drains = self.workload.settings.memory is not None and self.chance.random() < _DRAIN_RATE
             if has_begun_drain or self.drains.is_asked_for(query):
@@ -206,18 +211,16 @@ class _Simulation:
         self.life.lease = lease.number
         return lease
 
-    def _newest_lease(self) -> int:
-        names = (n for n in self.store.inner.files if n.startswith("leases/") and n.endswith(".json"))
-        return max((int(name[-17:-5]) for name in names), default=0)
-
     def _open(self, lease: Lease) -> InlineJoin:
         self.life.results = StoreSink(self.store, "results", lease.number)
         changes = self.chance.random() < self.change_rate
         asked = (self.workload.query, *self.workload.other_terms)
+        chosen = self.chance.choice(asked) if changes else self.workload.query
+        settings = changed_settings(self.workload, self.chance) if changes else self.workload.settings
         return InlineJoin(
-            self.chance.choice(asked) if changes else self.workload.query,
+            chosen,
             self.workload.plan,
-            settings=changed_settings(self.workload, self.chance) if changes else self.workload.settings,
+            settings=self.rescales.at_start(settings),
             store=self.store,
             sink=self.life.results,
             late_sink=StoreSink(self.store, "late", lease.number) if self.workload.keeps_late else None,
@@ -263,10 +266,13 @@ class _Simulation:
             if not self._is_fenced():
                 raise
 
-    def _request(self, query: InlineJoin, request: Request) -> None:
-        # Processes that have died or are paused may have begun epochs already, without this request.
+    def _expect_begun_epochs(self) -> None:
+        """Processes that have died or are paused may have begun epochs already, without a request of now."""
         for epoch in (self.life.epoch, self.life.epoch + 1):
             self._expect_epoch(epoch)
+
+    def _request(self, query: InlineJoin, request: Request) -> None:
+        self._expect_begun_epochs()
         with self.promises.migration_promises.requesting(write_request(request)):
             query.migrate(
                 request.plan,
@@ -318,7 +324,7 @@ class _Simulation:
 
     def _is_fenced(self) -> bool:
         """Whether another process has taken over from the one that runs now."""
-        return self.life.lease < self._newest_lease()
+        return self.life.lease < newest_lease(self.store)
 
     def _before_call(self) -> None:
         """A process is about to call the store."""

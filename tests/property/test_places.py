@@ -1,0 +1,112 @@
+"""Any query whose number of partitions changes at any time, with migrations, spilled groups and restarts.
+
+Whatever comes together, in the end the results are those of DuckDB, and the checkpoint is sound after every
+epoch. Slices are merged by twos, so that a few epochs are enough for several levels of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstream.errors import OptionError
+from midstream.inline import InlineJoin
+from midstream.plan.tree import Plan
+from midstream.storage.fsck import check
+from midstream.storage.memory import MemoryStore
+from midstream.testing import accept, assert_same_rows, batch_join
+from midstream.testing.hypothesis_strategies import Case, cases, plans
+from tests.memory.random_cuts import RandomCuts, decided_by
+
+GROUPS = 16
+STRATEGIES = ("moving_state", "parallel_track", "hybrid")
+COUNTS = st.sampled_from([1, 2, 3, 4, 7, 16])
+
+
+@dataclass(frozen=True)
+class Course:
+    """What happens before some of the epochs."""
+
+    case: Case
+    rescales: dict[int, int]
+    restarts: dict[int, int]
+    """The numbers of partitions that the query is started again with."""
+    migrations: dict[int, tuple[Plan, str, bool]]
+    cuts: RandomCuts
+    background_epochs: int | None
+    stores: MemoryStore = field(default_factory=MemoryStore)
+
+    def run(self) -> InlineJoin:
+        case, store = self.case, self.stores
+        cuts = replace(self.cuts, drain_from=len(case.epochs))
+        tables: list[pa.Table] = []
+        with decided_by(cuts):
+            join = InlineJoin(case.query, case.plan, settings=case.settings, store=store)
+            for number, epoch in enumerate([*case.epochs, {}, {}]):
+                if number in self.restarts:
+                    settings = replace(case.settings, partitions=self.restarts[number])
+                    join = InlineJoin(case.query, settings=settings, store=store)
+                if number in self.rescales:
+                    join.rescale(self.rescales[number])
+                if number in self.migrations:
+                    self._migrate(join, *self.migrations[number])
+                tables.append(join.run_epoch(epoch, background_epochs=self.background_epochs))
+                assert check(store).problems == ()
+            # What parallel track defers comes when it ends, which may be when everything has expired.
+            tables += self._end_migration(join)
+        accepted = accept(case.query, case.epochs, case.settings.idle_timeout).tables(case.query)
+        assert_same_rows(pa.concat_tables(tables), batch_join(case.query, accepted))
+        return join
+
+    def _migrate(self, join: InlineJoin, plan: Plan, strategy: str, background: bool) -> None:
+        try:
+            join.migrate(plan, strategy, background="auto" if background else "off")
+        except OptionError:
+            # It would wait for ever, since some streams have no window.
+            join.migrate(plan, "moving_state")
+
+    def _end_migration(self, join: InlineJoin) -> list[pa.Table]:
+        if join.manifest.migration is None or join.manifest.migration.strategy != "parallel_track":
+            return []
+        deferred = [s for s in join.manifest.slices if s.owner.kind == "deferred"]
+        return [join.query.select_outputs(table) for table in map(self._read, deferred)]
+
+    def _read(self, slice_) -> pa.Table:
+        from midstream.storage.slice_files import SliceFiles
+
+        return SliceFiles(self.stores).open(slice_)
+
+
+@st.composite
+def courses(draw: st.DrawFn, spills: bool = True) -> Course:
+    case = draw(cases(max_streams=4, max_epochs=9, max_results=800))
+    case = replace(case, settings=replace(case.settings, partitions=draw(COUNTS), groups=GROUPS))
+    epochs = st.integers(0, len(case.epochs))
+    requests = st.tuples(plans(case.query.names), st.sampled_from(STRATEGIES), st.booleans())
+    rate = draw(st.sampled_from([0.0, 0.0, 0.3])) if spills else 0.0
+    moved_at_once = draw(st.sampled_from([0, 50_000]))
+    case = replace(case, settings=replace(case.settings, rows_moved_at_once=moved_at_once))
+    return Course(
+        case,
+        rescales=draw(st.dictionaries(epochs, COUNTS, max_size=5)),
+        restarts=draw(st.dictionaries(epochs, COUNTS, max_size=3)),
+        migrations=draw(st.dictionaries(epochs, requests, max_size=2)),
+        cuts=RandomCuts(draw(st.integers(0, 1 << 30)), spill_rate=rate),
+        background_epochs=draw(st.sampled_from([None, 0, 1, 2])),
+    )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def merging_by_twos():
+    with mock.patch("midstream.state.compaction.FAN_IN", 2):
+        yield
+
+
+@given(courses())
+def test_the_number_of_partitions_may_change_at_any_time(course):
+    course.run()
