@@ -142,9 +142,9 @@ def test_a_state_beyond_what_a_segment_or_a_column_holds_is_moved_at_once(
     batches: list[int] = []
     real = intake.ingest_backfilled
 
-    def ingest_backfilled(program, key, target, table, batch):
+    def ingest_backfilled(program, partition, key, target, table, batch):
         batches.append(batch)
-        return real(program, key, target, table, batch)
+        return real(program, partition, key, target, table, batch)
 
     monkeypatch.setattr(step, "ingest_backfilled", ingest_backfilled)
     monkeypatch.setattr(intake, limit, {"MAX_POSITIONS": 3, "MAX_COLUMN_BYTES": 300}[limit])

@@ -50,6 +50,21 @@ class IndexRows:
             self.stored_in,
         )
 
+    def near(self, run: IndexRows) -> IndexRows:
+        """The rows whose hashes are not before the first of a run, nor after its last; nothing is copied."""
+        if not len(run):
+            return self
+        low = int(np.searchsorted(self.hashes, run.hashes[0], side="left"))
+        high = int(np.searchsorted(self.hashes, run.hashes[-1], side="right"))
+        within = slice(low, high)
+        return IndexRows(
+            self.key,
+            self.hashes[within],
+            {name: column[within] for name, column in self.references.items()},
+            {name: column[within] for name, column in self.times.items()},
+            self.stored_in,
+        )
+
     @property
     def time_order_stream(self) -> str:
         """The stream by whose times rows with a hot key are sorted."""

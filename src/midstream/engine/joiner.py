@@ -49,6 +49,7 @@ class Joiner:
     payloads: Mapping[StateId, Payload]
     expiry: Expiry
     epoch: int
+    partition: int
     side: PlanSide = "both"
     """The plan of a migration for which work is counted."""
     probed: Mapping[StateId, ProbedRows] = field(default_factory=dict)
@@ -234,6 +235,9 @@ class Joiner:
         for run in runs:
             candidates = 0
             needles = rows if probed is None else probed.needles(rows, run)
+            if run.stored_in is not None and run.stored_in.owner.partition != self.partition:
+                # Of another partition that has had some of the groups of this one, and none of the others.
+                needles = needles.near(run)
             for left, right in candidate_pairs(needles, run, self.query.windows):
                 candidates += len(left)
                 joined = self._check(needles, run, left, right, probe, live_only=live_only)

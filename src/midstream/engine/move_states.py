@@ -42,7 +42,7 @@ def _move(
         return list(states.open("payload", state, fragment.key))
 
     payloads = {state: Payload(partial(tables, state)) for state in fragment.inputs_by_id}
-    joiner = Joiner(program.query, payloads, program.expiry, program.epoch)
+    joiner = Joiner(program.query, payloads, program.expiry, program.epoch, partition)
     key = fragment.arrangements[move.source][0]
     receiver = program.layout.fragment_of_input[move.target]
     kind: RowsKind = "pending" if move.epochs else "backfill"

@@ -102,7 +102,7 @@ class _Step:
         payloads = {state: Payload(partial(self._payload, state)) for state in fragment.inputs_by_id}
         spilled = program.memory.states if program.memory else {}
         probed = {state: ProbedRows.of(cuts) for state, cuts in spilled.items()}
-        self.joiner = Joiner(program.query, payloads, program.expiry, program.epoch, probed=probed)
+        self.joiner = Joiner(program.query, payloads, program.expiry, program.epoch, partition, probed=probed)
 
     def ingest_backfill(self, target: FragmentInput, arrivals: Arrivals) -> None:
         """Give references to rows that an input's state lacks."""
