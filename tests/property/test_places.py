@@ -6,6 +6,9 @@ epoch. Slices are merged by twos, so that a few epochs are enough for several le
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from unittest import mock
 
@@ -14,13 +17,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.errors import OptionError
+from midstream.engine import intake
+from midstream.engine.index_rows import IndexRows
+from midstream.engine.memory_step import Cleanup
+from midstream.engine.places import Places
+from midstream.engine.program import Program
+from midstream.engine.stored_states import StoredStates
+from midstream.errors import InternalError, OptionError
 from midstream.inline import InlineJoin
 from midstream.plan.tree import Plan
+from midstream.state.slices import Slice
 from midstream.storage.fsck import check
 from midstream.storage.memory import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import Case, cases, plans
+from midstream.testing.workload import draw_workload
 from tests.memory.random_cuts import RandomCuts, decided_by
 
 GROUPS = 16
@@ -110,3 +121,75 @@ def merging_by_twos():
 @given(courses())
 def test_the_number_of_partitions_may_change_at_any_time(course):
     course.run()
+
+
+def run_seed(seed: int) -> None:
+    """A random workload, with its migrations, cuts at random, and other partitions in half of the epochs."""
+    chance = random.Random(seed)
+    workload = draw_workload(chance, seed)
+    settings = replace(workload.settings, groups=GROUPS, adapt=False, max_event_time_ahead=None, memory=None)
+    cuts = RandomCuts(seed, chance.choice((0.0, 0.1)), 0.3, drain_from=len(workload.epochs))
+    with decided_by(cuts):
+        join = InlineJoin(workload.query, workload.plan, settings=settings)
+        tables = []
+        for number, epoch in enumerate([*workload.epochs, {}, {}]):
+            if chance.random() < 0.5:
+                join.rescale(chance.randint(1, GROUPS))
+            if number in workload.requests:
+                request = workload.requests[number]
+                join.migrate(request.plan, "moving_state" if seed % 2 else "hybrid", background="auto")
+            tables.append(join.run_epoch(epoch, background_epochs=1))
+    accepted = accept(workload.query, workload.epochs, settings.idle_timeout).tables(workload.query)
+    assert_same_rows(pa.concat_tables(tables), batch_join(workload.query, accepted))
+
+
+def _undivided(program: Program, rows: IndexRows) -> Iterator[tuple[int, IndexRows]]:
+    yield int(program.routing.targets(rows.hashes[:1])[0]), rows
+
+
+_segment_of = intake.backfilled_segment_of
+
+
+def _same_in_all(epoch: int, _partition: int, _partitions: int, batch: int) -> int:
+    return _segment_of(epoch, 0, 1, batch)
+
+
+def _last_table(places: Places, slice_: Slice) -> tuple[int, int]:
+    number = [table.since for table in places.tables].index(slice_.placed)
+    return number, number + 1
+
+
+MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
+    "everybody reads only what it wrote": (
+        1,
+        lambda: mock.patch.object(Places, "readers", lambda _, slice_: (slice_.owner.partition,)),
+    ),
+    "who merges rows keeps those of others": (
+        44,
+        lambda: mock.patch("midstream.engine.merge_slices._by_partition", _undivided),
+    ),
+    "everybody scans what others have": (
+        75,
+        lambda: mock.patch.object(StoredStates, "own_part", lambda _, run: run),
+    ),
+    "rows that are moved have the same references in all partitions": (
+        85,
+        lambda: mock.patch.object(intake, "backfilled_segment_of", _same_in_all),
+    ),
+    "payload is read only of the partition that has a group": (
+        1,
+        lambda: mock.patch.object(Places, "_tables_of", _last_table),
+    ),
+    "a group that is cleaned up is so in every partition that reads it": (
+        72,
+        lambda: mock.patch.object(Cleanup, "among", lambda self, _groups: self),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_fault_is_found(name):
+    seed, fault = MUTANTS[name]
+    run_seed(seed)
+    with fault(), pytest.raises((AssertionError, InternalError)):
+        run_seed(seed)
