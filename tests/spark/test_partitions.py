@@ -84,4 +84,4 @@ def test_a_join_in_many_partitions_is_exact_on_several_executors(tmp_path):
     killable_query.check()
     manifest = killable_query.manifest()
     assert (manifest.plan, manifest.migration, manifest.migrations) == ("(a b) c", None, 2)
-    assert manifest.definition["options"]["partitions"] == 256
+    assert manifest.routings[-1].partitions == 256
