@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Iterator
 
@@ -81,6 +82,19 @@ def test_tables_that_no_slice_needs_are_forgotten():
     assert now.after([slice_of(0, 5)]) == (now.tables[1], now.tables[3])
     assert now.after([slice_of(0, 9, "payload", (2, 10))]) == now.tables
     assert now.after([slice_of(0, 9, "payload", (6, 10))]) == now.tables[1:]
+
+
+def test_a_change_before_the_first_epoch_leaves_no_table_behind():
+    assert places((0, 2)).rescaled(0, 8) == places((0, 8))
+
+
+def test_what_tasks_get_of_places_does_not_grow_with_what_was_asked_of_them():
+    now = places((0, 2), (5, 8))
+    size = len(pickle.dumps(now))
+    assert now.readers(slice_of(1, 0)) == (4, 5, 6, 7)
+    assert now.sources(7) == (1, 7)
+    assert len(pickle.dumps(now)) == size
+    assert pickle.loads(pickle.dumps(now)) == now  # noqa: S301  # written right here
 
 
 def histories(seed: int) -> Iterator[Places]:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.engine import intake
+from midstream.engine import intake, references
 from midstream.engine.index_rows import IndexRows
 from midstream.engine.memory_step import Cleanup
 from midstream.engine.places import Places
@@ -147,7 +147,7 @@ def _undivided(program: Program, rows: IndexRows) -> Iterator[tuple[int, IndexRo
     yield int(program.routing.targets(rows.hashes[:1])[0]), rows
 
 
-_segment_of = intake.backfilled_segment_of
+_segment_of = references.backfilled_segment_of
 
 
 def _same_in_all(epoch: int, _partition: int, _partitions: int, batch: int) -> int:

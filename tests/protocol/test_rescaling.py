@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -26,7 +29,7 @@ QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=100)
 SETTINGS = Settings(2, 16)
 
 
-def epoch(number: int) -> dict:
+def epoch(number: int) -> dict[str, pa.Table]:
     return {name: rows(*((number, key, number, name) for key in range(20))) for name in "abc"}
 
 
@@ -36,7 +39,7 @@ def begun(store: MemoryStore | None = None, settings: Settings = SETTINGS) -> In
     return join
 
 
-def events(join: InlineJoin) -> list[dict]:
+def events(join: InlineJoin) -> list[dict[str, Any]]:
     assert join.lastProgress is not None
     return [e for e in join.lastProgress["events"] if "rescale" in e["type"]]
 

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from midstream import Join, StreamError
+from midstream.spark.query import JoinStreamingQuery
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.testing import Shape, generate
@@ -25,7 +26,9 @@ def test_partitions_change_while_a_query_runs(spark, feed, runner, source):
     for name in "abc":
         join = join.stream(name, source(feed.df(name)), time="t", lateness="5 seconds")
     join = join.on("a.k = b.k", "b.k2 = c.k2").within("25 seconds").select("a.id", "b.id", "c.id")
-    started, queries, ran = threading.Event(), [], {}
+    started = threading.Event()
+    queries: list[JoinStreamingQuery] = []
+    ran: dict[int, int] = {}
 
     def listen(progress) -> None:
         if "batchId" not in (form := progress.to_dict()) or "plan" not in form or "state" not in form:

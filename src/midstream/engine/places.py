@@ -65,7 +65,13 @@ class Places:
 
     def rescaled(self, epoch: int, partitions: int) -> Places:
         """The places from an epoch on, with another number of partitions."""
-        return Places(self.groups, (*self.tables, RoutingTable(epoch, partitions)))
+        # Before the first epoch there may be a table of the same epoch, by which nothing was placed.
+        before = (table for table in self.tables if table.since < epoch)
+        return Places(self.groups, (*before, RoutingTable(epoch, partitions)))
+
+    def __reduce__(self) -> tuple[type[Places], tuple[int, tuple[RoutingTable, ...]]]:
+        """Tasks get no more than what the rest follows from."""
+        return Places, (self.groups, self.tables)
 
     def groups_of(self, partition: int) -> list[int]:
         """The groups that a partition has now."""
@@ -107,10 +113,12 @@ class Places:
         """The partitions in whose slices rows of a partition may be."""
         if len(self.tables) == 1:
             return (partition,)
-        mine = self._owners[-1] == partition
-        former = {partition}.union(*(np.unique(owners[mine]).tolist() for owners in self._owners))
-        former.update(range(partition, max(t.partitions for t in self.tables), self.partitions))
-        return tuple(sorted(former))
+        if partition not in self._sources:
+            mine = self._owners[-1] == partition
+            former = {partition}.union(*(np.unique(owners[mine]).tolist() for owners in self._owners))
+            former.update(range(partition, max(t.partitions for t in self.tables), self.partitions))
+            self._sources[partition] = tuple(sorted(former))
+        return self._sources[partition]
 
     def after(self, slices: Iterable[Slice]) -> tuple[RoutingTable, ...]:
         """The tables that are still needed for some slices, and that of now."""
@@ -142,6 +150,10 @@ class Places:
     @cached_property
     def _number(self) -> dict[int, int]:
         return {table.since: number for number, table in enumerate(self.tables)}
+
+    @cached_property
+    def _sources(self) -> dict[int, tuple[int, ...]]:
+        return {}
 
     @cached_property
     def _readers(self) -> dict[tuple[int, int, int], tuple[int, ...]]:

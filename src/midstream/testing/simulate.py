@@ -161,8 +161,7 @@ class _Simulation:
                 self.outcome.refused += 1
             else:
                 raise
-        if self.life.in_step:
-            self._end_step(whole=False)
+        self._end_step(whole=False)
         self.checks.after_life(damage)
         self.life, self.store.written = paused
         return done
@@ -179,7 +178,7 @@ class _Simulation:
             self._enter_epoch(query)
             self._request_migration(query)
             if self.rescales.is_asked_for():
-                self._expect_begun_epochs()
+                self._expect_epochs(self.life.epoch, self.life.epoch + 1)
                 self.rescales.ask(query)
             now = self._clock()
             drains = self.workload.settings.memory is not None and self.chance.random() < _DRAIN_RATE
@@ -191,8 +190,7 @@ class _Simulation:
                 results = query.try_epoch(rows, background_epochs=background, now=now, drains=drains)
                 is_done = results is not None
                 has_begun_drain = not is_done
-            if self.life.in_step:
-                self._end_step(whole=False)
+            self._end_step(whole=False)
             self.promises.confirm(query.manifest.epoch)
             if self._is_fenced() or not is_done:
                 continue
@@ -215,12 +213,12 @@ class _Simulation:
         self.life.results = StoreSink(self.store, "results", lease.number)
         changes = self.chance.random() < self.change_rate
         asked = (self.workload.query, *self.workload.other_terms)
-        chosen = self.chance.choice(asked) if changes else self.workload.query
-        settings = changed_settings(self.workload, self.chance) if changes else self.workload.settings
         return InlineJoin(
-            chosen,
+            self.chance.choice(asked) if changes else self.workload.query,
             self.workload.plan,
-            settings=self.rescales.at_start(settings),
+            settings=self.rescales.at_start(
+                changed_settings(self.workload, self.chance) if changes else self.workload.settings
+            ),
             store=self.store,
             sink=self.life.results,
             late_sink=StoreSink(self.store, "late", lease.number) if self.workload.keeps_late else None,
@@ -266,13 +264,9 @@ class _Simulation:
             if not self._is_fenced():
                 raise
 
-    def _expect_begun_epochs(self) -> None:
-        """Processes that have died or are paused may have begun epochs already, without a request of now."""
-        for epoch in (self.life.epoch, self.life.epoch + 1):
-            self._expect_epoch(epoch)
-
     def _request(self, query: InlineJoin, request: Request) -> None:
-        self._expect_begun_epochs()
+        # Processes that have died or are paused may have begun epochs already, without this request.
+        self._expect_epochs(self.life.epoch, self.life.epoch + 1)
         with self.promises.migration_promises.requesting(write_request(request)):
             query.migrate(
                 request.plan,
@@ -286,7 +280,7 @@ class _Simulation:
         self.outcome.points.add(point)
         match point:
             case "after the intent is written":
-                self._expect_epoch(self.life.epoch)
+                self._expect_epochs(self.life.epoch)
             case "before the step":
                 self.store.written.clear()
                 if self.life.results is not None:
@@ -307,9 +301,9 @@ class _Simulation:
             self.store.faults["crashes"] += 1
             raise SimulatedCrash(point)
 
-    def _expect_epoch(self, epoch: int) -> None:
+    def _expect_epochs(self, *epochs: int) -> None:
         """If the intent of an epoch is written, its expected results are known from now on."""
-        if not self._is_fenced():
+        for epoch in epochs if not self._is_fenced() else ():
             name = intent_name(epoch)
             data = self.store.inner.files.get(name)
             if data is not None:
@@ -382,8 +376,8 @@ class _Simulation:
         self.life, self.store.written = paused
 
     def _end_step(self, *, whole: bool) -> None:
-        self.life.in_step = False
-        if not self._is_fenced():
+        in_step, self.life.in_step = self.life.in_step, False
+        if in_step and not self._is_fenced():
             written = step_files(self.store.written)
             self.promises.check_replay(self.life.epoch, written, whole=whole)
 
