@@ -32,7 +32,6 @@ EPOCH_SECONDS = 2.5
 ROW_BYTES = 40
 KEY_COLUMNS = tuple(f"k{i}" for i in range(4))
 """Those that epochs have if nothing else is asked for."""
-MAX_STREAMS = 40
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
@@ -41,7 +40,7 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([("id", pa.int64()), ("t", pa.timestamp("us", tz="UTC")), *keys])
 
 
-SCHEMA = schema_of([f"k{i}" for i in range(MAX_STREAMS)])
+SCHEMA = schema_of(KEY_COLUMNS)
 
 
 def clique(names: Sequence[str]) -> list[str]:
@@ -79,10 +78,12 @@ def query_of(
     window: float | None = 20,
     pairs: Mapping[tuple[str, str], float] | None = None,
     cross: bool = False,
+    columns: Sequence[str] = KEY_COLUMNS,
 ) -> Query:
     """A query over such streams whose results are their ids; windows are in seconds."""
+    schema = schema_of(columns)
     return build_query(
-        [Stream(name, SCHEMA, ColumnRef(name, ("t",)), Micros(0)) for name in names],
+        [Stream(name, schema, ColumnRef(name, ("t",)), Micros(0)) for name in names],
         list(on),
         default_window=None if window is None else _micros(window),
         pairs={pair: _micros(bound) for pair, bound in (pairs or {}).items()},

@@ -47,8 +47,9 @@ def random_streams(names: str, shape: str, seed: int) -> Estimator:
     draws: dict[str, list[DrawKeys]] = {
         name: [uniform(int(random.choice([10, 40, 150]))) for _ in range(3)] for name in names
     }
-    query = query_of(names, QUERIES[shape](names), window=float(random.choice([5, 20, 60])))
     columns = KEY_COLUMNS if len(names) <= len(KEY_COLUMNS) else [f"k{i}" for i in range(len(names))]
+    window = float(random.choice([5, 20, 60]))
+    query = query_of(names, QUERIES[shape](names), window, columns=columns)
     epochs = epochs_of(rates, draws, 6, seconds=10, seed=seed, columns=columns)
     return Estimator(query, statistics_of(query, epochs, seconds=10))
 
@@ -136,7 +137,7 @@ def test_the_search_with_a_budget_is_hardly_worse_than_the_one_through_all_plans
 
 
 def test_what_is_searched_through_depends_on_how_keys_connect_the_streams():
-    for shape, count in [("chain", 12), ("cycle", 10), ("clique", 8)]:
+    for shape, count in [("chain", 10), ("cycle", 9), ("clique", 7)]:
         estimator = random_streams(NAMES[:count], shape, 0)
         assert best_plan(estimator, 8) == best_plan(estimator, 8, most_combinations=UNLIMITED), shape
 
@@ -153,8 +154,8 @@ def test_forty_streams_get_the_same_plan_whenever_they_are_searched(shape):
     names = [f"s{i:02}" for i in range(40)]
     rates = {name: 2.0 + i % 7 for i, name in enumerate(names)}
     draws = {name: uniform(40 + 30 * (i % 5)) for i, name in enumerate(names)}
-    query = query_of(names, QUERIES[shape](names), window=10)
     columns = [f"k{i}" for i in range(40)]
+    query = query_of(names, QUERIES[shape](names), window=10, columns=columns)
     statistics = statistics_of(query, epochs_of(rates, draws, 3, seconds=10, columns=columns), seconds=10)
     begin = time.process_time()
     found = best_plan(Estimator(query, statistics), 8)
