@@ -46,7 +46,9 @@ def sketch_codes(column: pa.ChunkedArray, parameters: tuple[Parameter, ...]) -> 
     codes = np.zeros(len(column), np.uint32)
     codes[valid] = registers.astype(np.int64) * _RANKS + ranks
     array = as_column(codes)
-    return pa.chunked_array([pa.Array.from_buffers(array.type, len(array), [_bitmap(valid), array.buffers()[1]])])
+    return pa.chunked_array(
+        [pa.Array.from_buffers(array.type, len(array), [_bitmap(valid), array.buffers()[1]])]
+    )
 
 
 def merge_codes(codes: pl.Expr) -> pl.Expr:
@@ -84,7 +86,7 @@ def _bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
 
 
 def _sigma(x: _Floats) -> _Floats:
-    """x + the sum over k of x^(2^k) 2^(k-1); infinite at 1, where a sketch is empty."""
+    """X + the sum over k of x^(2^k) 2^(k-1); infinite at 1, where a sketch is empty."""
     total, weight, power = x.copy(), 1.0, np.where(x < 1.0, x, 0.0)
     for _ in range(_HASH_BITS):
         power = power * power
@@ -103,4 +105,3 @@ def _tau(x: _Floats) -> _Floats:
         weight *= 0.5
         total -= (1.0 - power) ** 2 * weight
     return np.where(inside, total / 3.0, 0.0)
-

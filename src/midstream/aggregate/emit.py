@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from midstream.aggregate.functions import FUNCTIONS
-from midstream.aggregate.partials import HASH, PANE, in_context, key_names, merge_partials, states
+from midstream.aggregate.partials import PANE, in_context, key_names, merge_partials, states
 from midstream.engine.arrays import as_array, as_column
 from midstream.errors import StreamError
 from midstream.query.aggregation import Aggregate, Aggregation, EventWindows
@@ -33,7 +33,9 @@ def emitted_windows(
     last = max(int(rows[PANE][-1]) for rows in found) + windows.length
     first, last = windows.first_end_after(begin), min(until, last)
     for ends in _portions(windows, found, first, last):
-        needed = [_in_windows(windows, _between(rows, ends[0] - windows.length, ends[-1]), ends) for rows in found]
+        needed = [
+            _in_windows(windows, _between(rows, ends[0] - windows.length, ends[-1]), ends) for rows in found
+        ]
         merged = merge_partials(aggregation, [rows for rows in needed if len(rows)] or needed[:1], _END)
         if len(merged):
             yield _results(aggregation, merged)
@@ -46,9 +48,7 @@ def _between(rows: pl.DataFrame, first: int | None, end: int) -> pl.DataFrame:
     return rows.slice(begin, max(0, int(np.searchsorted(panes, end)) - begin))
 
 
-def _portions(
-    windows: EventWindows, panes: Sequence[pl.DataFrame], first: int, last: int
-) -> Iterator[range]:
+def _portions(windows: EventWindows, panes: Sequence[pl.DataFrame], first: int, last: int) -> Iterator[range]:
     """The ends of windows, in portions that do not need too many rows."""
     ends = range(first, last + 1, windows.slide)
     rows = sum(map(len, panes)) * min(len(ends), -(-windows.length // windows.slide))
@@ -88,6 +88,6 @@ def _finished(aggregate: Aggregate, state: dict[str, pl.Series]) -> pa.Array:
         raise StreamError(
             "a sum must fit into its type, as in Spark",
             got=f"{aggregate.name}, of more than a {show_type(aggregate.type)} can hold",
-            hint="cast the column to double, or to a wider decimal, in the DataFrame of its stream, in a new query",
+            hint="cast the column to double in the DataFrame of its stream, in a new query",
         )
     return values.to_arrow().cast(aggregate.type)

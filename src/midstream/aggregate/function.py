@@ -25,9 +25,6 @@ Exprs = dict[str, pl.Expr]
 State = Mapping[str, pl.Series]
 """The columns of a state."""
 
-TIME_OF_ROW = "#time"
-"""The column of rows with the event time by which they are in windows."""
-
 
 @dataclass(frozen=True, slots=True)
 class Argument:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import polars as pl
 import pyarrow as pa
 from pyarrow import types
 
 from midstream.aggregate.distinct_sketch import MAX_ERROR, MIN_ERROR, estimates, merge_codes, sketch_codes
-from midstream.aggregate.function import TIME_OF_ROW, Argument, Exprs, Function, State
+from midstream.aggregate.function import Argument, Exprs, Function, State
 from midstream.aggregate.quantiles import interpolated, nearest
 from midstream.aggregate.unscaled import from_unscaled, unscaled
+from midstream.engine.results import TIME
 from midstream.query.aggregation import Parameter
 from midstream.query.types import canonical_type
 
@@ -21,7 +22,7 @@ _MAX_BIGINT = 2**63 - 1
 
 
 def _is_number(dtype: pa.DataType) -> bool:
-    return types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype)
+    return bool(types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype))
 
 
 def _is_simple(dtype: pa.DataType) -> bool:
@@ -101,9 +102,7 @@ def _merge_moments(state: Exprs, _dtype: pa.DataType) -> Exprs:
     return {"count": count.sum(), "mean": total, "m2": m2.sum() + (count * (mean - total) ** 2).sum()}
 
 
-def _spread(
-    less: int, *, root: bool
-) -> Callable[[State, pa.DataType, tuple[Parameter, ...]], pl.Series]:
+def _spread(less: int, *, root: bool) -> Callable[[State, pa.DataType, tuple[Parameter, ...]], pl.Series]:
     def finish(state: State, _dtype: pa.DataType, _parameters: tuple[Parameter, ...]) -> pl.Series:
         count = pl.col("count")
         value = pl.when(count > less).then(pl.col("m2") / (count - less))
@@ -132,17 +131,21 @@ def _distinct(x: pl.Expr, dtype: pa.DataType) -> Exprs:
     return {"values": (x + 0.0 if types.is_floating(dtype) else x).drop_nulls().unique().sort()}
 
 
-def _one_of(pick: Callable[[pl.Expr], pl.Expr], *, nulls_last: bool) -> Mapping[str, Callable[..., Exprs]]:
-    """The value at the earliest or the latest time; of several the smallest or the largest, null if all are."""
+def _one_of(pick: Callable[[pl.Expr], pl.Expr], *, nulls_last: bool) -> Function:
+    """The value at the earliest or the latest time; of several the smallest or the largest."""
 
     def chosen(value: pl.Expr, time: pl.Expr) -> Exprs:
         at = value.filter(time == pick(time)).sort(nulls_last=nulls_last)
         return {"time": pick(time), "value": at.first() if nulls_last else at.last()}
 
-    return {
-        "partial": lambda x, _dtype: chosen(x, pl.col(TIME_OF_ROW)),
-        "merge": lambda state, _dtype: chosen(state["value"], state["time"]),
-    }
+    return Function(
+        accepts=_is_simple,
+        wants=_SIMPLE,
+        result=_same,
+        partial=lambda x, _dtype: chosen(x, pl.col(TIME)),
+        merge=lambda state, _dtype: chosen(state["value"], state["time"]),
+        finish=_column("value"),
+    )
 
 
 def _same(dtype: pa.DataType) -> pa.DataType:
@@ -266,24 +269,12 @@ FUNCTIONS: dict[str, Function] = {
         finish=lambda state, _dtype, given: nearest(state["values"], float(given[0])),
         arguments=(_SHARE, Argument("accuracy", 1, _MAX_BIGINT, 10_000, whole=True)),
     ),
-    "first": Function(
-        accepts=_is_simple,
-        wants=_SIMPLE,
-        result=_same,
-        finish=_column("value"),
-        **_one_of(lambda time: time.min(), nulls_last=True),
-    ),
-    "last": Function(
-        accepts=_is_simple,
-        wants=_SIMPLE,
-        result=_same,
-        finish=_column("value"),
-        **_one_of(lambda time: time.max(), nulls_last=False),
-    ),
+    "first": _one_of(lambda time: time.min(), nulls_last=True),
+    "last": _one_of(lambda time: time.max(), nulls_last=False),
     "collect_list": Function(
         accepts=_is_simple,
         wants=_SIMPLE,
-        result=lambda dtype: pa.list_(dtype),
+        result=pa.list_,
         partial=_values,
         merge=_merge_values,
         finish=_column("values"),

@@ -67,7 +67,9 @@ def windows_are_due(query: Query, manifest: Manifest) -> bool:
     until = None if aggregation is None else output_watermark(query, aggregation, manifest)
     if aggregation is None or until is None:
         return False
-    return any(is_due(aggregation.windows, s, manifest.emitted, until) for s in partial_slices(manifest.slices))
+    return any(
+        is_due(aggregation.windows, s, manifest.emitted, until) for s in partial_slices(manifest.slices)
+    )
 
 
 def partial_slices(slices: Iterable[Slice]) -> Iterator[Slice]:
@@ -92,7 +94,9 @@ def _bounds(query: Query, stream: str | None, mark: Mark) -> Iterator[int | None
         yield watermark if stream is None else earliest_behind(stream, {name: watermark}, query.windows)
 
 
-def _owed_bounds(query: Query, stream: str | None, streams: Iterable[str], mark: Mark) -> Iterator[int | None]:
+def _owed_bounds(
+    query: Query, stream: str | None, streams: Iterable[str], mark: Mark
+) -> Iterator[int | None]:
     """The earliest times of results with rows that a fragment owes since a mark."""
     if stream is not None:
         yield earliest_owed(stream, mark, query.windows)

@@ -55,9 +55,7 @@ def partial_aggregates(aggregation: Aggregation, results: pa.Table) -> pl.DataFr
     return in_order(grouped.insert_column(0, pl.Series(HASH, hashes)))
 
 
-def merge_partials(
-    aggregation: Aggregation, tables: Sequence[pl.DataFrame], by: str = PANE
-) -> pl.DataFrame:
+def merge_partials(aggregation: Aggregation, tables: Sequence[pl.DataFrame], by: str = PANE) -> pl.DataFrame:
     """Several tables of partial aggregates as one; ``by`` is the column of panes, or of windows."""
     merged = [
         expression.alias(f"{name} {part}")
@@ -78,7 +76,9 @@ def key_names(aggregation: Aggregation) -> list[str]:
     return [f"key {position}" for position in range(len(aggregation.keys))]
 
 
-def states(aggregation: Aggregation, merged: pl.DataFrame) -> Iterator[tuple[Aggregate, dict[str, pl.Series]]]:
+def states(
+    aggregation: Aggregation, merged: pl.DataFrame
+) -> Iterator[tuple[Aggregate, dict[str, pl.Series]]]:
     """The aggregates, each with the columns of its state."""
     for name, aggregate in _named(aggregation):
         yield aggregate, {part: merged[f"{name} {part}"] for part in _parts(name, merged.columns)}

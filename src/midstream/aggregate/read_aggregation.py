@@ -34,8 +34,8 @@ def read_aggregation(
             "results must be grouped by one window: without it no row could ever leave, as there may always "
             "be another result of its group",
             got=f"{len(asked) or 'no'} window{'s' if asked else ''}",
-            hint="add a window, as in groupBy('orders.region', window('10 minutes')); to aggregate all results "
-            "of a bounded input, write them to a sink and aggregate what is there",
+            hint="add one, as in groupBy('orders.region', window('10 minutes')); to aggregate all that a bounded "
+            "input has, write the results to a sink and aggregate them there",
         )
     if not items:
         raise QueryError("agg must have an aggregate", got="none", hint="write agg('count(*) AS n')")
@@ -164,7 +164,8 @@ def _read_parameter(call: Call, argument: Argument, text: str | None) -> Paramet
         value = None
     if value is None or not argument.least <= value <= argument.most:
         raise QueryError(
-            f"the {argument.name} of {call.function} must be a number from {argument.least} to {argument.most}",
+            f"the {argument.name} of {call.function} must be a number "
+            f"from {argument.least} to {argument.most}",
             got="none" if text is None else repr(text),
             hint="write one aggregate for each" if text is not None and "array" in text.lower() else None,
         )

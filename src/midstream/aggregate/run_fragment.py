@@ -1,6 +1,6 @@
 """Running a fragment with what aggregates add to it, in one engine partition and one epoch.
 
-Fragments of the join run as ever. If their results are aggregated, they do not leave, but are aggregated where
+Fragments of the join run as ever. Results that are to be aggregated do not leave: they are aggregated where
 they are, pane by pane, and these partial aggregates are sent to where their groups are merged. That is a
 fragment of its own, in a stage after all joins. It merges what arrives with what it has, as slices, and emits
 the windows that are complete.

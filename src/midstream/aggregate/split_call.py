@@ -34,7 +34,9 @@ def split_call(item: str, hint: str) -> Call:
         tokens = []
     close = _matching(tokens)
     if close is None:
-        raise QueryError("an aggregate must be a function of a column, with a name", got=show_value(item), hint=hint)
+        raise QueryError(
+            "an aggregate must be a function of a column, with a name", got=show_value(item), hint=hint
+        )
     rest = tokens[close + 1 :]
     if rest and rest[0].token_type == TokenType.ALIAS:
         rest = rest[1:]

@@ -28,8 +28,9 @@ def timed_results(joiner: Joiner, rows: IndexRows, outputs: tuple[Output, ...]) 
     """The columns of results of one node, in order, with their times."""
     rows = rows.take(stable_order(_times(joiner.query, rows)))
     columns = [(output.ref.stream, column_name(output.ref)) for output in outputs]
-    table = pa.table(joiner.fetch_all(rows, columns), schema=schema_of(outputs))
-    return table.append_column(TIME, as_column(_times(joiner.query, rows)))
+    schema = schema_of(outputs).append(pa.field(TIME, pa.int64()))
+    times = as_column(_times(joiner.query, rows))
+    return pa.table([*joiner.fetch_all(rows, columns), times], schema=schema)
 
 
 def merge_by_time(tables: Sequence[pa.Table]) -> pa.Table:

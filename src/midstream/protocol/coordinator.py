@@ -232,7 +232,7 @@ class Coordinator:
         return replace(after, adaptation=_adapt(query, manifest, after, intent))
 
     def owes(self, manifest: Manifest) -> bool:
-        """Whether an epoch without rows may have results: spilled groups owe some, or windows are complete."""
+        """Whether an epoch without rows may have results: groups owe some, or windows are complete."""
         return owes_results(self.query, manifest, self.settings.routing()) or windows_are_due(
             self.query, manifest
         )

@@ -82,9 +82,11 @@ class Aggregation:
 
     @cached_property
     def columns(self) -> tuple[Output, ...]:
-        """The columns of results of the join that are needed, each once, by the names that they have there."""
+        """The columns of the join's results that are needed, each once, with their names there."""
         used = [*self.keys, *(each.column for each in self.aggregates if each.column is not None)]
-        return tuple({output.ref: Output(column_of(output.ref), output.ref, output.type) for output in used}.values())
+        return tuple(
+            {output.ref: Output(column_of(output.ref), output.ref, output.type) for output in used}.values()
+        )
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -17,7 +17,7 @@ from midstream.query.window import imply_windows
 from midstream.values import Micros
 
 
-def build_query(
+def build_query(  # noqa: PLR0913  # all parts of a query
     streams: Sequence[Stream],
     predicates: Sequence[str],
     *,

@@ -45,9 +45,14 @@ class Query:
         return {stream.name: stream for stream in self.streams}
 
     @cached_property
+    def joined_schema(self) -> pa.Schema:
+        """The columns of results of the join."""
+        return schema_of(self.outputs)
+
+    @cached_property
     def output_schema(self) -> pa.Schema:
         """The columns of what comes out: results, or aggregates of them."""
-        return schema_of(self.outputs) if self.aggregation is None else self.aggregation.schema
+        return self.joined_schema if self.aggregation is None else self.aggregation.schema
 
     def select_outputs(self, kept: pa.Table) -> pa.Table:
         """The outputs of results that have the kept columns, which for aggregates are the same."""
@@ -55,7 +60,7 @@ class Query:
             return kept
         names = {output.ref: output.name for output in self.kept}
         columns = [kept.column(names[output.ref]) for output in self.outputs]
-        return pa.table(columns, schema=self.output_schema)
+        return pa.table(columns, schema=self.joined_schema)
 
     @cached_property
     def longest_window(self) -> float:

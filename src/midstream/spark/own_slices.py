@@ -43,9 +43,7 @@ def with_own_slices(program: Program, blob: bytes) -> Program:
 def slice_messages(program: Program, ranges: TaskRanges) -> list[AddressedMessage]:
     """For each stage and task the slices that it needs, if only to say that there are none."""
     stages = _stages_of_states(program)
-    needed: list[list[list[Slice]]] = [
-        [[] for _ in range(ranges.tasks)] for _ in range(program.stages)
-    ]
+    needed: list[list[list[Slice]]] = [[[] for _ in range(ranges.tasks)] for _ in range(program.stages)]
     for slice_ in _all_slices(program):
         task = ranges.task_of(slice_.owner.partition)
         for stage in stages.get(slice_.owner.state, ()):

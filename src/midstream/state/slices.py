@@ -62,8 +62,8 @@ class Slice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """How many slices of one epoch it was merged from; its level follows from this."""
     rows: int
     latest: tuple[int, ...]
-    """Largest event time of each of the state's streams, in the order of the state's id; of partial aggregates
-    the beginning of the last pane."""
+    """Largest event time of each of the state's streams, in the order of the state's id; of partial
+    aggregates the beginning of the last pane."""
     name: str = ""
     bytes: int = 0
     sha256: str = ""

@@ -9,6 +9,7 @@ A manifest is upgraded when it is read. Nothing is written: the next commit writ
 | 5      | new names of fields; the slices of a state that is being rebuilt are of the kind "pending"     |
 | 6      | lateness, windows and outputs may change: what the states keep, and changes of the windows     |
 | 7      | spilled groups; states that are moved, or go to two locations; decisions made beside epochs    |
+|        | aggregates                                                                                     |
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def upgrade_manifest(fields: Fields, version: int, current: int) -> Fields:
     """The fields of a manifest of formats 3 to 6 in the current format; new fields get their defaults."""
     upgraded = _with_new_names(fields) if version < 5 else fields
     definition = upgraded["definition"] if version > 5 else upgrade_definition(upgraded["definition"])
-    return upgraded | {"format": current, "definition": definition}
+    return upgraded | {"format": current, "definition": {**definition, "aggregation": None}}
 
 
 def upgrade_definition(definition: Fields) -> Fields:
