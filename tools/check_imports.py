@@ -15,7 +15,16 @@ ROOT = "midstream"
 
 # From low to high: each may import those before it.
 CORE = (
-    "errors", "values", "query", "plan", "state", "engine", "migration", "adapt", "memory", "aggregate",
+    "errors",
+    "values",
+    "query",
+    "plan",
+    "state",
+    "engine",
+    "migration",
+    "adapt",
+    "memory",
+    "aggregate",
     "protocol",
 )
 

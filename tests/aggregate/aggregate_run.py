@@ -48,7 +48,7 @@ class AggregateRun:
         return self
 
     def _keep(self, table: pa.Table, emitted: int | None) -> None:
-        """Every window that leaves in an epoch ends after the last output watermark, and until the new one."""
+        """Every window that leaves ends after the output watermark of before, and until that of now."""
         self.tables.append(table)
         self.bounds.append(self.join.manifest.emitted)
         ends = table.column("window").combine_chunks().field("end").cast(pa.int64()).to_pylist()
@@ -66,7 +66,7 @@ class AggregateRun:
 
     def finish(self) -> None:
         """Let all windows leave that are still in state, as if time had come to its end, and check them."""
-        with mock.patch("midstream.aggregate.next_step.output_watermark", lambda *_: FAR):
+        with mock.patch("midstream.aggregate.next_step.output_watermark", return_value=FAR):
             self.tables.append(self.join.run_epoch({}))
             assert self.join.manifest.emitted == FAR
         want = aggregate_windows(self.query, self.accepted())

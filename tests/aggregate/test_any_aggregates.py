@@ -1,4 +1,4 @@
-"""Any query, aggregates, plan, epochs, migrations, cuts and restarts: windows are those of DuckDB, once each."""
+"""Any query, aggregates, plan, epochs, migrations, cuts, restarts: windows are those of DuckDB, once each."""
 
 from __future__ import annotations
 

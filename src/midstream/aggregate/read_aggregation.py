@@ -34,8 +34,8 @@ def read_aggregation(
             "results must be grouped by one window: without it no row could ever leave, as there may always "
             "be another result of its group",
             got=f"{len(asked) or 'no'} window{'s' if asked else ''}",
-            hint="add one, as in groupBy('orders.region', window('10 minutes')); to aggregate all that a bounded "
-            "input has, write the results to a sink and aggregate them there",
+            hint="add one, as in groupBy('orders.region', window('10 minutes')); to aggregate all of a "
+            "bounded input, write the results to a sink and aggregate them there",
         )
     if not items:
         raise QueryError("agg must have an aggregate", got="none", hint="write agg('count(*) AS n')")

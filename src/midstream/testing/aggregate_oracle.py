@@ -69,12 +69,10 @@ def assert_same_windows(got: pa.Table, want: pa.Table, aggregation: Aggregation)
     Doubles may differ by what the order of additions does, and lists in their order.
     """
     rows, wanted = _by_group(got, aggregation), _by_group(want, aggregation)
-    counts = got.num_rows, len(rows), want.num_rows, len(wanted)
-    missing, surplus = wanted.keys() - rows.keys(), rows.keys() - wanted.keys()
-    assert len({*counts}) == 1 and not missing and not surplus, (
-        f"{want.num_rows} groups are wanted, {got.num_rows} were got, {got.num_rows - len(rows)} of them again; "
-        f"missing: {sorted(missing)[:3]}, surplus: {sorted(surplus)[:3]}"
-    )
+    missing, surplus = sorted(wanted.keys() - rows.keys()), sorted(rows.keys() - wanted.keys())
+    assert got.num_rows == len(rows), f"groups must leave once; got {got.num_rows} rows of {len(rows)} groups"
+    assert not missing, f"{want.num_rows} groups are wanted, {got.num_rows} were got; missing: {missing[:3]}"
+    assert not surplus, f"{want.num_rows} groups are wanted, {got.num_rows} were got; surplus: {surplus[:3]}"
     for group, values in wanted.items():
         for aggregate, one, other in zip(aggregation.aggregates, rows[group], values, strict=True):
             assert _is_same(one, other), f"{aggregate.text} of {group} must be {other}; got {one}"
