@@ -22,16 +22,19 @@ SETTINGS = Settings(2, 8)
 
 
 def _run_and_die(every: int) -> tuple[int, int]:
-    """Die at every n-th crash point of all runs; gives how often it died, and how many windows left."""
+    """Die again and again, each time a little later; gives how often it died, and how many windows left."""
     query = aggregated_query()
     store = FaultStore(random.Random(every))
     sink = StoreSink(store)
     passed = deaths = 0
 
     def hook(point: str) -> None:
-        nonlocal passed
+        nonlocal passed, deaths
         passed += 1
-        if passed % every == 0:
+        # Later and later, so that it gets on.
+        if passed >= every * (1 + deaths):
+            passed = 0
+            deaths += 1
             raise SimulatedCrash(point)
 
     done = -1
@@ -43,7 +46,7 @@ def _run_and_die(every: int) -> tuple[int, int]:
                     join.run_epoch(EPOCHS[join.manifest.epoch + 1])
             done = join.manifest.epoch
         except SimulatedCrash:
-            deaths += 1
+            continue
     join = InlineJoin(query, settings=SETTINGS, store=store, sink=sink)
     join.drain()
     assert not check(store).problems

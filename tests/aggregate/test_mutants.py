@@ -101,7 +101,7 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]], type
     ),
     "deferred results are not waited for": (
         1,
-        lambda: mock.patch.dict("midstream.aggregate.next_step.STRATEGIES", _never_deferring()),
+        lambda: mock.patch("midstream.aggregate.next_step.STRATEGIES", _never_deferring()),
         InternalError,
     ),
     "slices go before their windows": (
