@@ -17,7 +17,7 @@ def test_a_worker_that_has_run_a_task_does_not_look_at_modules_again(spark):
 
     def task(_numbers):
         class Garbage:
-            pass
+            itself: object
 
         kept = Garbage()
         kept.itself = kept
