@@ -83,7 +83,8 @@ def _finish_average(state: State, dtype: pa.DataType, _parameters: tuple[Paramet
     more = 10 ** (_average_type(dtype).scale - dtype.scale)
     size, n = pl.col("sum").abs(), pl.col("count").cast(pl.Int128)
     rounded = (size // n) * more + ((size % n) * (2 * more) + n) // (2 * n)
-    signed = pl.when(pl.col("sum") < 0).then(-rounded).otherwise(rounded)
+    # Polars has no minus for 128 bits.
+    signed = pl.when(pl.col("sum") < 0).then(0 - rounded).otherwise(rounded)
     quotient = frame.select(pl.when(pl.col("count") > 0).then(signed)).to_series()
     return from_unscaled(quotient, _average_type(dtype))
 
