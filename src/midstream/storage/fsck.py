@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from midstream.aggregate.partials import HASH
+from midstream.engine.arrays import as_array
 from midstream.engine.index_rows import IndexRows, in_time_order
 from midstream.engine.payload import segments_of
 from midstream.engine.references import split_references
@@ -187,6 +189,10 @@ class _SliceChecks:
             epochs = self._segments.setdefault((owner.state, owner.partition), set())
             epochs.update(segments_of(table)[:, 0].tolist())
             self._stored.add(owner.state)
+        if owner.kind == "partial":
+            hashes = as_array(table.column(HASH))
+            elsewhere = np.any(self._routing.targets(hashes) != owner.partition)
+            return f"has groups of other partitions than {owner.partition}" if elsewhere else None
         if not owner.has_index_rows or not slice_.rows:
             return None
         rows = IndexRows.from_table(table, owner.key)
