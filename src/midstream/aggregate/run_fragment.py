@@ -9,11 +9,12 @@ the windows that are complete.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import replace as replace_field
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from msgspec.structs import replace
 
 from midstream.aggregate.emit import emitted_windows
 from midstream.aggregate.next_step import is_due, is_out
@@ -29,7 +30,7 @@ from midstream.engine.step import run_step
 from midstream.errors import InternalError
 from midstream.plan.layout import Fragment
 from midstream.query.aggregation import Aggregation
-from midstream.state.compaction import choose_merge
+from midstream.state.compaction import choose_merge, epochs_of
 from midstream.state.slices import Slice, SliceOwner
 from midstream.values import show_time
 
@@ -45,7 +46,7 @@ def run_fragment(
         return _Groups(program, aggregation, step, partition, open_slice).run(arrivals)
     output = run_step(program, fragment, partition, arrivals, open_slice)
     if output.results is None or not output.results.num_rows:
-        return replace(output, results=None)
+        return replace_field(output, results=None)
     _check_in_time(output.results, step)
     partials = _to_arrow(partial_aggregates(aggregation, output.results))
     hashes = as_array(partials.column(HASH))
@@ -54,7 +55,7 @@ def run_fragment(
         RoutedRows(to, target.id, "partials", part)
         for to, part in split(partials, program.routing.targets(hashes))
     )
-    return replace(output, results=None, outgoing=(*output.outgoing, *routed))
+    return replace_field(output, results=None, outgoing=(*output.outgoing, *routed))
 
 
 class _Groups:
@@ -75,7 +76,7 @@ class _Groups:
         (target,) = step.fragment.inputs
         self.input = target.id
         self.owner = SliceOwner("partial", target.id, (), partition)
-        self.stored = program.slices.get(self.owner, ())
+        self.stored = program.readable("partial", target.id, (), partition)
 
     def run(self, arrivals: Arrivals) -> StepOutput:
         """Emit what is complete, and keep what has arrived."""
@@ -99,7 +100,7 @@ class _Groups:
         windows, (emitted, until) = self.aggregation.windows, (self.step.emitted, self.step.until)
         if until is None:
             return
-        due = [self._open(slice_) for slice_ in self.stored if is_due(windows, slice_, emitted, until)]
+        due = [self._own_groups(s) for s in self.stored if is_due(windows, s, emitted, until)]
         yield from emitted_windows(self.aggregation, due, emitted, until)
 
     def _keep(self, tables: Sequence[pa.Table]) -> tuple[tuple[NewSlice, ...], tuple[Slice, ...]]:
@@ -107,16 +108,32 @@ class _Groups:
         if not tables:
             return (), ()
         arrived = merge_partials(self.aggregation, [_from_arrow(table) for table in tables])
-        new = self._slice(arrived, self.program.epoch, 1)
-        in_use = [s for s in self.stored if not is_out(self.aggregation.windows, s, self.step.until)]
+        places = self.program.places
+        new = self._slice(arrived, self.owner.partition, self.program.epoch, 1)
+        kept = [s for s in self.stored if places.keeper(s) == self.owner.partition]
+        in_use = [s for s in kept if not is_out(self.aggregation.windows, s, self.step.until)]
         chosen = choose_merge((*in_use, new.slice))
         if not chosen:
             return (new,), ()
         earlier = [slice_ for slice_ in chosen if slice_ is not new.slice]
         needed = [*(self._needed(self._open(slice_)) for slice_ in earlier), arrived]
         merged = merge_partials(self.aggregation, needed)
-        epochs = sum(slice_.epochs for slice_ in chosen)
-        return (self._slice(merged, min(s.first_epoch for s in chosen), epochs),), tuple(earlier)
+        first = min(slice_.first_epoch for slice_ in chosen)
+        # Rows that were placed by an earlier routing go where their groups are now.
+        targets = self.program.routing.targets(merged[HASH].to_numpy())
+        parts = [
+            self._slice(merged.filter(pl.Series(targets == to)), to, first, epochs_of(chosen))
+            for to in np.unique(targets).tolist()
+        ]
+        return tuple(parts), tuple(earlier)
+
+    def _own_groups(self, slice_: Slice) -> pl.DataFrame:
+        """The rows of a slice whose groups are in this partition now."""
+        rows = self._open(slice_)
+        if self.program.places.readers(slice_) == (self.owner.partition,):
+            return rows
+        targets = self.program.routing.targets(rows[HASH].to_numpy())
+        return rows.filter(pl.Series(targets == self.owner.partition))
 
     def _needed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows of panes that are in some window which has not left."""
@@ -125,9 +142,10 @@ class _Groups:
         oldest = self.aggregation.windows.oldest_pane(self.step.until)
         return rows.slice(int(np.searchsorted(rows[PANE].to_numpy(), oldest)))
 
-    def _slice(self, rows: pl.DataFrame, first_epoch: int, epochs: int) -> NewSlice:
+    def _slice(self, rows: pl.DataFrame, partition: int, first_epoch: int, epochs: int) -> NewSlice:
         description = Slice(
-            owner=self.owner,
+            owner=replace(self.owner, partition=partition),
+            placed=self.program.places.since,
             first_epoch=first_epoch,
             last_epoch=self.program.epoch,
             epochs=epochs,

@@ -46,6 +46,11 @@ class SliceOwner(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=
         return self.kind in ("index", "pending")
 
     @property
+    def is_placed_anew(self) -> bool:
+        """Whether rows go where their groups are now when slices are merged; segments of payload never do."""
+        return self.has_index_rows or self.kind == "partial"
+
+    @property
     def has_rows_of_streams(self) -> bool:
         """Whether its slices hold rows that may still join, and expire; others hold results."""
         return self.kind not in ("deferred", "partial")
@@ -74,6 +79,8 @@ class Slice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     group_rows: Counts = b""
     """How many rows of each partition group an index slice has (``engine/group_counts.py``); empty unless it
     was written while there was a budget of memory."""
+    placed: int = 0
+    """The epoch since which the routing was in force by which its rows were placed (``engine/places.py``)."""
     by_time: bool = False
     """Whether index rows with a hot key are in order of time (``engine/hot_keys.py``).
 
