@@ -97,7 +97,8 @@ def run(console: Console, folder: Path) -> dict[str, Any]:
 
 
 def _median(records: list[dict[str, Any]]) -> float:
-    return statistics.median(epoch["ms"] for record in records for epoch in steady_epochs(record))
+    millis: list[float] = [epoch["ms"] for record in records for epoch in steady_epochs(record)]
+    return statistics.median(millis)
 
 
 def _spawn(way: str, folder: Path) -> dict[str, Any]:

@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from midstream.aggregate.next_step import output_watermark
 from midstream.inline import InlineJoin
+from midstream.plan.tree import Plan
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.storage.memory import MemoryStore
 from midstream.testing import accept
-from midstream.testing.aggregate_oracle import aggregate_windows, assert_same_windows
+from midstream.testing.aggregate_oracle import aggregate_windows, aggregation_of, assert_same_windows
 
 FAR = 2**55
 """After all windows of all tests."""
@@ -25,7 +26,7 @@ class AggregateRun:
     """A run, and what has come out of it so far."""
 
     query: Query
-    plan: object
+    plan: str | Plan
     settings: Settings
     store: MemoryStore = field(default_factory=MemoryStore)
     epochs: list[Mapping[str, pa.Table]] = field(default_factory=list)
@@ -39,12 +40,17 @@ class AggregateRun:
     def restart(self) -> None:
         self.join = InlineJoin(self.query, settings=self.settings, store=self.store)
 
-    def process(self, epochs: Iterable[Mapping[str, pa.Table]], **how: object) -> AggregateRun:
+    def process(
+        self, epochs: Iterable[Mapping[str, pa.Table]], background_epochs: int | None = None
+    ) -> AggregateRun:
+        aggregation = aggregation_of(self.query)
         for epoch in epochs:
             before = self.join.manifest
             self.epochs.append(epoch)
-            self._keep(self.join.run_epoch(epoch, **how), before.emitted)
-            assert self.join.manifest.emitted == output_watermark(self.query, self.query.aggregation, before)
+            self._keep(self.join.run_epoch(epoch, background_epochs=background_epochs), before.emitted)
+            assert self.join.manifest.emitted == output_watermark(
+                self.query, aggregation_of(self.query), before
+            )
         return self
 
     def _keep(self, table: pa.Table, emitted: int | None) -> None:
@@ -62,7 +68,7 @@ class AggregateRun:
         """What has come out is what DuckDB has of all windows that have ended."""
         until = self.join.manifest.emitted
         want = aggregate_windows(self.query, self.accepted(), until=-FAR if until is None else until)
-        assert_same_windows(pa.concat_tables(self.tables), want, self.query.aggregation)
+        assert_same_windows(pa.concat_tables(self.tables), want, self.query)
 
     def finish(self) -> None:
         """Let all windows leave that are still in state, as if time had come to its end, and check them."""
@@ -70,5 +76,5 @@ class AggregateRun:
             self.tables.append(self.join.run_epoch({}))
             assert self.join.manifest.emitted == FAR
         want = aggregate_windows(self.query, self.accepted())
-        assert_same_windows(pa.concat_tables(self.tables), want, self.query.aggregation)
+        assert_same_windows(pa.concat_tables(self.tables), want, self.query)
         assert not [s for s in self.join.manifest.slices if s.owner.kind == "partial"]

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.migration.request import BackgroundChoice
 from midstream.storage.fsck import check
 from midstream.testing.hypothesis_aggregates import aggregated
 from midstream.testing.hypothesis_strategies import cases
@@ -34,9 +35,9 @@ def test_windows_wait_for_nothing_but_watermarks_without_migrations_and_cuts(dat
     if None in marks.values():
         assert run.bounds[-1] is None
         return
-    reach = {name: 0 if stream in (None, name) else bound(stream, name) for name in query.names}
+    reach = {n: 0 if stream is None or n == stream else bound(stream, n) or 0 for n in query.names}
     # Idle streams follow the others, so watermarks, and what follows from them, never go back.
-    assert run.bounds[-1] == min(mark - reach[name] for name, mark in marks.items())
+    assert run.bounds[-1] == min(mark - reach[n] for n, mark in marks.items() if mark is not None)
 
 
 @given(st.data())
@@ -45,15 +46,20 @@ def test_windows_wait_for_what_is_owed_and_deferred(data):
     query = data.draw(aggregated(case.query))
     schedule = data.draw(migration_schedules(case, with_stops=True)) if data.draw(st.booleans()) else None
     cuts = data.draw(st.integers(0, 1 << 30)) if data.draw(st.booleans()) else None
+    # Each partition has a group at least.
+    counts = st.sampled_from([n for n in (1, 2, 3, 4) if n <= case.settings.groups])
+    rescales = data.draw(st.dictionaries(st.integers(0, 6), counts, max_size=3))
     random_cuts = RandomCuts(cuts or 0, drain_from=len(case.epochs))
     with nullcontext() if cuts is None else decided_by(random_cuts):
         run = AggregateRun(query, case.plan, case.settings)
         for number, epoch in enumerate(case.epochs):
             if schedule is not None and number in schedule.stops:
                 run.restart()
+            if number in rescales:
+                run.join.rescale(rescales[number])
             if schedule is not None and number in schedule.requests:
                 request = schedule.requests[number]
-                background = "auto" if request.background else "off"
+                background: BackgroundChoice = "auto" if request.background else "off"
                 run.join.migrate(
                     request.plan, request.strategy, background=background, isolated=request.isolated
                 )

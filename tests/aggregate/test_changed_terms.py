@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.aggregate.read_aggregation import read_aggregation
-from midstream.aggregate.window import window
+from midstream.aggregate.window import Window, window
 from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
+from midstream.query.query import Query
 from midstream.query.window import imply_windows
 from midstream.storage.memory import MemoryStore
 from midstream.testing import Shape, generate, stream
@@ -33,7 +34,7 @@ SECONDS = st.sampled_from([5, 10, 20, 40])
 STREAMS = [stream(name, SHAPE) for name in "abc"]
 
 
-def asked(within: int, lateness: int, time: str | None):
+def asked(within: int, lateness: int, time: str | None) -> tuple[Query, Query]:
     """The query with aggregates, and the same without."""
     streams = [replace(each, lateness=Micros(lateness * SECOND)) for each in STREAMS]
     plain = build_query(
@@ -42,11 +43,11 @@ def asked(within: int, lateness: int, time: str | None):
         default_window=Micros(within * SECOND),
         select=["a.k", "a.t", "b.t", "c.t"],
     )
-    groups = ["a.k", window("15 seconds", "5 seconds", time=time)]
+    groups: list[str | Window] = ["a.k", window("15 seconds", "5 seconds", time=time)]
     return with_aggregation(plain, read_aggregation(groups, ["count(*) AS n"], streams)), plain
 
 
-def counted(results: pa.Table, time: str | None, until: int) -> Counter[tuple[int, int]]:
+def counted(results: pa.Table, time: str | None, until: int | None) -> Counter[tuple[int, int]]:
     """How many results each key and window has."""
     names = [f"{name}_t" for name in "abc"] if time is None else [time.replace(".", "_")]
     times = np.max([results.column(name).cast(pa.int64()).to_numpy() for name in names], axis=0, initial=0)
@@ -54,7 +55,7 @@ def counted(results: pa.Table, time: str | None, until: int) -> Counter[tuple[in
     for key, at in zip(results.column("a_k").to_pylist(), times.tolist(), strict=True):
         first = at - at % (5 * SECOND)
         ends = (first - step * 5 * SECOND + 15 * SECOND for step in range(3))
-        counts.update((key, end) for end in ends if end <= until)
+        counts.update((key, end) for end in ends if until is not None and end <= until)
     return counts
 
 
@@ -68,7 +69,7 @@ def test_windows_have_what_a_query_without_aggregates_gives(data):
     tables: list[list[pa.Table]] = [[], []]
     for number, epoch in enumerate([*epochs, {}]):
         terms = changes.get(number, terms)
-        for query, store, made in zip(asked(*terms, time), stores, tables, strict=True):
+        for query, store, made in zip(asked(terms[0], terms[1], time), stores, tables, strict=True):
             join = InlineJoin(query, settings=SETTINGS, store=store)
             made.append(join.run_epoch(epoch))
             if query.aggregation is not None:

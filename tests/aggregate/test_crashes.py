@@ -52,7 +52,7 @@ def _run_and_die(every: int) -> tuple[int, int]:
     assert not check(store).problems
     got = sink.published(query.output_schema, join.manifest.epoch)
     want = aggregate_windows(query, accept(query, EPOCHS).tables(query), until=join.manifest.emitted)
-    assert_same_windows(got, want, query.aggregation)
+    assert_same_windows(got, want, query)
     return deaths, got.num_rows
 
 

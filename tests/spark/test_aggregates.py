@@ -48,10 +48,11 @@ def grouped(spark, feed, *calls: str) -> Join:
 
 def check(join: Join, epochs, checkpoint, got: pa.Table) -> None:
     query = join.query()
-    until = newest_manifest(LocalStore(str(checkpoint))).emitted
-    want = aggregate_windows(query, accept(query, epochs, None).tables(query), until=until)
+    manifest = newest_manifest(LocalStore(str(checkpoint)))
+    assert manifest is not None
+    want = aggregate_windows(query, accept(query, epochs, None).tables(query), until=manifest.emitted)
     assert want.num_rows > 20
-    assert_same_windows(got.cast(query.output_schema), want, query.aggregation)
+    assert_same_windows(got.cast(query.output_schema), want, query)
 
 
 def start(join: Join, checkpoint):
@@ -167,4 +168,4 @@ def test_what_cannot_be_is_refused(spark, feed, group, calls, message):
     with pytest.raises(QueryError, match="leave out select"):
         pair.select("a.k")
     with pytest.raises(NoSuchMethodError, match="groupBy"):
-        plain.agg("count(*) AS n")
+        plain.agg("count(*) AS n")  # type: ignore[attr-defined]  # it is not there

@@ -49,9 +49,7 @@ def aggregate_windows(
     until: int | None = None,
 ) -> pa.Table:
     """The windows over all results of some tables, those that end in a range of time."""
-    aggregation = query.aggregation
-    if aggregation is None:
-        raise ValueError("the query has no aggregates")
+    aggregation = aggregation_of(query)
     rows = matching_rows(query, tables)
     joined = outputs(query, tables, rows)
     columns = {f"c{i}": column for i, column in enumerate(joined.columns)}
@@ -63,11 +61,19 @@ def aggregate_windows(
     return _as_results(aggregation, found)
 
 
-def assert_same_windows(got: pa.Table, want: pa.Table, aggregation: Aggregation) -> None:
+def aggregation_of(query: Query) -> Aggregation:
+    """What a query aggregates, which it must."""
+    if query.aggregation is None:
+        raise ValueError("the query has no aggregates")
+    return query.aggregation
+
+
+def assert_same_windows(got: pa.Table, want: pa.Table, query: Query) -> None:
     """Fail unless both have the same windows and groups, each once, with the same aggregates.
 
     Doubles may differ by what the order of additions does, and lists in their order.
     """
+    aggregation = aggregation_of(query)
     rows, wanted = _by_group(got, aggregation), _by_group(want, aggregation)
     missing, surplus = sorted(wanted.keys() - rows.keys()), sorted(rows.keys() - wanted.keys())
     assert got.num_rows == len(rows), f"groups must leave once; got {got.num_rows} rows of {len(rows)} groups"
