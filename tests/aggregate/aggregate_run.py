@@ -48,9 +48,7 @@ class AggregateRun:
             before = self.join.manifest
             self.epochs.append(epoch)
             self._keep(self.join.run_epoch(epoch, background_epochs=background_epochs), before.emitted)
-            assert self.join.manifest.emitted == output_watermark(
-                self.query, aggregation_of(self.query), before
-            )
+            assert self.join.manifest.emitted == output_watermark(self.query, aggregation, before)
         return self
 
     def _keep(self, table: pa.Table, emitted: int | None) -> None:
