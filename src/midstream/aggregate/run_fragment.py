@@ -104,7 +104,7 @@ class _Groups:
         yield from emitted_windows(self.aggregation, due, emitted, until)
 
     def _keep(self, tables: Sequence[pa.Table]) -> tuple[tuple[NewSlice, ...], tuple[Slice, ...]]:
-        """The slice of what has arrived, merged with stored ones where compaction says so, and those."""
+        """What has arrived as a partial slice, merged with others where compaction says so, and those."""
         if not tables:
             return (), ()
         arrived = merge_partials(self.aggregation, [_from_arrow(table) for table in tables])

@@ -21,7 +21,7 @@ Parameter = int | float
 
 @dataclass(frozen=True, slots=True)
 class EventWindows:
-    """Windows of event time: one begins every ``slide``, counted from 1970 plus ``start``."""
+    """Aggregation windows: one begins every ``slide``, counted from 1970 plus ``start``."""
 
     length: Micros
     slide: Micros
