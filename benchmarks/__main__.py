@@ -19,6 +19,7 @@ from rich.console import Console
 from benchmarks import (
     adaptive,
     adaptive_live,
+    aggregates,
     estimates,
     migration,
     migration_epochs,
@@ -44,6 +45,7 @@ EXPERIMENTS: dict[str, Callable[[Console, Path], dict[str, Any]]] = {
     "adaptive-live": adaptive_live.run,
     "stability": lambda console, _folder: stability.run(console),
     "partitions": partitions.run,
+    "aggregates": aggregates.run,
 }
 
 

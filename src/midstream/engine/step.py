@@ -33,7 +33,7 @@ from midstream.engine.migration_step import Rebuild
 from midstream.engine.payload import Payload
 from midstream.engine.probed_rows import ProbedRows
 from midstream.engine.program import NewSlice, Program, StepOutput, StreamCounts
-from midstream.engine.results import merge_by_time, timed_results, without_times
+from midstream.engine.results import leaving_results, merge_by_time, timed_results
 from midstream.engine.routed_rows import Arrivals, RoutedRows, RowsKind
 from midstream.engine.send import send
 from midstream.engine.stored_states import StoredStates
@@ -233,16 +233,17 @@ class _Step:
                     self._add_index_slice("index", state, key, rows, self.program.epoch)
         layout = self.program.layout
         for rows in self.deferred:
-            table = without_times(timed_results(self.joiner, rows, self.program.query.kept))
+            query = self.program.query
+            table = leaving_results(query, timed_results(self.joiner, rows, query.kept))
             self.new_slices.append(self._slice("deferred", layout.root, (), rows, table, self.program.epoch))
         results = self._results()
-        leave_here = self.program.results_leave_from(self.fragment)
-        if results is not None and not leave_here:
+        complete_here = self.program.results_complete_in(self.fragment)
+        if results is not None and not complete_here:
             self.outgoing.append(RoutedRows(self.partition, layout.root, "results", results))
         is_placed = bool(self.fragment.key)
         slices, replaced = merge_slices(self.program, self.new_slices, self.open_slice, is_placed=is_placed)
         return StepOutput(
-            results=self._leaving_results(results) if leave_here else None,
+            results=self._leaving_results(results) if complete_here else None,
             outgoing=tuple(self.outgoing),
             slices=slices,
             replaced=replaced,
@@ -354,5 +355,5 @@ class _Step:
         releases = migration is not None and migration.releases_results
         deferred = self.states.open("deferred", self.program.layout.root, ()) if releases else ()
         tables = [self.program.query.select_outputs(table) for table in deferred]
-        tables += [] if results is None else [without_times(results)]
+        tables += [] if results is None else [leaving_results(self.program.query, results)]
         return pa.concat_tables(tables) if tables else None
