@@ -71,4 +71,4 @@ def test_the_picture_with_a_budget_shows_what_is_spilled_and_the_events(tmp_path
     text = (tmp_path / "memory.svg").read_text(encoding="utf-8").replace("&#160;", " ")
     assert "midstream demo --memory 8m" in text
     assert "spilled 1 group" in text
-    assert "groups owing" in text
+    assert "owing" in text

@@ -92,7 +92,7 @@ def test_with_a_budget_the_table_has_what_is_active_and_spilled_and_the_last_eve
             view.epoch(progress(number))
         view.notes += [f"epoch 3: note {number}" for number in range(8)]
     shown = out.getvalue()
-    assert "groups owing" in shown
+    assert "owing" in shown
     assert "23.4 MB" in shown
     assert "rows/s" not in shown
     assert [number for number in range(8) if f"note {number}" in shown] == [2, 3, 4, 5, 6, 7]

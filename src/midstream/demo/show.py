@@ -179,7 +179,7 @@ _MEMORY_COLUMNS = (
     *(_EPOCH, _CLOCK, _ROWS, _RESULTS, _TIME),
     _Column("active", "", lambda epoch: _megabytes(epoch.state_bytes)),
     _Column("spilled", "yellow", lambda epoch: _megabytes(epoch.spilled_bytes)),
-    _Column("groups owing", "yellow", lambda epoch: f"{epoch.owing_groups:,}"),
+    _Column("owing", "yellow", lambda epoch: f"{epoch.owing_groups:,}"),
 )
 
 

@@ -1,0 +1,201 @@
+"""Whether a budget of memory is real: queries in a memory cgroup whose limit is a tenth of their state.
+
+The system takes pages of mapped files away from a process that has too many, and reads them again when they
+are needed; a process that needs more than the limit for anything else is killed. So a query without a budget
+waits for the disk in each epoch, or dies. One with a budget must keep the pace that it has without a limit.
+
+Only root can make a cgroup, and only where version 1 of them has the controller ``memory``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+CONTROLLER = Path("/sys/fs/cgroup/memory")
+_EPOCH_MICROS = 1_000_000
+_TEXT_BYTES = 100
+
+
+@contextmanager
+def memory_limit(limit: int) -> Iterator[Path]:
+    """A cgroup with a limit of bytes; processes in it must have ended when the block does."""
+    group = CONTROLLER / f"midstream-{uuid.uuid4().hex}"
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(limit))
+        yield group
+    finally:
+        _remove(group)
+
+
+def _remove(group: Path) -> None:
+    """Remove a cgroup; its last process may not be quite gone yet."""
+    for _ in range(100):
+        try:
+            group.rmdir()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise TimeoutError(f"{group} is still in use")
+
+
+def why_not() -> str:
+    """Why no memory cgroup can be made here; empty if one can."""
+    try:
+        with memory_limit(1 << 30):
+            return ""
+    except OSError as error:
+        return f"no memory cgroup can be made: {error}"
+
+
+@dataclass(frozen=True)
+class Load:
+    """A join of two streams that never ends, with rows of some 150 bytes that hardly ever meet."""
+
+    epochs: int
+    rows: int
+    """Of each stream in each epoch."""
+    partitions: int = 4
+    budget: int | None = None
+    """Bytes of active state in each engine partition."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a load."""
+
+    seconds: list[float]
+    """How long each epoch took."""
+    state_bytes: int
+    results: int
+    read_bytes: int
+    """What was read from the disk."""
+    killed: bool
+
+    @property
+    def last_quarter(self) -> float:
+        """The mean time of the last epochs that there are, when most is stored."""
+        last = self.seconds[-max(1, len(self.seconds) // 4) :]
+        return sum(last) / max(1, len(last))
+
+
+def run_within(load: Load, group: Path | None, timeout: float) -> Outcome:
+    """Run a load in a process of its own, in a cgroup if one is given, until it ends or time is over."""
+    with tempfile.TemporaryDirectory(prefix="midstream-limit-") as folder:
+        arguments = json.dumps({"load": asdict(load), "group": group and str(group), "folder": folder})
+        command = [sys.executable, "-m", "benchmarks.memory_limit", arguments]
+        try:
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=False, timeout=timeout)
+            output, code = done.stdout, done.returncode
+        except subprocess.TimeoutExpired as late:
+            output, code = late.stdout or b"", 0
+    if code not in (0, -9):
+        raise SystemExit(f"the load failed with {code}")
+    epochs = [json.loads(line) for line in output.splitlines() if line.endswith(b"}")]
+    last = epochs[-1] if epochs else {"state": 0, "read": 0}
+    return Outcome(
+        [epoch["seconds"] for epoch in epochs],
+        last["state"],
+        sum(epoch["results"] for epoch in epochs),
+        last["read"],
+        killed=code == -9,
+    )
+
+
+def _run(load: Load, group: str | None, folder: str) -> None:
+    """Run a load in this process, and print what each epoch took."""
+    from midstream.inline import InlineJoin
+    from midstream.memory.settings import MemorySettings
+    from midstream.protocol.settings import Settings
+    from midstream.query.build import build_query
+    from midstream.query.stream import ColumnRef, Stream
+    from midstream.storage.local import LocalStore
+    from midstream.values import Micros
+
+    schema = pa.schema(
+        [("id", pa.int64()), ("k", pa.int64()), ("text", pa.string()), ("ts", pa.timestamp("us", "UTC"))]
+    )
+    streams = [Stream(name, schema, ColumnRef(name, ("ts",)), Micros(0)) for name in "ab"]
+    query = build_query(streams, ["a.k = b.k"], default_window=None, select=["a.id", "a.text", "b.text"])
+    memory = None if load.budget is None else MemorySettings(load.budget)
+    settings = Settings(load.partitions, 64 * load.partitions, memory=memory, max_event_time_ahead=None)
+    join = InlineJoin(query, "a b", settings=settings, store=LocalStore(folder))
+    if group is not None:
+        # What the process has loaded so far does not count: only what it uses from now on.
+        Path(group, "cgroup.procs").write_text(str(os.getpid()))
+    text = pa.array(["x" * _TEXT_BYTES])
+    for number in range(load.epochs):
+        random = np.random.default_rng(number)
+        arrivals = {}
+        for name in "ab":
+            ids = np.arange(number * load.rows, (number + 1) * load.rows)
+            keys = random.integers(0, 20 * load.epochs * load.rows, load.rows)
+            times = np.full(load.rows, number * _EPOCH_MICROS).view("datetime64[us]")
+            texts = text.take(pa.array(np.zeros(load.rows, np.int64)))
+            arrivals[name] = pa.table([ids, keys, texts, times], schema=schema)
+        begin = time.perf_counter()
+        results = join.run_epoch(arrivals).num_rows
+        epoch = {"seconds": time.perf_counter() - begin, "results": results}
+        epoch |= {"state": sum(s.bytes for s in join.manifest.slices), "read": _bytes_read()}
+        print(json.dumps(epoch), flush=True)
+
+
+def _bytes_read() -> int:
+    """What this process has read from the disk so far."""
+    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(fields["read_bytes"])
+
+
+LOAD = Load(epochs=60, rows=60_000)
+
+
+def run(console: Console) -> dict[str, Any]:
+    """The same load with and without a limit and a budget, as a table."""
+    problem = why_not()
+    if problem:
+        console.print(f"The memory limit is left out: {problem}")
+        return {}
+    free = run_within(LOAD, None, 120)
+    limit = free.state_bytes // 10
+    budget = limit // (3 * LOAD.partitions)
+    within = Load(LOAD.epochs, LOAD.rows, LOAD.partitions, budget)
+    runs = {"no limit, no budget": free}
+    for name, load in (("limit, budget", within), ("limit, no budget", LOAD)):
+        with memory_limit(limit) as group:
+            runs[name] = run_within(load, group, 120)
+    table = Table(title=f"{free.state_bytes / 1e6:,.0f} MB of state within {limit / 1e6:,.0f} MB of memory")
+    for column in ("", "epochs", "time", "an epoch of the last quarter", "read from disk", "results"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, outcome in runs.items():
+        table.add_row(
+            name,
+            f"{len(outcome.seconds)}{', killed' if outcome.killed else ''}",
+            f"{sum(outcome.seconds):.1f} s",
+            f"{1000 * outcome.last_quarter:,.0f} ms",
+            f"{outcome.read_bytes / 1e6:,.0f} MB",
+            f"{outcome.results:,}",
+        )
+    console.print(table)
+    return {name: asdict(outcome) for name, outcome in runs.items()}
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    _run(Load(**given["load"]), given["group"], given["folder"])
