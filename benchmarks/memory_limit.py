@@ -30,6 +30,7 @@ from rich.table import Table
 CONTROLLER = Path("/sys/fs/cgroup/memory")
 _EPOCH_MICROS = 1_000_000
 _TEXT_BYTES = 100
+_WARM_UP_EPOCHS = 3
 
 
 @contextmanager
@@ -137,11 +138,11 @@ def _run(load: Load, group: str | None, folder: str) -> None:
     memory = None if load.budget is None else MemorySettings(load.budget)
     settings = Settings(load.partitions, 64 * load.partitions, memory=memory, max_event_time_ahead=None)
     join = InlineJoin(query, "a b", settings=settings, store=LocalStore(folder))
-    if group is not None:
-        # What the process has loaded so far does not count: only what it uses from now on.
-        Path(group, "cgroup.procs").write_text(str(os.getpid()))
     text = pa.array(["x" * _TEXT_BYTES])
     for number in range(load.epochs):
+        if group is not None and number == _WARM_UP_EPOCHS:
+            # What the process has in memory by now does not count: only what it takes from now on.
+            Path(group, "cgroup.procs").write_text(str(os.getpid()))
         random = np.random.default_rng(number)
         arrivals = {}
         for name in "ab":

@@ -32,6 +32,7 @@ def merge_slices(
     # If a state gets several slices, those of missing rows come first; only the last is the newest.
     newest = {new_slice.slice.owner: new_slice for new_slice in new}
     purging = purging_of(program)
+    max_bytes = program.memory.max_merged_bytes if program.memory is not None else None
     for new_slice in new:
         owner = new_slice.slice.owner
         chosen: tuple[Slice, ...] = ()
@@ -39,7 +40,7 @@ def merge_slices(
             stored = program.slices.get(owner, ())
             if purging.has_spilled(owner):
                 stored = tuple(slice_ for slice_ in stored if not slice_.spilled)
-            chosen = choose_merge((*stored, new_slice.slice))
+            chosen = choose_merge((*stored, new_slice.slice), max_bytes)
         if not chosen:
             to_write.append(new_slice)
             continue

@@ -23,11 +23,12 @@ def level(slice_: Slice) -> int:
     return result
 
 
-def choose_merge(slices: Sequence[Slice]) -> tuple[Slice, ...]:
+def choose_merge(slices: Sequence[Slice], max_bytes: int | None = None) -> tuple[Slice, ...]:
     """The newest neighbours that should become one slice, oldest first; empty if none should.
 
     Levels fall from old to new, so a full run is at the end; if merging it completes a run of the next level,
-    both merge at once.
+    both merge at once. Runs with more than ``max_bytes`` stay as they are: merging takes memory for all of
+    their rows at once.
     """
     if len(slices) < FAN_IN:
         return ()
@@ -40,6 +41,8 @@ def choose_merge(slices: Sequence[Slice]) -> tuple[Slice, ...]:
             run_start -= 1
         # The slices chosen so far count as one of this level.
         if start - run_start + (start < len(ordered)) < FAN_IN:
+            break
+        if max_bytes is not None and sum(s.bytes for s in ordered[run_start:]) > max_bytes:
             break
         start, run_level = run_start, run_level + 1
     return tuple(ordered[start:])
