@@ -2,7 +2,7 @@
 
 A row of any state is probed only if all its components arrived in the fragment in that range. References
 begin with the epoch, so they tell. Rows that probe, the needles, do not search a slice that has no such rows
-of their group: its pages stay out of memory.
+of their group: its pages stay out of memory. A slice without any such rows is not opened.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from midstream.engine.group_counts import read_groups
 from midstream.engine.hashing import group_of
 from midstream.engine.hot_keys import Positions
 from midstream.engine.index_rows import IndexRows
@@ -60,6 +61,13 @@ class ProbedRows:
         if active.all():
             return rows
         return rows.take(active[group_of(rows.hashes, len(active))])
+
+    def may_have_rows(self, slice_: Slice) -> bool:
+        """Whether a slice may have rows that are probed; if not, it need not even be opened."""
+        probed = self.may_probe(slice_)
+        if slice_.group_rows and not probed.all():
+            probed &= read_groups(slice_.group_rows, len(probed)) > 0
+        return bool(probed.any())
 
     def may_probe(self, slice_: Slice) -> Mask:
         """For each group, whether a slice may have rows of it that are probed, going by its epochs."""

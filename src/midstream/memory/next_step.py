@@ -25,7 +25,6 @@ from midstream.state.manifest import Manifest
 from midstream.state.memory import Cuts, Hold, Mark, Memory, MemoryChange
 from midstream.state.slices import Slice
 
-
 _MERGED_SHARE = 0.25
 """The share of the budget that slices may have that are merged: merging takes memory of their size, twice."""
 _SMALL_MERGE = 4 << 20

@@ -29,6 +29,7 @@ def next_memory_step(context: MemoryContext, manifest: Manifest, intent: Intent)
         latest=context.latest,
         window=context.query.longest_window,
         drains=intent.drains,
+        has_rows=not intent.without_batch,
         waits=intent.waiting is not None,
     )
     decision = decide_memory(context, context.sizes(manifest.slices) if has_sizes else None, demands)

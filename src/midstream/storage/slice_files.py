@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from midstream.engine.program import NewSlice, RunIdentity
 from midstream.errors import CheckpointError
 from midstream.state.slices import Slice
+from midstream.storage.mapped_file import read_sparsely
 from midstream.storage.slice_validation import validation_error
 from midstream.storage.store import Store
 
@@ -73,8 +74,11 @@ class SliceFiles:
         """Write slices, which takes less time together than one by one."""
         self._store.put_all({f"{FOLDER}/{each.slice.name}": each.data for each in encoded})
 
-    def open(self, slice_: Slice, *, ours: bool = False) -> pa.Table:
-        """The table of a slice, mapped into memory; ``ours`` if a task of this run wrote it."""
+    def open(self, slice_: Slice, *, ours: bool = False, sparsely: bool = False) -> pa.Table:
+        """The table of a slice, mapped into memory; ``ours`` if a task of this run wrote it.
+
+        Of one that is opened ``sparsely`` only those pages are read whose rows are used.
+        """
         if digest_in(slice_.name) != slice_.sha256:
             raise CheckpointError("the name of a slice must have its digest", got=repr(slice_.name))
         data = self._store.read(f"{FOLDER}/{slice_.name}")
@@ -83,6 +87,8 @@ class SliceFiles:
         trusted = ours or slice_.name in self._verified
         if not trusted and hashlib.sha256(data).hexdigest() != slice_.sha256:
             raise _damaged(slice_, "another digest")
+        if sparsely:
+            read_sparsely(data)
         try:
             table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
             problem = None if trusted else validation_error(slice_, table) or self._foreign(slice_, table)
