@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from rich.table import Table
 
 CONTROLLER = Path("/sys/fs/cgroup/memory")
 _EPOCH_MICROS = 1_000_000
-_TEXT_BYTES = 100
 _WARM_UP_EPOCHS = 3
 
 
@@ -68,12 +67,14 @@ def why_not() -> str:
 
 @dataclass(frozen=True)
 class Load:
-    """A join of two streams that never ends, with rows of some 150 bytes that hardly ever meet."""
+    """A join of two streams without a window, whose rows hardly ever meet."""
 
     epochs: int
     rows: int
     """Of each stream in each epoch."""
-    partitions: int = 4
+    text_bytes: int = 100
+    """Of each row; the rest of it takes some 50 bytes."""
+    partitions: int = 2
     budget: int | None = None
     """Bytes of active state in each engine partition."""
 
@@ -136,9 +137,9 @@ def _run(load: Load, group: str | None, folder: str) -> None:
     streams = [Stream(name, schema, ColumnRef(name, ("ts",)), Micros(0)) for name in "ab"]
     query = build_query(streams, ["a.k = b.k"], default_window=None, select=["a.id", "a.text", "b.text"])
     memory = None if load.budget is None else MemorySettings(load.budget)
-    settings = Settings(load.partitions, 64 * load.partitions, memory=memory, max_event_time_ahead=None)
+    settings = Settings(load.partitions, 128, memory=memory, max_event_time_ahead=None)
     join = InlineJoin(query, "a b", settings=settings, store=LocalStore(folder))
-    text = pa.array(["x" * _TEXT_BYTES])
+    text = pa.array(["x" * load.text_bytes])
     for number in range(load.epochs):
         if group is not None and number == _WARM_UP_EPOCHS:
             # What the process has in memory by now does not count: only what it takes from now on.
@@ -164,7 +165,7 @@ def _bytes_read() -> int:
     return int(fields["read_bytes"])
 
 
-LOAD = Load(epochs=60, rows=60_000)
+LOAD = Load(epochs=250, rows=15_000)
 
 
 def run(console: Console) -> dict[str, Any]:
@@ -176,7 +177,7 @@ def run(console: Console) -> dict[str, Any]:
     free = run_within(LOAD, None, 120)
     limit = free.state_bytes // 10
     budget = limit // (3 * LOAD.partitions)
-    within = Load(LOAD.epochs, LOAD.rows, LOAD.partitions, budget)
+    within = replace(LOAD, budget=budget)
     runs = {"no limit, no budget": free}
     for name, load in (("limit, budget", within), ("limit, no budget", LOAD)):
         with memory_limit(limit) as group:

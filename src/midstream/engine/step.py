@@ -98,7 +98,12 @@ class _Step:
         self.missing: list[_BackfillRows] = []
         self.inserted: dict[tuple[StateId, Key], list[IndexRows]] = {}
         self.new_payload: dict[StateId, list[pa.Table]] = {state: [] for state in fragment.inputs_by_id}
-        payloads = {state: Payload(partial(self._payload, state)) for state in fragment.inputs_by_id}
+        # Without reference to this step: what it has would stay in memory until cycles are looked for.
+        payloads = {
+            state: Payload(partial(_payload, program, owner, open_slice, self.new_payload[state]))
+            for state in fragment.inputs_by_id
+            for owner in (SliceOwner("payload", state, fragment.key, partition),)
+        }
         spilled = program.memory.states if program.memory else {}
         probed = {state: ProbedRows.of(cuts) for state, cuts in spilled.items()}
         self.joiner = Joiner(program.query, payloads, program.expiry, program.epoch, probed=probed)
@@ -305,9 +310,6 @@ class _Step:
                 stored = self._slice("payload", target.id, key, ingested.rows, ingested.payload, first)
                 self.new_slices.append(stored)
 
-    def _payload(self, state: StateId) -> list[pa.Table]:
-        return [*self._open("payload", state, self.fragment.key), *self.new_payload[state]]
-
     def _runs(self, state: StateId, key: Key, is_needed: SliceFilter) -> list[IndexRows]:
         stored = [self._run(slice_) for slice_ in self._slices("index", state, key) if is_needed(slice_)]
         # Rows are inserted only if they are live, also by what held before the windows changed.
@@ -361,3 +363,10 @@ class _Step:
         tables = [self.program.query.select_outputs(table) for table in deferred]
         tables += [] if results is None else [without_times(results)]
         return pa.concat_tables(tables) if tables else None
+
+
+def _payload(
+    program: Program, owner: SliceOwner, open_slice: OpenSlice, new: Sequence[pa.Table]
+) -> list[pa.Table]:
+    """The payload of an input, stored and new."""
+    return [*map(open_slice, program.slices.get(owner, ())), *new]
