@@ -50,7 +50,7 @@ def test_a_file_is_unmapped_once_nobody_uses_it_and_never_kept_open(tmp_path):
     del data
     gc.collect()
     assert str(path) in MAPS.read_text()
-    assert not any(os.path.realpath(f"/proc/self/fd/{n}") == str(path) for n in os.listdir("/proc/self/fd"))
+    assert not any(opened.resolve() == path for opened in Path("/proc/self/fd").iterdir())
     assert part.to_pybytes() == path.read_bytes()[100:110]
     del part
     gc.collect()
