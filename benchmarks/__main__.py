@@ -20,12 +20,15 @@ from benchmarks import (
     adaptive,
     adaptive_live,
     estimates,
+    memory_cost,
+    memory_limit,
     migration,
     migration_epochs,
     migration_live,
     migration_together,
     partitions,
     picture,
+    spilling,
     stability,
     strategy_choice,
 )
@@ -44,6 +47,9 @@ EXPERIMENTS: dict[str, Callable[[Console, Path], dict[str, Any]]] = {
     "adaptive-live": adaptive_live.run,
     "stability": lambda console, _folder: stability.run(console),
     "partitions": partitions.run,
+    "memory": lambda console, _folder: spilling.run(console),
+    "memory-cost": lambda console, _folder: memory_cost.run(console),
+    "memory-limit": lambda console, _folder: memory_limit.run(console),
 }
 
 

@@ -72,9 +72,9 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("three streams, one key, no window", "a b c", "kk", 60, 20_000, None),
-    Setting("three streams, one key, a state of pairs, a window", "(a b) c", "kk", 60, 20_000, 20),
-    Setting("four streams, two keys, a window", "((a b) c) d", "kkm", 60, 20_000, 20),
+    Setting("three streams, one key, no window", "a b c", "kk", 40, 10_000, None),
+    Setting("three streams, one key, a state of pairs, a window", "(a b) c", "kk", 40, 10_000, 20),
+    Setting("four streams, two keys, a window", "((a b) c) d", "kkm", 40, 10_000, 20),
 )
 
 

@@ -177,7 +177,7 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     terms_chance = random.Random(f"terms {seed}")  # noqa: S311  # it must be reproducible
     other_terms = tuple(_draw_terms(terms_chance, query) for _ in range(3))
     memory_chance = random.Random(f"memory {seed}")  # noqa: S311  # it must be reproducible
-    settings = replace(settings, memory=draw_memory(memory_chance))
+    settings = replace(settings, memory=draw_memory(memory_chance, query))
     may_spill = settings.memory is not None or memory_chance.random() < _LATER_BUDGET_RATE
     if may_spill:
         # Windows stay while state is spilled.
