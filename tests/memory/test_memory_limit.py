@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.memory_limit import CONTROLLER, Load, memory_limit, run_within, why_not
+from benchmarks.memory_limit import CONTROLLER, LOAD, memory_limit, run_within, why_not
 
-LOAD = Load(epochs=60, rows=4_000, text_bytes=1_000)
 STATE_BYTES = 490_000_000
 TIMEOUT_SECONDS = 240
 
