@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +67,7 @@ class ProbedRows:
         """Whether a slice may have rows that are probed; if not, it need not even be opened."""
         probed = self.may_probe(slice_)
         if slice_.group_rows and not probed.all():
-            probed &= read_groups(slice_.group_rows, len(probed)) > 0
+            probed &= _present(slice_.group_rows, len(probed))
         return bool(probed.any())
 
     def may_probe(self, slice_: Slice) -> Mask:
@@ -85,6 +86,12 @@ class ProbedRows:
             epochs = epoch_of(references[positions])
             probed &= (epochs >= first) & (epochs < end)
         return probed
+
+
+@lru_cache(maxsize=4096)
+def _present(group_rows: bytes, groups: int) -> Mask:
+    """Which groups a slice has rows of; a cleanup asks for each of its generations."""
+    return read_groups(group_rows, groups) > 0
 
 
 def _by_group(groups: int, values: Mapping[int, int]) -> Integers:
