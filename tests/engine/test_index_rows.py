@@ -71,7 +71,7 @@ def test_payload_is_found_by_reference_in_any_order_across_slices():
 
 def test_merged_payload_has_the_same_rows():
     tables = [segment(1, "x"), segment(2, "p", "q"), segment(4, "z")]
-    merged = Payload(lambda: (merge_payload(tables, lambda latest, epoch: False),))
+    merged = Payload(lambda: (merge_payload(tables, [lambda latest, epoch: False] * len(tables)),))
     rows = np.concatenate([references_of(4, 1, 1), references_of(2, 1, 2), references_of(1, 1, 1)])
     assert merged.fetch(["a.v"], rows).column("a.v").to_pylist() == ["z", "p", "q", "x"]
 
@@ -80,10 +80,10 @@ def test_merging_drops_dead_segments():
     expiry = Expiry(Windows((("a", "b", Micros(10)),)), {"a": None, "b": 100})
     tables = [segment(1, "old", latest=89), segment(2, "new", "n", latest=90)]
     is_useless = partial(expiry.has_expired, ["a"])
-    merged = merge_payload(tables, is_useless)
+    merged = merge_payload(tables, [is_useless] * len(tables))
     assert merged.column("a.v").to_pylist() == ["new", "n"]
     assert segments_of(merged).tolist() == [[segment_of(2, 1), 2, 90]]
-    empty = merge_payload(tables[:1], is_useless)
+    empty = merge_payload(tables[:1], [is_useless])
     assert empty.num_rows == 0
     assert segments_of(empty).shape == (0, 3)
 

@@ -68,8 +68,8 @@ def test_a_used_store_keeps_its_plan_and_refuses_another_query():
     other = small_query(["a.k = b.k", "b.j = c.j"], "abc")
     with pytest.raises(CheckpointError, match="must go on with what its checkpoint was made with: on was"):
         InlineJoin(other, store=store)
-    with pytest.raises(CheckpointError, match=r"options.partitions was 2; got 3"):
-        InlineJoin(query, store=store, settings=Settings(3, 8))
+    with pytest.raises(CheckpointError, match=r"options.groups was 8; got 9"):
+        InlineJoin(query, store=store, settings=Settings(2, 9))
 
 
 def test_a_plan_of_other_streams_is_refused():

@@ -142,9 +142,9 @@ def test_a_state_beyond_what_a_segment_or_a_column_holds_is_moved_at_once(
     batches: list[int] = []
     real = intake.ingest_backfilled
 
-    def ingest_backfilled(program, key, target, table, batch):
+    def ingest_backfilled(program, partition, key, target, table, batch):
         batches.append(batch)
-        return real(program, key, target, table, batch)
+        return real(program, partition, key, target, table, batch)
 
     monkeypatch.setattr(step, "ingest_backfilled", ingest_backfilled)
     monkeypatch.setattr(intake, limit, {"MAX_POSITIONS": 3, "MAX_COLUMN_BYTES": 300}[limit])
@@ -172,8 +172,13 @@ def test_batches_hold_no_more_than_a_segment_and_a_column(monkeypatch):
     assert list(intake.backfill_batches([])) == []
 
 
-def test_references_of_batches_differ():
-    segments = {references.backfilled_segment_of(7, batch) for batch in range(references.MAX_BATCHES)}
-    assert len(segments) == references.MAX_BATCHES
+@pytest.mark.parametrize("partitions", [1, 3, 512])
+def test_references_of_batches_differ_within_and_between_partitions(partitions):
+    segments = {
+        references.backfilled_segment_of(7, partition, partitions, batch)
+        for partition in range(partitions)
+        for batch in range(references.MAX_BATCHES // partitions)
+    }
+    assert len(segments) == references.MAX_BATCHES // partitions * partitions
     assert segments.isdisjoint(references.segment_of(7, p) for p in range(references.MAX_PARTITIONS))
     assert {references.epoch_of_segment(segment) for segment in segments} == {7}

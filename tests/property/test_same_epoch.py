@@ -123,6 +123,8 @@ def outcome(join: InlineJoin) -> tuple[object, ...]:
         manifest.migration,
         manifest.ended_migration,
         manifest.applied_requests,
+        manifest.routings,
+        manifest.applied_rescales,
     )
     figures = manifest.statistics, manifest.adaptation, manifest.results
     return (manifest.epoch, manifest.streams, slices, outputs, plans, figures)
@@ -131,6 +133,7 @@ def outcome(join: InlineJoin) -> tuple[object, ...]:
 def draw_terms(chance: random.Random, work: Workload, number: int) -> AttemptTerms:
     settings = replace(
         work.settings,
+        partitions=chance.choice((work.settings.partitions, chance.randint(1, work.settings.groups))),
         idle_timeout=chance.choice((None, Micros(SECOND), Micros(25 * SECOND))),
         adapt=len(work.query.names) < 5 and chance.random() < 0.5,
         policy=MigrationPolicy(chance.choice(STRATEGY_CHOICES), chance.random() < 0.5, chance.choice(GOALS)),
@@ -276,7 +279,6 @@ def _begin(store: MemoryStore) -> None:
 @pytest.mark.parametrize(
     ("other", "settings", "names"),
     [
-        (QUERY, Settings(3, 8), "options.partitions was 2; got 3"),
         (QUERY, Settings(2, 9), "options.groups was 8; got 9"),
         (
             small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=10),

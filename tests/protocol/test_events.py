@@ -17,6 +17,8 @@ from midstream.protocol.events import (
     MigrationStarted,
     MigrationWaits,
     PlanDecision,
+    Rescaled,
+    RescaleWaits,
     SinglePartitionPlan,
     StateBroughtBack,
     StateCleanedUp,
@@ -73,6 +75,8 @@ EXAMPLES = (
     StateCleanedUp(batch_id=7, **SPILLED),
     StateBroughtBack(batch_id=7, **SPILLED),
     MigrationWaits(batch_id=7, plan="a (b c)"),
+    Rescaled(batch_id=7, before=2, partitions=64),
+    RescaleWaits(batch_id=7, partitions=64),
 )
 
 
@@ -104,6 +108,8 @@ def test_there_is_an_example_of_every_kind_and_all_have_names_of_their_own():
         "state-cleaned-up",
         "state-brought-back",
         "migration-waits",
+        "rescaled",
+        "rescale-waits",
     ]
 
 
@@ -144,6 +150,8 @@ def test_the_texts():
     assert texts["state-cleaned-up"].startswith("made what 12 groups of fragment '0: a b' owed, from 45,678")
     assert texts["state-brought-back"].endswith("owed, and brought 45,678 bytes back: so it is")
     assert texts["migration-waits"].startswith("the change to plan 'a (b c)' waits: groups that it changes")
+    assert texts["rescaled"] == "the state is in 64 engine partitions now, instead of 2"
+    assert texts["rescale-waits"].startswith("the change to 64 engine partitions waits until rows")
     assert texts["migration-ended"] == "migration 2 ended after 4 epochs: the plan is 'a (b c)'"
 
 

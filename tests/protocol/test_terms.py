@@ -14,6 +14,7 @@ from midstream.protocol.intent import Intent, decode_intent, encode_intent
 from midstream.protocol.settings import Settings, check_same_definition
 from midstream.protocol.terms import query_on, terms_of
 from midstream.query.build import build_query
+from midstream.state.sealed import seal, unseal
 from midstream.state.window_change import WindowChange
 from midstream.storage.intents import intent_name
 from midstream.storage.memory import MemoryStore
@@ -57,11 +58,16 @@ def test_terms_that_a_query_cannot_have_are_refused(change):
 def test_a_first_epoch_that_an_earlier_version_has_begun_goes_on():
     query = small_query(["a.k = b.k"], default_window=10, select=["a.v", "b.v"], lateness=100)
     first = Coordinator(query, SETTINGS).first_manifest("inline", parse_plan("a b", query.names))
+    options = {"partitions": SETTINGS.partitions, "groups": SETTINGS.groups}
     definition = {key: value for key, value in first.definition.items() if key != "keeps"}
-    old = Intent("inline", 0, 0, SETTINGS, first=replace(first, definition=definition, format=5), format=1)
-    assert decode_intent(encode_intent(old), "x").first == first
+    old = Intent("inline", 0, 0, SETTINGS, first=replace(first, format=5), format=1)
+    fields = msgspec.json.decode(unseal("intent", encode_intent(old), "x"))
+    fields["first"]["definition"] = definition | {"options": options}
+    del fields["first"]["routings"]
+    file = seal("intent", msgspec.json.encode(fields))
+    assert decode_intent(file, "x").first == first
     store = MemoryStore()
-    store.put(intent_name(0), encode_intent(old))
+    store.put(intent_name(0), file)
     join = InlineJoin(
         small_query(["a.k = b.k"], default_window=20, select=["b.v"], lateness=100),
         settings=SETTINGS,

@@ -50,7 +50,7 @@ class LocalTasks:
 
     def _run(self, shell: runner._InlineExecution, program: Program) -> Report:
         shell.schema = program.query.output_schema
-        partitions = shell._coordinator.settings.partitions
+        partitions = program.places.partitions
         ranges = TaskRanges(partitions, min(partitions, self.tasks))
         sent = [*self._encode(shell, program, ranges)]
         if program.migration_step is not None and program.migration_step.moves:

@@ -2,10 +2,12 @@
 
 import pytest
 
+from midstream.engine.places import Places
 from midstream.errors import OptionError
-from midstream.protocol.settings import ONE_DAY, PersistedOptions, Settings
+from midstream.protocol.settings import ONE_DAY, Settings
 from midstream.spark.options import OPTIONS, QueryOptions
 from midstream.spark.resume import make_settings
+from midstream.state.routing_table import RoutingTable
 
 
 def _options(**given: object) -> QueryOptions:
@@ -74,12 +76,13 @@ def test_settings_follow_the_options():
 
 
 def test_settings_without_options_are_the_defaults_or_those_of_the_checkpoint():
-    assert make_settings(QueryOptions(), None, parallelism=8) == Settings(8, 256, adapt=True)
-    assert make_settings(QueryOptions(), None, parallelism=100).groups == 400
+    assert make_settings(QueryOptions(), None, parallelism=8) == Settings(8, 512, adapt=True)
+    assert make_settings(QueryOptions(), None, parallelism=200).groups == 800
     assert make_settings(QueryOptions(), None, parallelism=10**6).partitions == 512
-    persisted = PersistedOptions(partitions=3, groups=7)
-    settings = make_settings(QueryOptions(), persisted, parallelism=8)
+    stored = Places(7, (RoutingTable(0, 5), RoutingTable(4, 3)))
+    settings = make_settings(QueryOptions(), stored, parallelism=8)
     assert (settings.partitions, settings.groups) == (3, 7)
+    assert make_settings(_options(partitions=6), stored, parallelism=8).partitions == 6
     assert settings.max_event_time_ahead == ONE_DAY
     # What contradicts the checkpoint is refused later, where the error can name both.
-    assert make_settings(_options(groups=9), persisted, parallelism=8).groups == 9
+    assert make_settings(_options(groups=9), stored, parallelism=8).groups == 9

@@ -88,4 +88,4 @@ def test_a_join_in_many_partitions_changes_its_plan_and_is_exact_on_several_exec
     killable_query.check()
     manifest = killable_query.manifest()
     assert (manifest.plan, manifest.migration, manifest.migrations) == ("a (b c)", None, 3)
-    assert manifest.definition["options"]["partitions"] == 256
+    assert manifest.routings[-1].partitions == 256

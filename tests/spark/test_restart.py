@@ -166,6 +166,15 @@ def _single_partition(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
     scenario.check(scenario.runner.out)
 
 
+def _partitions(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
+    query = scenario.start(scenario.join(), partitions=GROUPS)
+    query.awaitTermination()
+    assert query.partitions == GROUPS
+    changes = [e for p in query.recentProgress for e in p["events"] if e["type"] == "rescaled"]
+    assert [(e["batchId"], e["before"], e["partitions"]) for e in changes] == [(2, PARTITIONS, GROUPS)]
+    scenario.check(scenario.runner.out)
+
+
 def _memory(option: str, value: str) -> Callable[[RestartScenario, Path, Any], None]:
     def run(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
         query = scenario.start(scenario.join(), **{"stateMemory": "4k", option: value})
@@ -199,6 +208,7 @@ ALLOWED = {
     "numRows": _console("numRows", 1, "only showing top 1 row"),
     # Values stand to the left when they are not shortened.
     "truncate": _console("truncate", value=False, shown=r"\n\|\d+ *\|"),
+    "partitions": _partitions,
     "stateMemory": _memory("stateMemory", "2k"),
     "spill": _memory("spill", "largest"),
     "spillShare": _memory("spillShare", "0.5"),
@@ -206,7 +216,6 @@ ALLOWED = {
 }
 FORBIDDEN = {
     "plan": (PLAN, "a (b c)"),
-    "partitions": (str(PARTITIONS), "300"),
     "groups": (str(GROUPS), "32"),
 }
 NOT_YET = {"balance": "lazy"}

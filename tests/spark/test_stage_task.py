@@ -31,7 +31,9 @@ LEFT_DEEP, RIGHT_DEEP = "((a b) c) d", "a (b (c d))"
 PARTITIONS = 5
 
 
-def run(folder: Path, strategy: str | None = None, partitions: int = PARTITIONS) -> InlineJoin:
+def run(
+    folder: Path, strategy: str | None = None, partitions: int = PARTITIONS, rescale: int | None = None
+) -> InlineJoin:
     """A run on a store that tasks share, as they do on Spark."""
     settings = Settings(partitions, groups=512)
     join = InlineJoin(QUERY, LEFT_DEEP, settings=settings, store=LocalStore(str(folder)))
@@ -39,6 +41,8 @@ def run(folder: Path, strategy: str | None = None, partitions: int = PARTITIONS)
     for number, epoch in enumerate(EPOCHS):
         if strategy is not None and number == 2:
             join.migrate(RIGHT_DEEP, strategy)
+        if rescale is not None and number == 3:
+            join.rescale(rescale)
         results.append(join.run_epoch(epoch))
     want = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
     assert sum(table.num_rows for table in results) == want.num_rows > 0
@@ -57,6 +61,25 @@ def test_tasks_write_what_single_partitions_write(tmp_path, tasks, strategy):
     one, other = found.manifest, want.manifest
     assert (one.streams, one.results) == (other.streams, other.results)
     assert one.statistics.produced == other.statistics.produced
+
+
+@pytest.mark.parametrize("strategy", [None, "hybrid"])
+@pytest.mark.parametrize("rescale", [2, 11])
+def test_tasks_get_what_their_partitions_read_when_the_number_of_these_has_changed(
+    tmp_path, strategy, rescale
+):
+    tasks = LocalTasks(3)
+    with tasks.run_epochs():
+        found = run(tmp_path / "tasks", strategy, rescale=rescale)
+    assert contents(found) == contents(run(tmp_path / "partitions", strategy, rescale=rescale))
+    foreign = 0
+    for task, program in tasks.programs:
+        partitions = program.places.partitions
+        runs = set(TaskRanges(partitions, min(partitions, 3)).partitions_of(task))
+        for slice_ in (slice_ for owned in program.slices.values() for slice_ in owned):
+            assert runs & set(program.places.readers(slice_))
+            foreign += slice_.owner.partition not in runs
+    assert foreign > 0, "slices of partitions that a task does not run"
 
 
 def contents(join: InlineJoin) -> list[tuple[Slice, pa.Table]]:

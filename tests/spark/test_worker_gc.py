@@ -25,7 +25,7 @@ def test_a_worker_that_has_run_a_task_does_not_look_at_modules_again(spark):
         del kept
         list(errors_as_messages("a step", iter([]), 0, None))
         looked_at = len(gc.get_objects())
-        # If modules were exempted before, in an earlier task of the worker, garbage is left to Spark's collection.
+        # If an earlier task of the worker has exempted the modules, garbage is left to Spark's collection.
         gc.collect()
         yield len(sys.modules), gc.get_freeze_count(), looked_at, garbage() is None
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from midstream.plan.state_id import StateId
-from midstream.state.compaction import FAN_IN, choose_merge, level
+from midstream.state.compaction import FAN_IN, choose_merge, epochs_of, level
 from midstream.state.slices import Slice, SliceOwner
 
 OWNER = SliceOwner("index", StateId("a"), (0,), 0)
@@ -64,3 +64,33 @@ def test_slices_stay_few_and_in_order_whichever_epochs_have_rows(has_rows):
     levels = math.floor(math.log(max(count, 1), FAN_IN)) + 1
     assert len(slices) <= (FAN_IN - 1) * levels
     assert written <= count * (levels + 1)
+
+
+def of_partition(partition: int, first: int, epochs: int = 1) -> Slice:
+    slice_ = make(first, epochs)
+    return replace(slice_, owner=replace(slice_.owner, partition=partition))
+
+
+def test_slices_of_several_partitions_count_once():
+    # Three epochs of 32 partitions whose groups are now in one, and its own first slice.
+    taken_over = [of_partition(partition, first) for first in range(3) for partition in range(32)]
+    assert choose_merge([*taken_over[:64], of_partition(0, 3)]) == ()
+    chosen = choose_merge([*taken_over, of_partition(0, 3)])
+    assert len(chosen) == 97
+    assert epochs_of(chosen) == 4
+
+
+def test_what_was_taken_over_is_merged_when_slices_of_so_many_epochs_are():
+    large = [of_partition(partition, 0, 64) for partition in range(32)]
+    slices, merged_at = list(large), 0
+    for epoch in range(64, 400):
+        chosen = choose_merge([*slices, of_partition(0, epoch)])
+        slices = [s for s in [*slices, of_partition(0, epoch)] if s not in chosen]
+        if chosen:
+            first = min(s.first_epoch for s in chosen)
+            slices.append(of_partition(0, first, epochs_of(chosen)))
+        if set(large) & set(chosen):
+            merged_at = merged_at or epoch
+    # Not before three times as many epochs have passed again as the large ones have.
+    assert merged_at == 255
+    assert len(slices) < 12

@@ -17,6 +17,7 @@ from midstream.state.manifest import (
     manifest_json,
 )
 from midstream.state.migration import HandoverEntry, Migration, RebuildProgress
+from midstream.state.routing_table import RoutingTable
 from midstream.state.sealed import digest_in
 from midstream.state.slices import Slice, SliceOwner
 
@@ -35,6 +36,7 @@ MIGRATION = Migration(
     completed=(StateId("a@3"),),
 )
 MANIFEST = Manifest(
+    routings=(RoutingTable(0, 3),),
     spark_query="s",
     id="q",
     epoch=3,

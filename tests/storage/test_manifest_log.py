@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from midstream.errors import FencedError, FormatError
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.state.manifest import FORMAT, Manifest, encode_manifest, manifest_json
+from midstream.state.routing_table import RoutingTable
 from midstream.state.sealed import seal
 from midstream.storage.manifest_log import (
     close_log,
@@ -24,6 +25,7 @@ from midstream.testing.faults import FaultStore
 
 def manifest(epoch: int, lease: int = 1) -> Manifest:
     return Manifest(
+        routings=(RoutingTable(0, 3),),
         id="q",
         spark_query="s",
         epoch=epoch,

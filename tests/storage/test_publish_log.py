@@ -15,6 +15,7 @@ from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import POINTS
 from midstream.state.manifest import Manifest, OutputFile
+from midstream.state.routing_table import RoutingTable
 from midstream.storage.fsck import check
 from midstream.storage.lease import seize_lease
 from midstream.storage.manifest_log import manifests_newest_first
@@ -223,6 +224,7 @@ def test_another_folder_is_refused_until_all_is_published(scenario, tmp_path):
 def _manifest(epoch: int, *staged: str) -> Manifest:
     outputs = tuple(OutputFile("results", name, f"{epoch}-{place}", 1) for place, name in enumerate(staged))
     return Manifest(
+        routings=(RoutingTable(0, 3),),
         id="q",
         epoch=epoch,
         spark_query="",

@@ -62,12 +62,12 @@ def test_a_request_whose_answer_is_lost_lasts():
     # Its file may be that of a driver that failed before the disk had it.
     store = FaultStore(random.Random(1))
     queue = RequestQueue(store, QUERY)
-    queue.add(request(PLAN))
+    queue.plans.add(request(PLAN))
     name, data = "requests/000001", store.read("requests/000001")
     store.delete(name)
     store.sync(REQUESTS)
     store.put(name, data)
-    RequestQueue(store, QUERY).add(request(PLAN))
+    RequestQueue(store, QUERY).plans.add(request(PLAN))
     assert store.list(REQUESTS) == [name]
     assert store.is_durable(name)
 
@@ -75,8 +75,8 @@ def test_a_request_whose_answer_is_lost_lasts():
 def test_a_number_that_a_fenced_driver_has_taken_is_left_out():
     store = MemoryStore()
     queue, fenced = RequestQueue(store, QUERY), RequestQueue(store, QUERY)
-    fenced.add(request(PLAN))
-    queue.add(request(OTHER_PLAN))
+    fenced.plans.add(request(PLAN))
+    queue.plans.add(request(OTHER_PLAN))
     assert plans(store) == {"requests/000001": False, "requests/000002": True}
 
 
@@ -117,7 +117,7 @@ def test_a_request_like_one_that_a_fenced_driver_has_made_and_applied_meanwhile_
     fenced = InlineJoin(QUERY, PLAN, settings=SETTINGS, store=store)
     query = InlineJoin(QUERY, PLAN, settings=SETTINGS, store=store)
     # The fenced driver wakes when both of its threads have looked at the lease.
-    fenced._runner._requests.add(request(OTHER_PLAN))
+    fenced._runner._requests.plans.add(request(OTHER_PLAN))
     intent = replace(fenced._runner.new_intent(0, None), first=query.manifest)
     write_or_read_intent(store, intent)
     query.run_epoch(EPOCHS[0])

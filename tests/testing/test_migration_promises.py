@@ -12,7 +12,9 @@ from midstream.inline import InlineJoin
 from midstream.migration.request import WrittenRequest
 from midstream.protocol.intent import Intent
 from midstream.testing.migration_promises import MigrationPromises
+from midstream.testing.outcome import Outcome
 from midstream.testing.promises import Promises
+from midstream.testing.rescales import Rescales
 from midstream.testing.workload import draw_workload
 from tests.golden.case import QUERY, SETTINGS
 
@@ -22,7 +24,8 @@ OTHER = WrittenRequest("a (b c)", "moving_state", True, None)
 
 @pytest.fixture
 def promises() -> MigrationPromises:
-    return Promises(draw_workload(random.Random(1), 1)).migration_promises
+    rescales = Rescales(Outcome(1, ""))
+    return Promises(draw_workload(random.Random(1), 1), rescales).migration_promises
 
 
 def intent(epoch: int, request: WrittenRequest | None) -> Intent:

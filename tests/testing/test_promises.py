@@ -9,14 +9,16 @@ import pytest
 from midstream.inline import InlineJoin
 from midstream.storage.manifest_log import manifests_newest_first
 from midstream.testing.faults import FaultStore
+from midstream.testing.outcome import Outcome
 from midstream.testing.promises import BrokenPromiseError, Promises
+from midstream.testing.rescales import Rescales
 from midstream.testing.workload import draw_workload
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
 
 
 @pytest.fixture
 def promises() -> Promises:
-    return Promises(draw_workload(random.Random(1), 1))
+    return Promises(draw_workload(random.Random(1), 1), Rescales(Outcome(1, "")))
 
 
 @pytest.fixture

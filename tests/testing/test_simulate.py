@@ -48,6 +48,7 @@ FEATURES = {
     "a pair without a window",
     "different lateness",
     "several partitions",
+    "another number of partitions",
     "several stages",
     "many streams",
     "columns of all types",

@@ -10,11 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-
-from midstream.engine.hashing import group_bounds
-from midstream.engine.hot_keys import expand_ranges
-from midstream.engine.index_rows import IndexRows, merge_rows
+from midstream.engine.index_rows import IndexRows, in_groups, merge_rows
 from midstream.engine.joiner import Joiner, OpenRuns
 from midstream.engine.memory_step import Cleanup
 from midstream.engine.probed_rows import ProbedRows
@@ -91,14 +87,6 @@ def _scan(
         rows = rows if probed is None else rows.take(probed.is_probed(rows))
         scanned += [rows] if len(rows) else []
     return merge_rows(scanned) if scanned else None
-
-
-def in_groups(run: IndexRows, chosen: Sequence[int], groups: int) -> IndexRows:
-    """The rows of some groups; of the others nothing is read but what two binary searches need."""
-    first, last = group_bounds(chosen, groups)
-    low = np.searchsorted(run.hashes, first, side="left")
-    high = np.searchsorted(run.hashes, last, side="right")
-    return run.take(expand_ranges(low, high - low))
 
 
 def _any_slice(_slice: Slice) -> bool:

@@ -30,4 +30,4 @@ def count_output(program: Program, fragment: Fragment, node: Node, rows: IndexRo
     receivers = None
     if receiver is not None:
         receivers = hash_key([joiner.key_values(sample, c) for c in receiver.key], len(sample))
-    return count_flows(sample.hashes, receivers, len(program.routing.partitions), stride)
+    return count_flows(sample.hashes, receivers, program.places.groups, stride)

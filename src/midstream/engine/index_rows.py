@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.engine.arrays import as_array, as_column
-from midstream.engine.hashing import Hashes
-from midstream.engine.hot_keys import time_order_moves
+from midstream.engine.hashing import Hashes, group_bounds
+from midstream.engine.hot_keys import expand_ranges, time_order_moves
 from midstream.engine.ordering import stable_order
 from midstream.engine.references import Integers
 from midstream.plan.layout import Key
@@ -47,6 +47,21 @@ class IndexRows:
             self.hashes[positions],
             {name: column[positions] for name, column in self.references.items()},
             {name: column[positions] for name, column in self.times.items()},
+            self.stored_in,
+        )
+
+    def near(self, run: IndexRows) -> IndexRows:
+        """The rows whose hashes are not before the first of a run, nor after its last; nothing is copied."""
+        if not len(run):
+            return self
+        low = int(np.searchsorted(self.hashes, run.hashes[0], side="left"))
+        high = int(np.searchsorted(self.hashes, run.hashes[-1], side="right"))
+        within = slice(low, high)
+        return IndexRows(
+            self.key,
+            self.hashes[within],
+            {name: column[within] for name, column in self.references.items()},
+            {name: column[within] for name, column in self.times.items()},
             self.stored_in,
         )
 
@@ -100,6 +115,14 @@ def merge_rows(parts: Sequence[IndexRows]) -> IndexRows:
     )
     # This sort merges runs that are sorted already, so it is faster here than ``stable_order``.
     return concatenated.take(np.argsort(concatenated.hashes, kind="stable"))
+
+
+def in_groups(run: IndexRows, chosen: Sequence[int], groups: int) -> IndexRows:
+    """The rows of some groups; of the others nothing is read but what two binary searches need."""
+    first, last = group_bounds(chosen, groups)
+    low = np.searchsorted(run.hashes, first, side="left")
+    high = np.searchsorted(run.hashes, last, side="right")
+    return run.take(expand_ranges(low, high - low))
 
 
 def in_time_order(rows: IndexRows) -> IndexRows:

@@ -89,20 +89,21 @@ def ingest(program: Program, partition: int, key: Key, target: FragmentInput, ta
 
 
 def ingest_backfilled(
-    program: Program, key: Key, target: FragmentInput, table: pa.Table, batch: int
+    program: Program, partition: int, key: Key, target: FragmentInput, table: pa.Table, batch: int
 ) -> Ingested:
     """Give references to a batch of rows that a migration moves here.
 
     Each keeps the epoch in which it arrived. Combined rows have the epochs of their components as columns.
     """
+    partitions = program.places.partitions
     if not target.is_stream:
-        segment = backfilled_segment_of(program.epoch - 1, batch)
+        segment = backfilled_segment_of(program.epoch - 1, partition, partitions, batch)
         return _ingest(program, key, target, table, [(segment, table.num_rows)])
     order = np.argsort(as_array(table.column(ARRIVAL_EPOCH)), kind="stable")
     table = table.take(as_column(order))
     epochs, counts = np.unique(as_array(table.column(ARRIVAL_EPOCH)), return_counts=True)
     segments = [
-        (backfilled_segment_of(epoch, batch), count)
+        (backfilled_segment_of(epoch, partition, partitions, batch), count)
         for epoch, count in zip(epochs.tolist(), counts.tolist(), strict=True)
     ]
     return _ingest(program, key, target, table, segments)

@@ -49,6 +49,7 @@ class Joiner:
     payloads: Mapping[StateId, Payload]
     expiry: Expiry
     epoch: int
+    partition: int
     side: PlanSide = "both"
     """The plan of a migration for which work is counted."""
     probed: Mapping[StateId, ProbedRows] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class Joiner:
     def rebuild(
         self,
         node: Node,
+        scan: OpenRuns,
         open_runs: OpenRuns,
         bounds: tuple[EpochBounds, ...],
         only: EpochRange | None,
@@ -95,6 +97,7 @@ class Joiner:
     ) -> IndexRows | None:
         """Rows of a node within the bounds, only those of a range if given, from the states of its inputs.
 
+        ``scan`` opens runs with nothing but rows of this partition, ``open_runs`` those to be searched.
         ``base`` is the base state of the range's stream, and a key that it is arranged by, if it is here.
         """
         # The state that a rebuild starts from is scanned, the others are probed: so it starts from the range.
@@ -102,7 +105,7 @@ class Joiner:
         head = node.inputs[first]
         head_key = next(p.key for probes in node.probes for p in probes if p.input == head)
         is_needed = partial(may_have_rows, bounds=bounds, only=only)
-        runs = [self._probed(head, run) for run in open_runs(head, head_key, is_needed)]
+        runs = [self._probed(head, run) for run in scan(head, head_key, is_needed)]
         if (
             only is not None
             and base is not None
@@ -111,7 +114,7 @@ class Joiner:
         ):
             # Combined rows of the range have the keys of their components. A base state has few rows to scan:
             # its slices say which epochs they are of.
-            hashes = self._hashes_in(open_runs(*base, is_needed), only, head_key)
+            hashes = self._hashes_in(scan(*base, is_needed), only, head_key)
             runs = [self._rows_with(run, hashes) for run in runs]
         scanned = (self._scan(run, bounds, only) for run in runs)
         parts = [part for part in scanned if part is not None]
@@ -240,6 +243,9 @@ class Joiner:
         for run in runs:
             candidates = 0
             needles = rows if probed is None else probed.needles(rows, run)
+            if run.stored_in is not None and run.stored_in.owner.partition != self.partition:
+                # Of another partition that has had some of the groups of this one, and none of the others.
+                needles = needles.near(run)
             for left, right in candidate_pairs(needles, run, self.query.windows):
                 candidates += len(left)
                 joined = self._check(needles, run, left, right, probe, live_only=live_only)

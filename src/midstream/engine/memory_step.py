@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from midstream.plan.fragment_name import FragmentName
 from midstream.plan.layout import Node
@@ -39,6 +39,11 @@ class Cleanup:
     """For each group, where the generations that become one begin, but for the first, and the last ends."""
     restored: frozenset[int]
     """Groups that are probed as a whole from now on: their intermediate states are rebuilt."""
+
+    def among(self, groups: Iterable[int]) -> Cleanup:
+        """The cleanup of some groups, those of an engine partition."""
+        generations = {group: self.generations[group] for group in groups if group in self.generations}
+        return replace(self, generations=generations, restored=self.restored & generations.keys())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -14,18 +15,19 @@ from midstream.engine.payload import merge_payload
 from midstream.engine.program import NewSlice, Program
 from midstream.engine.purging import Purging
 from midstream.engine.references import epoch_of
-from midstream.state.compaction import choose_merge
+from midstream.state.compaction import choose_merge, epochs_of
 from midstream.state.slices import Slice, SliceOwner
 
 OpenSlice = Callable[[Slice], pa.Table]
 
 
 def merge_slices(
-    program: Program, new: Sequence[NewSlice], open_slice: OpenSlice
+    program: Program, new: Sequence[NewSlice], open_slice: OpenSlice, *, is_placed: bool
 ) -> tuple[tuple[NewSlice, ...], tuple[Slice, ...]]:
     """Merge new slices with stored ones where compaction says so; also return the slices that are replaced.
 
-    A new slice that is merged at once is never written by itself.
+    A new slice that is merged at once is never written by itself. If ``is_placed``, a key says in which
+    partition rows are; otherwise all rows of the states are in one.
     """
     to_write: list[NewSlice] = []
     replaced: list[Slice] = []
@@ -37,15 +39,13 @@ def merge_slices(
         owner = new_slice.slice.owner
         chosen: tuple[Slice, ...] = ()
         if owner.kind != "deferred" and newest[owner] is new_slice:
-            stored = program.slices.get(owner, ())
-            if purging.has_spilled(owner):
-                stored = tuple(slice_ for slice_ in stored if not slice_.spilled)
-            chosen = choose_merge((*stored, new_slice.slice), max_bytes)
+            mergeable = _mergeable(program, owner, purging)
+            chosen = choose_merge((*mergeable, new_slice.slice), max_bytes)
         if not chosen:
             to_write.append(new_slice)
             continue
         tables = [new_slice.table if s is new_slice.slice else open_slice(s) for s in chosen]
-        merged = _merge(program, owner, chosen, tables, purging)
+        merged = _merge(program, owner, chosen, tables, purging, is_placed=is_placed)
         replaced += [s for s in chosen if s is not new_slice.slice]
         to_write += [part for part in merged if part.slice.rows]
     return tuple(to_write), tuple(replaced)
@@ -56,14 +56,22 @@ def purging_of(program: Program) -> Purging:
     memory = program.memory
     if memory is None:
         return Purging(program.expiry)
-    return Purging(program.expiry, memory.states, memory.after.marks, program.routing.partitions)
+    return Purging(program.expiry, memory.states, memory.after.marks, program.places)
+
+
+def _mergeable(program: Program, owner: SliceOwner, purging: Purging) -> Iterator[Slice]:
+    """The stored slices of a state that this partition merges."""
+    for slice_ in program.readable(owner.kind, owner.state, owner.key, owner.partition):
+        stays = slice_.spilled and purging.has_spilled(slice_.owner)
+        if not stays and program.places.keeper(slice_) == owner.partition:
+            yield slice_
 
 
 def count_rows(program: Program, owner: SliceOwner, rows: IndexRows) -> bytes:
     """How many rows of each group a slice has; nothing if it has no index rows, or there is no budget."""
     if program.memory is None or not program.memory.counts_groups or not owner.has_index_rows:
         return b""
-    return count_groups(rows.hashes, len(program.routing.partitions))
+    return count_groups(rows.hashes, program.places.groups)
 
 
 def _merge(
@@ -72,11 +80,32 @@ def _merge(
     chosen: Sequence[Slice],
     tables: Sequence[pa.Table],
     purging: Purging,
+    *,
+    is_placed: bool,
 ) -> list[NewSlice]:
+    since = program.places.since
     if owner.kind == "payload":
-        return [_merged_slice(owner, chosen, merge_payload(tables, partial(purging.is_useless, owner)))]
+        useless = [partial(purging.is_useless, slice_.owner) for slice_ in chosen]
+        return [_merged_slice(owner, chosen, merge_payload(tables, useless), since)]
     runs = [IndexRows.from_table(t, owner.key, s) for t, s in zip(tables, chosen, strict=True)]
     rows = merge_rows([purging.useful(run, s) for run, s in zip(runs, chosen, strict=True)])
+    merged = []
+    divides = is_placed and any(program.places.readers(s) != (owner.partition,) for s in chosen)
+    for partition, part in _by_partition(program, rows) if divides else [(owner.partition, rows)]:
+        merged += _merged_part(program, replace(owner, partition=partition), chosen, part, purging)
+    return merged
+
+
+def _by_partition(program: Program, rows: IndexRows) -> Iterator[tuple[int, IndexRows]]:
+    """Rows by the partition that has them now."""
+    targets = program.routing.targets(rows.hashes)
+    for partition in np.unique(targets).tolist():
+        yield partition, rows.take(targets == partition)
+
+
+def _merged_part(
+    program: Program, owner: SliceOwner, chosen: Sequence[Slice], rows: IndexRows, purging: Purging
+) -> list[NewSlice]:
     spilled = purging.before_cuts(rows, owner)
     if spilled is None or not spilled.any():
         return [_merged_rows(program, owner, chosen, rows)]
@@ -89,21 +118,22 @@ def _merged_rows(
     program: Program, owner: SliceOwner, chosen: Sequence[Slice], rows: IndexRows, *, spilled: bool = False
 ) -> NewSlice:
     rows = in_time_order(rows)
-    merged = _merged_slice(owner, chosen, rows.to_table())
+    merged = _merged_slice(owner, chosen, rows.to_table(), program.places.since)
     description = replace(merged.slice, group_rows=count_rows(program, owner, rows))
     if spilled:
         description = replace(description, spilled=True, last_epoch=_last_epoch(rows))
     return NewSlice(description, merged.table)
 
 
-def _merged_slice(owner: SliceOwner, chosen: Sequence[Slice], table: pa.Table) -> NewSlice:
+def _merged_slice(owner: SliceOwner, chosen: Sequence[Slice], table: pa.Table, placed: int) -> NewSlice:
     merged = Slice(
         owner=owner,
         first_epoch=min(s.first_epoch for s in chosen),
         last_epoch=max(s.last_epoch for s in chosen),
-        epochs=sum(s.epochs for s in chosen),
+        epochs=epochs_of(chosen),
         rows=table.num_rows,
         latest=tuple(max(times) for times in zip(*(s.latest for s in chosen), strict=True)),
+        placed=placed,
         by_time=owner.has_index_rows,
     )
     return NewSlice(merged, table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import pyarrow as pa
@@ -17,9 +17,9 @@ from midstream.engine.payload import Payload
 from midstream.engine.program import Program
 from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.engine.send import send
-from midstream.plan.layout import Key, Layout
+from midstream.engine.stored_states import StoredStates
+from midstream.plan.layout import Layout
 from midstream.plan.state_id import StateId
-from midstream.state.slices import Slice, SliceKind, SliceOwner
 
 
 def moved_rows(program: Program, partition: int, open_slice: OpenSlice) -> Iterator[RoutedRows]:
@@ -36,23 +36,20 @@ def _move(
 ) -> Iterator[RoutedRows]:
     fragment = next(f for f in layout.fragments if move.source in f.arrangements)
 
-    def slices(kind: SliceKind, state: StateId, key: Key) -> Sequence[Slice]:
-        return program.slices.get(SliceOwner(kind, state, key, partition), ())
+    states = StoredStates(program, fragment, partition, open_slice)
 
-    def tables(kind: SliceKind, state: StateId, key: Key) -> list[pa.Table]:
-        return [open_slice(slice_) for slice_ in slices(kind, state, key)]
+    def tables(state: StateId) -> list[pa.Table]:
+        return list(states.open("payload", state, fragment.key))
 
-    payloads = {
-        state: Payload(partial(tables, "payload", state, fragment.key)) for state in fragment.inputs_by_id
-    }
-    joiner = Joiner(program.query, payloads, program.expiry, program.epoch)
+    payloads = {state: Payload(partial(tables, state)) for state in fragment.inputs_by_id}
+    joiner = Joiner(program.query, payloads, program.expiry, program.epoch, partition)
     key = fragment.arrangements[move.source][0]
     receiver = program.layout.fragment_of_input[move.target]
     kind: RowsKind = "pending" if move.epochs else "backfill"
     purging = purging_of(program)
-    for slice_ in slices("index", move.source, key):
+    for slice_ in states.slices("index", move.source, key):
         if move.epochs is None or may_have_gained(slice_, move.epochs):
-            rows = IndexRows.from_table(open_slice(slice_), key, slice_)
+            rows = states.own_part(IndexRows.from_table(open_slice(slice_), key, slice_))
             if move.epochs is not None:
                 # First, since it leaves few rows, and references alone tell which.
                 rows = rows.take(gained_between(rows, move.epochs))

@@ -29,11 +29,11 @@ def make_segments(table: pa.Table, segments: Sequence[tuple[int, ...]]) -> pa.Ta
     return _with_segments(table, np.array(segments, np.int64))
 
 
-def merge_payload(tables: Sequence[pa.Table], is_useless: IsUseless) -> pa.Table:
+def merge_payload(tables: Sequence[pa.Table], useless: Sequence[IsUseless]) -> pa.Table:
     """Merge the tables of payload slices, without the segments in which no row is of use."""
     pieces: list[pa.Table] = []
     live: list[Integers] = []
-    for table in tables:
+    for table, is_useless in zip(tables, useless, strict=True):
         start = 0
         for entry in segments_of(table):
             rows = int(entry[1])

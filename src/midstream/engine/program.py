@@ -16,16 +16,17 @@ from midstream.engine.event_times import TimeRange
 from midstream.engine.key_sample import KeyCounts, Sampling
 from midstream.engine.memory_step import MemoryStep
 from midstream.engine.migration_step import MigrationStep
+from midstream.engine.places import Places
 from midstream.engine.routed_rows import RoutedRows
 from midstream.engine.routing import Routing
 from midstream.engine.work import WorkCounts
 from midstream.plan.fragment_name import FragmentName
 from midstream.plan.handover import Handover, PlanSide
-from midstream.plan.layout import Fragment, Layout
+from midstream.plan.layout import Fragment, Key, Layout
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.state.expiry import Expiry
-from midstream.state.slices import Slice, SliceOwner
+from midstream.state.slices import Slice, SliceKind, SliceOwner
 from midstream.state.window_change import WindowChange
 
 
@@ -49,7 +50,7 @@ class Program:
 
     epoch: int
     query: Query
-    routing: Routing
+    places: Places
     watermarks: Mapping[str, int | None]
     layout: Layout
     """Where the nodes of the plan run, during a migration those of both plans."""
@@ -73,6 +74,21 @@ class Program:
             owned.setdefault(slice_.owner, []).append(slice_)
         by_owner = {owner: tuple(each) for owner, each in owned.items()}
         return replace(self, slices=by_owner, run=replace(self.run, written=frozenset(written)))
+
+    @property
+    def routing(self) -> Routing:
+        """Which engine partition has which partition group."""
+        return self.places.routing
+
+    def readable(self, kind: SliceKind, state: StateId, key: Key, partition: int) -> list[Slice]:
+        """The slices of a state in which a partition may have rows, its own and those of others."""
+        owners = (SliceOwner(kind, state, key, source) for source in self.places.sources(partition))
+        return [
+            slice_
+            for owner in owners
+            for slice_ in self.slices.get(owner, ())
+            if partition in self.places.readers(slice_)
+        ]
 
     @property
     def handover(self) -> Handover | None:

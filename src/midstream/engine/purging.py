@@ -15,6 +15,7 @@ import numpy as np
 from midstream.engine.hashing import group_of
 from midstream.engine.index_rows import IndexRows
 from midstream.engine.memory_step import StateCuts
+from midstream.engine.places import Places
 from midstream.engine.probed_rows import Mask, ProbedRows
 from midstream.engine.references import epoch_of
 from midstream.plan.state_id import StateId
@@ -31,8 +32,8 @@ class Purging:
     states: Mapping[StateId, StateCuts] = field(default_factory=dict)
     """The states with spilled groups."""
     marks: Mapping[int, Mark] = field(default_factory=dict)
-    partitions: tuple[int, ...] = ()
-    """The engine partition of each group."""
+    places: Places | None = None
+    """Where groups are and were; None if there are none that are spilled."""
 
     def is_useless(self, owner: SliceOwner, latest: Sequence[int], last_epoch: int) -> bool:
         """Whether a slice or segment is of no use that has no row after ``latest``, nor ``last_epoch``."""
@@ -62,14 +63,15 @@ class Purging:
         return ~ProbedRows.of(cuts).is_probed(rows)
 
     def has_spilled(self, owner: SliceOwner) -> bool:
-        """Whether some group of an input is spilled in this partition."""
+        """Whether some group of an input is spilled that this partition has, or had."""
         return bool(self._first_cuts(owner))
 
     def _first_cuts(self, owner: SliceOwner) -> list[int]:
         cuts = self.states.get(owner.state)
-        if cuts is None or not cuts.is_input:
+        if cuts is None or not cuts.is_input or self.places is None:
             return []
-        return [of[0] for group, of in cuts.cuts.items() if self.partitions[group] == owner.partition]
+        held = self.places.ever_held(owner.partition)
+        return [of_group[0] for group, of_group in cuts.cuts.items() if held[group]]
 
     def _may_owe(self, rows: IndexRows, cuts: StateCuts) -> Mask:
         (references,) = rows.references.values()

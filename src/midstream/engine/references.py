@@ -2,8 +2,9 @@
 
 A **reference** is the epoch in which the row arrived, the engine partition that ingested it, and its position
 among the rows that arrived there in that epoch. The epoch comes first, so "older than epoch e" is one
-comparison of integers. References stay valid when slices merge, because merging keeps segments whole. Rows
-that a migration moves to another partition get new references there, with the same epochs.
+comparison of integers. References stay valid when slices merge, because merging keeps segments whole, and
+when a partition group gets another partition, because no two partitions give the same reference. Rows that a
+migration moves to another partition get new references there, with the same epochs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _PARTITION_BITS = 10
 MAX_PARTITIONS = 1 << (_PARTITION_BITS - 1)
 MAX_POSITIONS = 1 << _POSITION_BITS
 MAX_BATCHES = MAX_PARTITIONS
-"""So many batches of rows, with ``MAX_POSITIONS`` rows each, may be moved to a partition in one epoch."""
+"""So many batches of rows, with ``MAX_POSITIONS`` rows each, may be moved in one epoch, to all partitions."""
 READ_LESS_HINT = "read less per trigger (maxFilesPerTrigger, maxOffsetsPerTrigger) or use more partitions"
 
 
@@ -29,20 +30,20 @@ def segment_of(epoch: int, partition: int) -> int:
     return (epoch << _PARTITION_BITS) | partition
 
 
-def backfilled_segment_of(epoch: int, batch: int) -> int:
+def backfilled_segment_of(epoch: int, partition: int, partitions: int, batch: int) -> int:
     """The id of a segment of rows that were moved to a partition after they had arrived in another.
 
-    A flag distinguishes it from segments of rows that arrived there. Instead of the number of the partition,
-    which is the same for all segments of one, it has that of the batch: a state that is moved at once may
-    have more rows of an epoch than a segment has positions.
+    A flag distinguishes it from segments of rows that arrived there. In place of the number of the partition
+    it has one for each batch in each of the partitions: a state that is moved at once may have more rows of
+    an epoch than a segment has positions.
     """
-    if batch >= MAX_BATCHES:
+    if batch >= MAX_BATCHES // partitions:
         raise MigrationError(
-            f"a state must come in at most {MAX_BATCHES:,} batches to be moved at once",
+            f"a state must come in at most {MAX_BATCHES // partitions:,} batches to be moved at once",
             got="more",
             hint="migrate by hybrid, which moves large states in portions",
         )
-    return (epoch << _PARTITION_BITS) | MAX_PARTITIONS | batch
+    return (epoch << _PARTITION_BITS) | MAX_PARTITIONS | (batch * partitions + partition)
 
 
 def new_references(segment: int, count: int) -> Integers:

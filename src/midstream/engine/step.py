@@ -25,7 +25,7 @@ from midstream.engine.intake import (
     ingest,
     ingest_backfilled,
 )
-from midstream.engine.joiner import Joiner, SliceFilter
+from midstream.engine.joiner import Joiner
 from midstream.engine.key_sample import KeyCounts, count_keys
 from midstream.engine.memory_step import Cleanup
 from midstream.engine.merge_slices import OpenSlice, count_rows, merge_slices
@@ -36,6 +36,7 @@ from midstream.engine.program import NewSlice, Program, StepOutput, StreamCounts
 from midstream.engine.results import merge_by_time, timed_results, without_times
 from midstream.engine.routed_rows import Arrivals, RoutedRows, RowsKind
 from midstream.engine.send import send
+from midstream.engine.stored_states import StoredStates
 from midstream.engine.work import WorkCounts
 from midstream.plan.fragment_name import fragment_name
 from midstream.plan.handover import PlanSide
@@ -96,24 +97,25 @@ class _Step:
         self.collected: Sequence[pa.Table] = ()
         self.deferred: list[IndexRows] = []
         self.missing: list[_BackfillRows] = []
-        self.inserted: dict[tuple[StateId, Key], list[IndexRows]] = {}
+        self.states = StoredStates(program, fragment, partition, open_slice)
         self.new_payload: dict[StateId, list[pa.Table]] = {state: [] for state in fragment.inputs_by_id}
         # Without reference to this step: what it has would stay in memory until cycles are looked for.
         payloads = {
-            state: Payload(partial(_payload, program, owner, open_slice, self.new_payload[state]))
-            for state in fragment.inputs_by_id
-            for owner in (SliceOwner("payload", state, fragment.key, partition),)
+            state: Payload(partial(_payload, self.states, state, fragment.key, new))
+            for state, new in self.new_payload.items()
         }
         spilled = program.memory.states if program.memory else {}
         probed = {state: ProbedRows.of(cuts) for state, cuts in spilled.items()}
-        self.joiner = Joiner(program.query, payloads, program.expiry, program.epoch, probed=probed)
+        self.joiner = Joiner(program.query, payloads, program.expiry, program.epoch, partition, probed=probed)
 
     def ingest_backfill(self, target: FragmentInput, arrivals: Arrivals) -> None:
         """Give references to rows that an input's state lacks."""
         kinds: tuple[RowsKind, ...] = ("backfill", "pending")
         batches = ((kind, t) for kind in kinds for t in backfill_batches(arrivals.get((target.id, kind), ())))
         for number, (kind, table) in enumerate(batches):
-            ingested = ingest_backfilled(self.program, self.fragment.key, target, table, number)
+            ingested = ingest_backfilled(
+                self.program, self.partition, self.fragment.key, target, table, number
+            )
             self._store_payload(target, ingested)
             self.joiner.side = "new"
             self.joiner.record(WorkCounts(sent_rows=table.num_rows))
@@ -157,7 +159,8 @@ class _Step:
             return
         self.joiner.side = "new"
         base = self._base_state(node, rebuild.epochs.stream) if rebuild.epochs else None
-        rows = self.joiner.rebuild(node, self._runs, rebuild.bounds, rebuild.epochs, base)
+        scan, search = self.states.own_rows, self.states.runs
+        rows = self.joiner.rebuild(node, scan, search, rebuild.bounds, rebuild.epochs, base)
         if rows is None:
             return
         kind: RowsKind = "pending" if rebuild.epochs else "backfill"
@@ -172,9 +175,12 @@ class _Step:
         fragment = next(f for f in program.layout.fragments if inputs <= f.inputs_by_id.keys())
         if fragment is not self.fragment:
             return
-        groups = len(program.routing.partitions)
+        cleanup = cleanup.among(self.states.groups)
+        if not cleanup.generations:
+            return
+        groups = program.places.groups
         self.joiner.side = "both"
-        for rows in owed_rows(self.joiner, cleanup, groups, self._runs):
+        for rows in owed_rows(self.joiner, cleanup, groups, self.states.runs):
             if cleanup.node.id == program.layout.root:
                 self.results.append(rows)
             else:
@@ -182,7 +188,9 @@ class _Step:
                 self.joiner.record(WorkCounts(sent_rows=len(rows)))
         for node in fragment.nodes if cleanup.restored else ():
             if node.id in fragment.arrangements:
-                restored = restored_rows(self.joiner, node, sorted(cleanup.restored), groups, self._runs)
+                restored = restored_rows(
+                    self.joiner, node, sorted(cleanup.restored), groups, self.states.runs
+                )
                 if restored is not None:
                     self._insert(node.id, restored, program.epoch, "backfill", "both")
 
@@ -190,7 +198,7 @@ class _Step:
         """Produce the new rows of a node, and add them to those of the other plan for the same state."""
         restriction = self.handover.restrictions.get(node) if self.handover else None
         self.joiner.side = self._side(node)
-        rows = self.joiner.delta(node, self.deltas, self._runs, restriction)
+        rows = self.joiner.delta(node, self.deltas, self.states.runs, restriction)
         if rows is None:
             return
         self.produced[node.id] = self.produced.get(node.id, 0) + len(rows)
@@ -235,7 +243,8 @@ class _Step:
         leave_here = self.program.results_leave_from(self.fragment)
         if results is not None and not leave_here:
             self.outgoing.append(RoutedRows(self.partition, layout.root, "results", results))
-        slices, replaced = merge_slices(self.program, self.new_slices, self.open_slice)
+        is_placed = bool(self.fragment.key)
+        slices, replaced = merge_slices(self.program, self.new_slices, self.open_slice, is_placed=is_placed)
         return StepOutput(
             results=self._leaving_results(results) if leave_here else None,
             outgoing=tuple(self.outgoing),
@@ -292,7 +301,7 @@ class _Step:
             slice_kind: SliceKind = "pending" if kind == "pending" else "index"
             arranged = self._add_index_slice(slice_kind, state, key, rows, first_epoch)
             if slice_kind == "index":
-                self.inserted.setdefault((state, key), []).append(arranged)
+                self.states.insert(state, key, arranged)
 
     def _add_index_slice(
         self, kind: SliceKind, state: StateId, key: Key, rows: IndexRows, first_epoch: int
@@ -310,22 +319,6 @@ class _Step:
                 stored = self._slice("payload", target.id, key, ingested.rows, ingested.payload, first)
                 self.new_slices.append(stored)
 
-    def _runs(self, state: StateId, key: Key, is_needed: SliceFilter) -> list[IndexRows]:
-        stored = [self._run(slice_) for slice_ in self._slices("index", state, key) if is_needed(slice_)]
-        # Rows are inserted only if they are live, also by what held before the windows changed.
-        return [*stored, *self.inserted.get((state, key), ())]
-
-    def _run(self, slice_: Slice) -> IndexRows:
-        rows = IndexRows.from_table(self.open_slice(slice_), slice_.owner.key, slice_)
-        # Slices of formats before 4 are not in this order until they are merged.
-        return rows if slice_.by_time else in_time_order(rows)
-
-    def _open(self, kind: SliceKind, state: StateId, key: Key) -> Iterator[pa.Table]:
-        return (self.open_slice(slice_) for slice_ in self._slices(kind, state, key))
-
-    def _slices(self, kind: SliceKind, state: StateId, key: Key) -> Sequence[Slice]:
-        return self.program.slices.get(SliceOwner(kind, state, key, self.partition), ())
-
     def _slice(
         self, kind: SliceKind, state: StateId, key: Key, rows: IndexRows, table: pa.Table, first_epoch: int
     ) -> NewSlice:
@@ -339,6 +332,7 @@ class _Step:
             rows=table.num_rows,
             latest=tuple(int(rows.times[s].max()) for s in state.streams),
             group_rows=count_rows(self.program, owner, rows),
+            placed=self.program.places.since,
             by_time=owner.has_index_rows,
         )
         return NewSlice(description, table)
@@ -359,14 +353,12 @@ class _Step:
         """Deferred results, if they are released, then those of this epoch."""
         migration = self.program.migration_step
         releases = migration is not None and migration.releases_results
-        deferred = self._open("deferred", self.program.layout.root, ()) if releases else ()
+        deferred = self.states.open("deferred", self.program.layout.root, ()) if releases else ()
         tables = [self.program.query.select_outputs(table) for table in deferred]
         tables += [] if results is None else [without_times(results)]
         return pa.concat_tables(tables) if tables else None
 
 
-def _payload(
-    program: Program, owner: SliceOwner, open_slice: OpenSlice, new: Sequence[pa.Table]
-) -> list[pa.Table]:
+def _payload(states: StoredStates, state: StateId, key: Key, new: Sequence[pa.Table]) -> list[pa.Table]:
     """The payload of an input, stored and new."""
-    return [*map(open_slice, program.slices.get(owner, ())), *new]
+    return [*states.open("payload", state, key), *new]

@@ -25,6 +25,7 @@ from midstream.protocol.health import HealthLimits
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.progress import QueryIdentity
 from midstream.protocol.report import Report
+from midstream.protocol.rescaling import places_of
 from midstream.protocol.settings import Settings
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
@@ -127,8 +128,17 @@ class InlineJoin(ReportingQuery):
         """
         policy = self.coordinator.settings.policy
         request = policy.request(self.query, plan, strategy, background=background, isolated=isolated)
-        self.coordinator.settings.check_plan(self.query, request.plan)
+        self.coordinator.settings.check_plan(self.query, request.plan, self.partitions)
         self._runner.request_migration(request)
+
+    @property
+    def partitions(self) -> int:
+        """The number of engine partitions."""
+        return places_of(self.manifest).partitions
+
+    def rescale(self, partitions: int) -> None:
+        """Go on with another number of engine partitions, from the next epoch on."""
+        self._runner.request_rescale(partitions)
 
     def run_epoch(
         self,
@@ -245,11 +255,11 @@ class _InlineExecution:
         """Every stage in every partition, one after the other."""
         self.schema = program.query.output_schema
         messages, report = self._encode(program)
-        for partition in range(self._coordinator.settings.partitions):
+        for partition in range(program.places.partitions):
             messages += move_states(program, partition, self._store)
         for stage in range(program.layout.stages):
             passed_on: list[RoutedRows] = []
-            for partition in range(self._coordinator.settings.partitions):
+            for partition in range(program.places.partitions):
                 arrivals: dict[tuple[StateId, RowsKind], list[pa.Table]] = {}
                 for rows in messages:
                     if rows.partition == partition:

@@ -54,7 +54,7 @@ def decide_memory(context: MemoryContext, sizes: GroupSizes | None, demands: Dem
     if sizes is None:
         return MemoryDecision()
     decision = _Decision(context, sizes, demands)
-    for partition in sorted(set(context.routing.partitions)):
+    for partition in range(context.places.partitions):
         decision.decide(partition)
     return decision.result()
 
@@ -175,7 +175,7 @@ class _Decision:
     def _candidates(
         self, fragment: FragmentName, partition: int, sizes: Iterable[float], groups: Iterable[int]
     ) -> Iterator[Candidate]:
-        by_group, here = list(sizes), self.context.routing.partitions
+        by_group, here = list(sizes), self.context.places.routing.partitions
         statistics = self.context.memory.statistics.get(fragment)
         output = read_statistics(statistics, len(here))
         for group in groups:

@@ -10,8 +10,8 @@ from msgspec.structs import replace as replace_field
 
 from midstream.engine.memory_step import Cleanup, MemoryStep, StateCuts
 from midstream.engine.migration_step import MigrationStep
+from midstream.engine.places import Places
 from midstream.engine.purging import Purging
-from midstream.engine.routing import Routing
 from midstream.memory.holds import holds_of
 from midstream.memory.sizes import GroupSizes, group_sizes
 from midstream.migration.lifecycle import layout_of
@@ -49,7 +49,7 @@ class MemoryContext:
     """What a step is made from."""
 
     query: Query
-    routing: Routing
+    places: Places
     epoch: int
     memory: Memory
     """After the last epoch."""
@@ -96,12 +96,12 @@ class MemoryContext:
 
     def sizes(self, slices: Sequence[Slice]) -> GroupSizes:
         """The sizes of the groups before the epoch."""
-        return group_sizes(self.layouts, state_cuts(self, self.memory), slices, self.routing)
+        return group_sizes(self.layouts, state_cuts(self, self.memory), slices, self.places)
 
     def purging(self, expiry: Expiry) -> Purging:
         """Which stored rows are of use when the epoch begins."""
         states = state_cuts(self, self.memory)
-        return Purging(expiry, states, self.memory.marks, self.routing.partitions)
+        return Purging(expiry, states, self.memory.marks, self.places)
 
     @cached_property
     def holds(self) -> tuple[Hold, ...]:
@@ -109,11 +109,11 @@ class MemoryContext:
         return holds_of(self.memory, self.query.windows, frozenset(self.query.names))
 
 
-def memory_context(query: Query, manifest: Manifest, routing: Routing) -> MemoryContext:
+def memory_context(query: Query, manifest: Manifest, places: Places) -> MemoryContext:
     """The context of the epoch after ``manifest``, before it is known what it does about a migration."""
     context = MemoryContext(
         query=query,
-        routing=routing,
+        places=places,
         epoch=manifest.epoch + 1,
         memory=manifest.memory,
         watermarks={name: stream.watermark for name, stream in manifest.streams.items()},
@@ -161,7 +161,7 @@ def memory_step(
 def state_cuts(context: MemoryContext, memory: Memory) -> dict[StateId, StateCuts]:
     """What spilling means for each state of the running plans."""
     states: dict[StateId, StateCuts] = {}
-    groups = len(context.routing.partitions)
+    groups = context.places.groups
     for fragment in (fragment for layout in context.layouts for fragment in layout.fragments):
         cuts = memory.cuts.get(fragment_name(fragment), {})
         for state in fragment.inputs_by_id if cuts else ():
@@ -175,17 +175,17 @@ def state_cuts(context: MemoryContext, memory: Memory) -> dict[StateId, StateCut
     return states
 
 
-def without_unused(memory: Memory, slices: Iterable[Slice], routing: Routing) -> Memory:
+def without_unused(memory: Memory, slices: Iterable[Slice], places: Places) -> Memory:
     """The memory after an epoch, without what it says of slices that are gone."""
     oldest: dict[tuple[StateId, int], int] = {}
     for slice_ in slices:
-        place = slice_.owner.state, slice_.owner.partition
-        oldest[place] = min(slice_.last_epoch, oldest.get(place, slice_.last_epoch))
+        for reader in places.readers(slice_) if slice_.owner.state in memory.rebuilt else ():
+            place = slice_.owner.state, reader
+            oldest[place] = min(slice_.last_epoch, oldest.get(place, slice_.last_epoch))
+    here = places.routing.partitions
     rebuilt = {
         state: {
-            group: epoch
-            for group, epoch in groups.items()
-            if oldest.get((state, routing.partitions[group]), epoch) < epoch
+            group: epoch for group, epoch in groups.items() if oldest.get((state, here[group]), epoch) < epoch
         }
         for state, groups in memory.rebuilt.items()
     }

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from midstream.engine.group_counts import read_groups
 from midstream.engine.memory_step import StateCuts
+from midstream.engine.places import Places
 from midstream.engine.probed_rows import ProbedRows
-from midstream.engine.routing import Routing
 from midstream.plan.fragment_name import FragmentName, fragment_name
 from midstream.plan.layout import Fragment, Layout
 from midstream.plan.state_id import StateId
@@ -54,13 +54,13 @@ class GroupSizes:
 
 
 def group_sizes(
-    layouts: Iterable[Layout], states: Mapping[StateId, StateCuts], slices: Sequence[Slice], routing: Routing
+    layouts: Iterable[Layout], states: Mapping[StateId, StateCuts], slices: Sequence[Slice], places: Places
 ) -> GroupSizes:
     """The sizes of the groups of running plans; ``states`` are those with spilled groups."""
-    partitions = np.array(routing.partitions)
-    counter = _Counter(states, slices, partitions)
+    partitions = np.array(places.routing.partitions)
+    counter = _Counter(states, slices, places)
     sizes: dict[FragmentName, FragmentSizes] = {}
-    fixed = np.zeros(partitions.max() + 1)
+    fixed = np.zeros(places.partitions)
     seen: set[StateId] = set()
     for fragment in (fragment for layout in layouts for fragment in layout.fragments):
         new_states = [state for state in fragment.arrangements if state not in seen]
@@ -68,7 +68,7 @@ def group_sizes(
         counted = counter.fragment(fragment, new_states)
         if not fragment.key:
             # Without a key, all rows are in the first group.
-            fixed[partitions[0]] += counted.active.sum()
+            fixed[places.home] += counted.active.sum()
             continue
         name = fragment_name(fragment)
         sizes[name] = counted if name not in sizes else _add(sizes[name], counted)
@@ -89,10 +89,10 @@ class _Counter:
         self,
         states: Mapping[StateId, StateCuts],
         slices: Sequence[Slice],
-        partitions: npt.NDArray[np.int64],
+        places: Places,
     ) -> None:
-        self.groups = len(partitions)
-        self.partitions = partitions
+        self.groups = places.groups
+        self.places = places
         self.probed = {state: ProbedRows.of(cuts) for state, cuts in states.items()}
         by_state = _by_state(slices)
         self.index = by_state["index"]
@@ -118,7 +118,7 @@ class _Counter:
         if slice_.group_rows:
             return read_groups(slice_.group_rows, self.groups)
         # It was written before there was a budget.
-        here = (self.partitions == slice_.owner.partition).astype(np.float64)
+        here = self.places.held(slice_).astype(np.float64)
         rows: Figures = here * (slice_.rows / max(1.0, float(here.sum())))
         return rows
 

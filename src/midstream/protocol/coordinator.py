@@ -39,6 +39,13 @@ from midstream.protocol.epoch_memory import (
 from midstream.protocol.epoch_statistics import update_statistics
 from midstream.protocol.intent import BEFORE_VERDICTS, Intent
 from midstream.protocol.report import Report
+from midstream.protocol.rescaling import (
+    check_partitions,
+    check_routings,
+    next_places,
+    places_of,
+    with_places,
+)
 from midstream.protocol.settings import Settings, check_same_definition, definition_of
 from midstream.protocol.terms import (
     Terms,
@@ -56,6 +63,7 @@ from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation, Verdict
 from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, Retired, StreamProgress
+from midstream.state.routing_table import RoutingTable
 from midstream.state.sealed import RESTORE
 from midstream.state.slices import Slice, SliceOwner
 
@@ -91,17 +99,17 @@ class Coordinator:
             got = f"that of {', '.join(manifest.streams) or 'none'}"
             raise CheckpointError("a manifest must have the progress of each stream", got=got, hint=RESTORE)
         check_migration(query, manifest)
-        context = memory_context(query, manifest, settings.routing())
+        check_routings(manifest, settings.groups)
+        context = memory_context(query, manifest, places_of(manifest))
         check_memory(manifest, settings.groups, context.fragment_names)
         check_windows_stay(manifest, query)
         if not settings.adapt and manifest.migration is None:
             # A query that adapts leaves such a plan by itself.
-            settings.check_plan(query, plan)
+            settings.check_plan(query, plan, settings.partitions)
         check_window_changes(manifest)
         for slice_ in manifest.slices:
             owner, streams = slice_.owner, slice_.owner.state.streams
-            belongs = set(streams) <= set(query.names) and 0 <= owner.partition < settings.partitions
-            if not belongs or len(slice_.latest) != len(streams):
+            if not set(streams) <= set(query.names) or len(slice_.latest) != len(streams):
                 got = f"{slice_.name} of state {owner.state} in partition {owner.partition}"
                 raise CheckpointError("a slice must belong to a state of the query", got=got, hint=RESTORE)
             if not 0 <= slice_.first_epoch <= slice_.last_epoch <= manifest.epoch:
@@ -114,7 +122,8 @@ class Coordinator:
 
     def first_manifest(self, query_id: str, plan: Plan) -> Manifest:
         """What holds before the first epoch."""
-        self.settings.check_plan(self.query, plan)
+        partitions = check_partitions(self.settings.partitions, self.settings.groups)
+        self.settings.check_plan(self.query, plan, partitions)
         return Manifest(
             id=query_id,
             epoch=-1,
@@ -122,6 +131,7 @@ class Coordinator:
             definition=definition_of(self.query, self.settings),
             plan=str(plan),
             initial_plan=str(plan),
+            routings=(RoutingTable(0, partitions),),
             streams={name: StreamProgress() for name in self.query.names},
         )
 
@@ -163,7 +173,8 @@ class Coordinator:
         terms = intent.terms or committed_terms(manifest)
         query, changes = query_on(terms, self.query), changes_for(manifest, terms)
         watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
-        memory = memory_context(query, manifest, self.settings.routing())
+        places = next_places(manifest, intent)
+        memory = memory_context(query, manifest, places)
         memory = replace_field(memory, windows_have_changed=bool(changes))
         expiry = Expiry(query.windows, watermarks, changes, memory.holds)
         slices: dict[SliceOwner, tuple[Slice, ...]] = {}
@@ -182,7 +193,7 @@ class Coordinator:
         return Program(
             epoch=manifest.epoch + 1,
             query=query,
-            routing=self.settings.routing(),
+            places=places,
             watermarks=watermarks,
             layout=plan.layout,
             migration_step=plan.migration_step,
@@ -223,6 +234,7 @@ class Coordinator:
         alone = program.migration_step is None and program.window_changes == manifest.window_changes
         statistics = update_statistics(query, manifest.statistics, report, alone=alone)
         after = replace(after, statistics=statistics, window_changes=lasting_changes(after))
+        after = with_places(after, intent, program.places)
         after = replace(after, memory=memory_after(manifest, after, intent, program, report))
         if program.migration_step is not None:
             after = self._commit_migration(query, after, program.migration_step)
@@ -230,7 +242,7 @@ class Coordinator:
 
     def owes(self, manifest: Manifest) -> bool:
         """Whether spilled groups may owe something after the epoch of a manifest."""
-        return owes_results(self.query, manifest, self.settings.routing())
+        return owes_results(self.query, manifest, places_of(manifest))
 
     def _commit_migration(self, query: Query, manifest: Manifest, step: MigrationStep) -> Manifest:
         manifest = replace(
@@ -283,7 +295,7 @@ class Coordinator:
             query=self.query,
             layout=self.layout(manifest),
             statistics=manifest.statistics,
-            partitions=self.settings.partitions,
+            partitions=places_of(manifest).partitions,
             epoch=manifest.epoch,
             single_partition=self.settings.single_partition,
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from midstream.engine.memory_step import MemoryStep
+from midstream.engine.places import Places
 from midstream.engine.program import Program
-from midstream.engine.routing import Routing
 from midstream.errors import CheckpointError
 from midstream.memory.decision import Demands, decide_memory, owing_groups
 from midstream.memory.next_step import MemoryContext, memory_context, memory_step, without_unused
@@ -43,7 +43,7 @@ def memory_after(
     step = program.memory
     if step is None:
         return Memory()
-    memory = without_unused(step.after, after.slices, program.routing)
+    memory = without_unused(step.after, after.slices, program.places)
     memory = replace(memory, waiting_plan=intent.waiting.plan if intent.waiting is not None else "")
     if not step.counts_groups or program.migration_step is not None:
         return memory
@@ -53,7 +53,7 @@ def memory_after(
         memory.statistics,
         report.flows,
         bytes_per_row(after.slices),
-        groups=len(program.routing.partitions),
+        groups=program.places.groups,
         seconds=after.statistics.elapsed - before.statistics.elapsed,
     )
     return replace(memory, statistics=statistics)
@@ -70,9 +70,9 @@ def check_windows_stay(manifest: Manifest, query: Query) -> None:
         )
 
 
-def owes_results(query: Query, manifest: Manifest, routing: Routing) -> bool:
+def owes_results(query: Query, manifest: Manifest, places: Places) -> bool:
     """Whether some group may owe something after the epoch of a manifest."""
     if not manifest.memory.cuts:
         return False
-    context = memory_context(query, manifest, routing)
+    context = memory_context(query, manifest, places)
     return any(owing_groups(context, context.sizes(manifest.slices)).values())

@@ -15,7 +15,6 @@ import msgspec
 from midstream.adapt.single_partition import describe_unplaced
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import parse_plan
-from midstream.protocol.settings import read_definition
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.memory import MemoryAction
@@ -165,6 +164,26 @@ class MigrationWaits(Event, frozen=True, kw_only=True, tag="migration-waits"):
     plan: str
 
 
+class Rescaled(Event, frozen=True, kw_only=True, tag="rescaled"):
+    """The number of engine partitions has changed."""
+
+    template: ClassVar[str] = "the state is in {partitions} engine partitions now, instead of {before}"
+
+    before: int
+    partitions: int
+
+
+class RescaleWaits(Event, frozen=True, kw_only=True, tag="rescale-waits"):
+    """Another number of engine partitions that was requested waits."""
+
+    template: ClassVar[str] = (
+        "the change to {partitions} engine partitions waits until rows have expired that a migration of an "
+        "earlier version has moved"
+    )
+
+    partitions: int
+
+
 class MigrationEvent(Event, frozen=True, kw_only=True):
     """Something that happened to a migration."""
 
@@ -213,6 +232,7 @@ def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, .
         *_plan_events(query, before, after),
         *_migration_events(before, after),
         *_memory_events(before, after),
+        *_rescale_events(before, after),
     )
 
 
@@ -242,7 +262,7 @@ def _plan_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Ev
     """An event if a plan that is not spread over all partitions begins to run."""
     migration = after.migration or after.ended_migration
     begins = migration is not None and after.migrations > before.migrations
-    if read_definition(after.definition).partitions == 1 or not (begins or before.epoch < 0):
+    if after.routings[-1].partitions == 1 or not (begins or before.epoch < 0):
         return
     plan = parse_plan(migration.new_plan if migration and begins else after.plan, query.names)
     if nodes := describe_unplaced(build_layout(query, plan)):
@@ -261,6 +281,15 @@ def _memory_events(before: Manifest, after: Manifest) -> Iterator[Event]:
     waiting = after.memory.waiting_plan
     if waiting and waiting != before.memory.waiting_plan:
         yield MigrationWaits(batch_id=after.epoch, plan=waiting)
+
+
+def _rescale_events(before: Manifest, after: Manifest) -> Iterator[Event]:
+    former, partitions = before.routings[-1].partitions, after.routings[-1].partitions
+    if partitions != former:
+        yield Rescaled(batch_id=after.epoch, before=former, partitions=partitions)
+    waiting = after.waiting_partitions
+    if waiting and waiting != before.waiting_partitions:
+        yield RescaleWaits(batch_id=after.epoch, partitions=waiting)
 
 
 def _migration_events(before: Manifest, after: Manifest) -> Iterator[Event]:

@@ -8,8 +8,9 @@ changed since takes effect with the epoch after it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
-from msgspec.structs import replace
 
 from midstream.errors import CheckpointError
 from midstream.migration.request import WrittenRequest
@@ -20,11 +21,10 @@ from midstream.state.adaptation import Verdict
 from midstream.state.manifest import FORMAT as MANIFEST_FORMAT
 from midstream.state.manifest import Manifest
 from midstream.state.sealed import RESTORE, UNREADABLE, seal, unreadable, unseal
-from midstream.state.upgrade import upgrade_definition
+from midstream.state.upgrade import upgrade_manifest
 
 FORMAT = 3
-_BEFORE_TERMS = 1
-"""The format in which intents had no terms, because these could not change."""
+_OLDEST_FORMAT = 1
 BEFORE_VERDICTS = 2
 """The last format in which intents had no verdicts: these were in the manifest before."""
 
@@ -50,6 +50,12 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was decided about the plan from the statistics of an earlier epoch, and this one carries out."""
     waiting: WrittenRequest | None = None
     """The request for another plan that waits until what it changes is cleaned up."""
+    applied_rescales: int = 0
+    """The number of the last request for other partitions that this epoch or one before it applies."""
+    partitions: int | None = None
+    """The number of engine partitions from this epoch on; None if it stays."""
+    waiting_partitions: int | None = None
+    """The number that was requested and waits."""
     drains: bool = False
     """Whether it makes all that spilled groups owe."""
     without_batch: bool = False
@@ -68,18 +74,22 @@ def decode_intent(data: bytes, name: str) -> Intent:
     """The intent in a file; anything wrong with it is an error that names the file."""
     body = unseal("intent", data, name)
     try:
-        intent = msgspec.json.decode(body, type=Intent, dec_hook=decode_state_id)
-    except UNREADABLE as error:
+        intent = msgspec.json.decode(_with_current_manifest(body), type=Intent, dec_hook=decode_state_id)
+    except (*UNREADABLE, KeyError, TypeError, AttributeError) as error:  # an upgrade may raise the last three
         raise unreadable(name, error) from None
-    if not _BEFORE_TERMS <= intent.format <= FORMAT:
+    if not _OLDEST_FORMAT <= intent.format <= FORMAT:
         raise CheckpointError(f"{name} must have format {FORMAT}", got=intent.format, hint=RESTORE)
-    if intent.first is None:
-        return intent
-    # The manifest in it has the format of that time.
-    first = replace(intent.first, format=MANIFEST_FORMAT)
-    if intent.format == _BEFORE_TERMS:
-        try:
-            first = replace(first, definition=upgrade_definition(first.definition))
-        except (KeyError, TypeError) as error:
-            raise unreadable(name, error) from None
-    return replace(intent, first=first)
+    return intent
+
+
+def _with_current_manifest(body: bytes) -> bytes:
+    """The JSON of an intent; if it has a manifest of an earlier format, that is upgraded."""
+    first = msgspec.json.decode(body, type=_First).first
+    if first is None or first["format"] == MANIFEST_FORMAT:
+        return body
+    fields = msgspec.json.decode(body, type=dict[str, Any])
+    return msgspec.json.encode(fields | {"first": upgrade_manifest(first, first["format"], MANIFEST_FORMAT)})
+
+
+class _First(msgspec.Struct):
+    first: dict[str, Any] | None = None

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from midstream.engine.routing import even_routing
 from midstream.memory.decision import owing_groups
 from midstream.memory.next_step import memory_context
 from midstream.protocol.event_time import show_event_time
 from midstream.protocol.report import Report
-from midstream.protocol.settings import read_definition
+from midstream.protocol.rescaling import places_of
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.memory import Memory
@@ -47,15 +46,15 @@ def memory_progress(query: Query, manifest: Manifest, report: Report) -> MemoryP
     memory = manifest.memory
     if memory == Memory():
         return MemoryProgress(touched_bytes=report.touched_bytes)
-    options = read_definition(manifest.definition)
-    context = memory_context(query, manifest, even_routing(options.partitions, options.groups))
+    places = places_of(manifest)
+    context = memory_context(query, manifest, places)
     sizes = context.sizes(manifest.slices)
     spilled = [sizes.fragments[fragment] for fragment in memory.cuts]
     owing = owing_groups(context, sizes)
     first = min((memory.cuts[f][group][0] for f, groups in owing.items() for group in groups), default=None)
     return MemoryProgress(
         touched_bytes=report.touched_bytes,
-        busiest_partition_bytes=round(max(sizes.active_in(p) for p in range(options.partitions))),
+        busiest_partition_bytes=round(max(sizes.active_in(p) for p in range(places.partitions))),
         spilled_bytes=round(sum(float((f.total - f.active).clip(0).sum()) for f in spilled)),
         owed_groups=sum(len(groups) for groups in owing.values()),
         owed_rows=round(

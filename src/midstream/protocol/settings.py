@@ -13,8 +13,6 @@ import msgspec
 
 from midstream.adapt.policy import MigrationPolicy
 from midstream.adapt.single_partition import SinglePartition, check_plan
-from midstream.engine.references import MAX_PARTITIONS
-from midstream.engine.routing import Routing, even_routing
 from midstream.errors import CheckpointError, QueryError
 from midstream.memory.settings import MemorySettings
 from midstream.migration.lifecycle import ROWS_MOVED_AT_ONCE
@@ -45,9 +43,10 @@ _ORDER = ("order",)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a query runs, apart from what it asks; only partitions and groups must stay as they are."""
+    """How a query runs, apart from what it asks; only the number of groups must stay as it is."""
 
     partitions: int
+    """The number of engine partitions to begin with; later requests may have changed it."""
     groups: int
     idle_timeout: Micros | None = None
     adapt: bool = False
@@ -64,13 +63,9 @@ class Settings:
     rows_moved_at_once: int = ROWS_MOVED_AT_ONCE
     """How many rows a state may have that a migration moves at once; a larger one is moved in portions."""
 
-    def check_plan(self, query: Query, plan: Plan) -> None:
+    def check_plan(self, query: Query, plan: Plan, partitions: int) -> None:
         """Refuse a plan that has all rows of a node in one partition, if that is forbidden."""
-        check_plan(query, plan, self.partitions, self.single_partition)
-
-    def routing(self) -> Routing:
-        """Which engine partition has which partition group."""
-        return even_routing(self.partitions, self.groups)
+        check_plan(query, plan, partitions, self.single_partition)
 
 
 def definition_of(query: Query, settings: Settings) -> dict[str, Any]:
@@ -91,7 +86,7 @@ def definition_of(query: Query, settings: Settings) -> dict[str, Any]:
         "within": terms.within,
         "select": terms.select,
         "keeps": describe_outputs(query.kept),
-        "options": {"partitions": settings.partitions, "groups": settings.groups},
+        "options": {"groups": settings.groups},
     }
 
 
@@ -138,7 +133,6 @@ def _with_current_type_names(stored: dict[str, Any], query: Query) -> dict[str, 
 class PersistedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The options that a checkpoint remembers."""
 
-    partitions: Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTITIONS)]
     groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUPS)]
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace as replace_field
 from itertools import takewhile
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -33,6 +33,7 @@ from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, deletable_s
 from midstream.protocol.intent import Intent
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.report import Report
+from midstream.protocol.rescaling import check_partitions, may_rescale, places_of
 from midstream.runtime.crash_points import crash_point
 from midstream.runtime.deciding import Decide, Decided, Deciding
 from midstream.state.adaptation import Verdict
@@ -53,11 +54,14 @@ from midstream.storage.manifest_log import (
     manifests_newest_first,
     sweep_manifests,
 )
+from midstream.storage.numbered_requests import NumberedRequests
 from midstream.storage.publish_log import begin_publishing
 from midstream.storage.request_queue import RequestQueue
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.slice_files import lease_of
 from midstream.storage.store import TEMPORARY, Store
+
+R = TypeVar("R")
 
 
 class EpochExecution(Protocol):
@@ -134,6 +138,7 @@ class EpochRunner:
         """On start: finish publishing the last epoch, and find what the last run has left behind."""
         self.publish()
         self._requests.load(self.manifest, find_intent(self.store, self.manifest.epoch + 1))
+        self._rescale_to_settings()
         # No driver before us can commit any more. If our first commit succeeds, no driver after us had taken
         # over yet, so what is listed now is not theirs and may be deleted then.
         self._left_behind = self.store.list(TEMPORARY)
@@ -151,11 +156,28 @@ class EpochRunner:
 
         If this fails, the request may have been kept nevertheless.
         """
+        self._keep(self._requests.plans, request)
+
+    def request_rescale(self, partitions: int) -> None:
+        """Keep a request for another number of engine partitions; the newest one counts."""
+        settings = self.coordinator.settings
+        check_partitions(partitions, settings.groups)
+        settings.check_plan(self.coordinator.query, self.coordinator.layout(self.manifest).plan, partitions)
+        self._keep(self._requests.partitions, partitions)
+
+    def _keep(self, requests: NumberedRequests[R], request: R) -> None:
         self._lease.check()
         with self._fenced_or_damaged():
-            self._requests.add(request)
+            requests.add(request)
         # A driver that had taken over before may not have seen it, or have applied one with its number.
         self._lease.check()
+
+    def _rescale_to_settings(self) -> None:
+        """Request the number of partitions that the query is started with, if that is another one."""
+        asked, now = self.coordinator.settings.partitions, places_of(self.manifest).partitions
+        _, waiting = self._requests.partitions.due(self.manifest.applied_rescales)
+        if asked not in (now, waiting):
+            self.request_rescale(asked)
 
     def new_intent(
         self,
@@ -174,6 +196,8 @@ class EpochRunner:
         waiting = None
         if request is not None and not self.coordinator.may_begin(self.manifest, request.plan):
             applied, request, waiting = self.manifest.applied_requests, None, request
+        rescales, asked = self._requests.partitions.due(self.manifest.applied_rescales)
+        rescales_now = asked is not None and may_rescale(self.manifest)
         return Intent(
             query=self.manifest.id,
             epoch=self.manifest.epoch + 1,
@@ -185,6 +209,9 @@ class EpochRunner:
             request=request,
             verdict=None if decided is None or request is not None else self._verdict(decided),
             waiting=waiting,
+            applied_rescales=rescales if rescales_now else self.manifest.applied_rescales,
+            partitions=asked if rescales_now else None,
+            waiting_partitions=None if rescales_now else asked,
             drains=drains,
             without_batch=without_batch,
             first=self.manifest if self.manifest.epoch < 0 else None,
@@ -241,7 +268,7 @@ class EpochRunner:
         )
         intent = write_or_read_intent(self.store, new_intent)
         self._check_of_this_query(intent)
-        self._requests.leave_out(intent.applied_requests)
+        self._requests.leave_out(intent)
         crash_point("after the intent is written")
         if intent.without_batch != without_batch:
             # A drain that failed, or another driver, has begun it: its number is taken, for other rows.
@@ -268,7 +295,7 @@ class EpochRunner:
         with self._timed("publish"):
             self.publish()
         with self._timed("clean"):
-            self._requests.delete_applied(after.applied_requests)
+            self._requests.delete_applied(after)
             self._clean(before)
         total = 1000 * (time.perf_counter() - begin)
         self.millis = {"total": total, **self.millis, "decide": self._deciding_ms}

@@ -29,6 +29,7 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.health import HealthLimits
 from midstream.protocol.progress import QueryIdentity
 from midstream.protocol.report import Report, add_reports
+from midstream.protocol.rescaling import places_of
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
@@ -101,8 +102,12 @@ class MicroBatchHandler:
         """Request another plan; None means what the options say."""
         query, settings = self.coordinator.query, self.coordinator.settings
         request = settings.policy.request(query, plan, strategy, background=background)
-        settings.check_plan(query, request.plan)
+        settings.check_plan(query, request.plan, places_of(self.manifest).partitions)
         self.runner.request_migration(request)
+
+    def rescale(self, partitions: int) -> None:
+        """Request another number of engine partitions."""
+        self.runner.request_rescale(partitions)
 
     def close(self) -> None:
         """The query has ended: give the lease back, and wait for what still decides about the plan."""
@@ -254,7 +259,7 @@ class _SparkExecution:
         encoders = make_encoders(
             program.query, program.layout, program.routing, whole_rows=self.writer.keeps_late_rows
         )
-        ranges = TaskRanges.for_cores(self.coordinator.settings.partitions, context.defaultParallelism)
+        ranges = TaskRanges.for_cores(program.places.partitions, context.defaultParallelism)
         messages: RDD[AddressedMessage] = (
             context.parallelize([], 1)
             if self.batch is None

@@ -82,19 +82,19 @@ class QueryOptions:
         default=None,
         shown="Spark's default parallelism",
         read=whole_number(1, MAX_PARTITIONS),
-        may_change="no",
+        may_change="yes",
         meaning="Number of engine partitions, the pieces that state is in and that are joined in parallel; "
-        "see [how to choose it](#on-a-cluster). Fixed for the life of a "
-        "checkpoint.",
+        "see [how to choose it](#on-a-cluster). `query.rescale` [changes it](operating.md#rescaling) while "
+        "the query runs.",
     )
     groups: int | None = option(
         "groups",
         default=None,
-        shown="256, or 4 per partition if that is more",
+        shown="512, or 4 per partition if that is more",
         read=whole_number(1, MAX_GROUPS),
         may_change="no",
-        meaning="Number of partition groups, the unit in which state is placed. Fixed for the life of a "
-        "checkpoint.",
+        meaning="Number of partition groups, the unit in which state is placed, and the most partitions that "
+        "there can be. Fixed for the life of a checkpoint.",
     )
     late_rows: str | None = option(
         "lateRows",

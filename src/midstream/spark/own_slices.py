@@ -1,4 +1,4 @@
-"""The slices of a program on their way to tasks: each gets those of its own engine partitions, and no others.
+"""The slices of a program on their way to tasks: each gets those that its partitions read, and no others.
 
 The rest of a program is the same for all tasks, does not grow with the state or the number of partitions, and
 travels in Spark's closures.
@@ -6,7 +6,7 @@ travels in Spark's closures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from itertools import chain
 
 import msgspec
@@ -47,10 +47,10 @@ def slice_messages(program: Program, ranges: TaskRanges) -> list[AddressedMessag
     needed: list[list[list[Slice]]] = [
         [[] for _ in range(ranges.tasks)] for _ in range(program.layout.stages)
     ]
-    for slice_ in _all_slices(program):
-        task = ranges.task_of(slice_.owner.partition)
+    for slice_, readers in _slices_and_tasks(program, ranges):
         for stage in stages.get(slice_.owner.state, ()):
-            needed[stage][task].append(slice_)
+            for task in readers:
+                needed[stage][task].append(slice_)
     return [
         (task, SlicesMessage(stage, _encode(program, slices)))
         for stage, tasks in enumerate(needed)
@@ -61,13 +61,20 @@ def slice_messages(program: Program, ranges: TaskRanges) -> list[AddressedMessag
 def slices_by_task(program: Program, ranges: TaskRanges) -> list[bytes]:
     """For each task all slices of its partitions, for a task that runs before the first stage."""
     tasks: list[list[Slice]] = [[] for _ in range(ranges.tasks)]
-    for slice_ in _all_slices(program):
-        tasks[ranges.task_of(slice_.owner.partition)].append(slice_)
+    for slice_, readers in _slices_and_tasks(program, ranges):
+        for task in readers:
+            tasks[task].append(slice_)
     return [_encode(program, slices) for slices in tasks]
 
 
-def _all_slices(program: Program) -> Iterable[Slice]:
-    return chain.from_iterable(program.slices.values())
+def _slices_and_tasks(program: Program, ranges: TaskRanges) -> Iterator[tuple[Slice, list[int]]]:
+    """All slices, each with the tasks that run partitions which read it."""
+    tasks_of: dict[tuple[int, ...], list[int]] = {}
+    for slice_ in chain.from_iterable(program.slices.values()):
+        readers = program.places.readers(slice_)
+        if readers not in tasks_of:
+            tasks_of[readers] = sorted({ranges.task_of(partition) for partition in readers})
+        yield slice_, tasks_of[readers]
 
 
 def _encode(program: Program, slices: list[Slice]) -> bytes:

@@ -13,6 +13,7 @@ from midstream.migration.explain import explain_query
 from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
+from midstream.protocol.rescaling import places_of
 from midstream.runtime.epoch_reporter import ReportingQuery
 from midstream.spark.blocking_call import in_thread, result_of
 from midstream.spark.failures import readable_error
@@ -103,6 +104,23 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         """
         self._check_active("change its plan", "start it again with the same checkpointLocation, then migrate")
         self._handler.migrate(plan, strategy, background=background)
+
+    @property
+    def partitions(self) -> int:
+        """The number of engine partitions."""
+        return places_of(self._handler.manifest).partitions
+
+    def rescale(self, partitions: int) -> None:
+        """Go on with another number of engine partitions, from the next batch on.
+
+        Nothing is moved for it, and no batch waits: stored rows are found where they are. Of several requests
+        that wait for a batch, the last counts. A request survives a crash.
+        """
+        self._check_active(
+            "change its partitions",
+            "start it again with the same checkpointLocation and the option partitions",
+        )
+        self._handler.rescale(partitions)
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait until the query ends, but no longer than ``timeout`` seconds; an error that ends it is raised.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import uuid
 
 from midstream.adapt.policy import MigrationPolicy
+from midstream.engine.places import Places
 from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import OptionError
 from midstream.memory.settings import MemorySettings
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
-from midstream.protocol.settings import PersistedOptions, Settings, read_definition
+from midstream.protocol.rescaling import places_of
+from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.spark.options import QueryOptions
 from midstream.spark.spark_checkpoint import check_as_new_as_spark, last_batch_done, unmark_batch_done
@@ -28,8 +30,7 @@ def begin_or_resume(
     batch_done = last_batch_done(store)
     committed = open_manifest(store, lease)
     check_as_new_as_spark(committed.manifest if committed else None, batch_done)
-    persisted = read_definition(committed.manifest.definition) if committed else None
-    settings = make_settings(options, persisted, parallelism)
+    settings = make_settings(options, places_of(committed.manifest) if committed else None, parallelism)
     plan = parse_plan(options.plan, query.names) if options.plan else None
     if committed is None:
         return _begin(query, settings, plan or default_plan(query))
@@ -42,11 +43,10 @@ def begin_or_resume(
     return coordinator, committed
 
 
-def make_settings(options: QueryOptions, persisted: PersistedOptions | None, parallelism: int) -> Settings:
-    """The settings: from the options, or else from the checkpoint, or else the defaults."""
-    default_partitions = persisted.partitions if persisted else min(parallelism, MAX_PARTITIONS)
-    partitions = options.partitions or default_partitions
-    default_groups = persisted.groups if persisted else max(256, 4 * partitions)
+def make_settings(options: QueryOptions, places: Places | None, parallelism: int) -> Settings:
+    """The settings: from the options, or else from the places of the checkpoint, or else the defaults."""
+    partitions = options.partitions or (places.partitions if places else min(parallelism, MAX_PARTITIONS))
+    default_groups = places.groups if places else max(MAX_PARTITIONS, 4 * partitions)
     return Settings(
         partitions=partitions,
         groups=options.groups or default_groups,
@@ -83,9 +83,6 @@ def _memory_settings(options: QueryOptions) -> MemorySettings | None:
 
 
 def _begin(query: Query, settings: Settings, plan: Plan) -> tuple[Coordinator, Committed]:
-    if settings.groups < settings.partitions:
-        got = f"{settings.groups} and {settings.partitions}"
-        raise OptionError("groups must be at least as many as partitions", got=got)
     coordinator = Coordinator(query, settings)
     return coordinator, initial_manifest(coordinator.first_manifest(uuid.uuid4().hex, plan))
 

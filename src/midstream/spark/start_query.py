@@ -140,7 +140,7 @@ def _make_sources(
     """
     program = runner.coordinator.program(runner.manifest, runner.new_intent(0, None))
     encoders = make_encoders(program.query, program.layout, program.routing, whole_rows=whole_rows)
-    ranges = TaskRanges.for_cores(runner.coordinator.settings.partitions, cores)
+    ranges = TaskRanges.for_cores(program.places.partitions, cores)
     return sources_of(program.query, frames, encoders, ranges)
 
 

@@ -15,6 +15,7 @@ from midstream.plan.state_id import StateId, decode_state_id, encode_state_id
 from midstream.state.adaptation import Adaptation
 from midstream.state.memory import Memory
 from midstream.state.migration import Migration
+from midstream.state.routing_table import RoutingTable
 from midstream.state.sealed import RESTORE, UNREADABLE, digest, seal, unreadable, unseal
 from midstream.state.slices import Slice
 from midstream.state.statistics import Statistics
@@ -92,6 +93,16 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The last decision about the plan."""
     memory: Memory = Memory()
     """The groups that are spilled."""
+    routings: tuple[RoutingTable, ...]
+    """How groups are divided among engine partitions, and were when rows were stored that are still there;
+    the last is that of now."""
+    applied_rescales: int = 0
+    """The number of the last request for another number of partitions that was applied."""
+    waiting_partitions: int = 0
+    """The number of partitions that was requested, and waits; 0 if none does."""
+    ambiguous_migrations: int = 0
+    """Rows that migrations up to this number have moved may have the same references in several partitions,
+    by a format before 7. While there are some, the number of partitions stays."""
     epochs_without_batch: int = 0
     """How many epochs had no batch of Spark's: they made what spilled groups owed."""
     window_changes: tuple[WindowChange, ...] = ()

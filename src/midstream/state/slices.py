@@ -66,6 +66,8 @@ class Slice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     group_rows: Counts = b""
     """How many rows of each partition group an index slice has (``engine/group_counts.py``); empty unless it
     was written while there was a budget of memory."""
+    placed: int = 0
+    """The epoch since which the routing was in force by which its rows were placed (``engine/places.py``)."""
     by_time: bool = False
     """Whether index rows with a hot key are in order of time (``engine/hot_keys.py``).
 

@@ -8,7 +8,8 @@ A manifest is upgraded when it is read. Nothing is written: the next commit writ
 | 4      | leases, rows from the future, slices in order of time; format 3 gets the default values        |
 | 5      | new names of fields; the slices of a state that is being rebuilt are of the kind "pending"     |
 | 6      | lateness, windows and outputs may change: what the states keep, and changes of the windows     |
-| 7      | spilled groups; states that are moved, or go to two locations; decisions made beside epochs    |
+| 7      | spilled groups; states that are moved, or go to two locations; decisions made beside epochs;   |
+|        | the number of partitions may change: it is in the routings, no longer in the definition        |
 """
 
 from __future__ import annotations
@@ -58,13 +59,19 @@ _PENDING_SUFFIX = "~"
 def upgrade_manifest(fields: Fields, version: int, current: int) -> Fields:
     """The fields of a manifest of formats 3 to 6 in the current format; new fields get their defaults."""
     upgraded = _with_new_names(fields) if version < 5 else fields
-    definition = upgraded["definition"] if version > 5 else upgrade_definition(upgraded["definition"])
-    return upgraded | {"format": current, "definition": definition}
+    partitions = upgraded["definition"]["options"]["partitions"]
+    return upgraded | {
+        "format": current,
+        "definition": upgrade_definition(upgraded["definition"]),
+        "routings": [{"since": 0, "partitions": partitions}],
+        "ambiguous_migrations": upgraded.get("migrations", 0),
+    }
 
 
 def upgrade_definition(definition: Fields) -> Fields:
-    """The definition of a query before format 6, whose outputs never changed."""
-    return {**definition, "keeps": definition["select"]}
+    """The definition of a query before format 7; before format 6 its outputs never changed."""
+    options = {name: value for name, value in definition["options"].items() if name != "partitions"}
+    return {"keeps": definition["select"], **definition, "options": options}
 
 
 def _with_new_names(fields: Fields) -> Fields:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from midstream.engine.hashing import group_of
 from midstream.engine.index_rows import IndexRows, in_time_order
 from midstream.engine.payload import segments_of
 from midstream.engine.references import split_references
-from midstream.engine.routing import even_routing
 from midstream.errors import CheckpointError
 from midstream.memory.check_memory import check_memory
 from midstream.protocol.lease import LeaseHandle
+from midstream.protocol.rescaling import check_routings, places_of
 from midstream.protocol.settings import read_definition
 from midstream.protocol.terms import check_window_changes, expiry_after
 from midstream.state.manifest import Manifest
@@ -103,6 +105,7 @@ def _manifests(store: Store, problems: list[Problem]) -> list[Manifest]:
             committed = read_manifest(store, name)
             options = read_definition(committed.manifest.definition)
             check_window_changes(committed.manifest)
+            check_routings(committed.manifest, options.groups)
             check_memory(committed.manifest, options.groups)
         except CheckpointError as error:
             remedy = "restore it from a copy; a start goes on from the manifest before it, if that is valid"
@@ -172,20 +175,21 @@ class _SliceChecks:
     def __init__(self, manifest: Manifest) -> None:
         self.dangling: list[Problem] = []
         """References to rows that are in no slice."""
-        options = read_definition(manifest.definition)
-        self._routing = even_routing(options.partitions, options.groups)
+        self._places = places_of(manifest)
         # A state that is only in the first partition may belong to a node without a key, which runs there.
         self._spread = {s.owner.state for s in manifest.slices if s.owner.partition}
         self._expiry = expiry_after(manifest)
         self._segments: dict[tuple[str, int], set[int]] = {}
+        """By state and partition: the segments that it may read."""
         self._stored: set[str] = set()
 
     def problem_of(self, slice_: Slice, table: pa.Table) -> str | None:
         """What is wrong with a slice, or None."""
         owner = slice_.owner
         if owner.kind == "payload":
-            epochs = self._segments.setdefault((owner.state, owner.partition), set())
-            epochs.update(segments_of(table)[:, 0].tolist())
+            for reader in self._places.readers(slice_):
+                segments = self._segments.setdefault((owner.state, reader), set())
+                segments.update(segments_of(table)[:, 0].tolist())
             self._stored.add(owner.state)
         if not owner.has_index_rows or not slice_.rows:
             return None
@@ -194,7 +198,8 @@ class _SliceChecks:
             return "is not sorted by hash"
         if slice_.by_time and in_time_order(rows) is not rows:
             return "has many rows with one hash that are not in order of time"
-        if owner.state in self._spread and np.any(self._routing.targets(rows.hashes) != owner.partition):
+        is_spread = owner.state in self._spread
+        if is_spread and not np.all(self._places.held(slice_)[group_of(rows.hashes, self._places.groups)]):
             return f"has rows of other partitions than {owner.partition}"
         self._check_references(slice_, rows)
         return None
@@ -203,11 +208,19 @@ class _SliceChecks:
         """Every live reference must be to a segment of payload, if its stream has payload at all."""
         # Expired rows may lose their payload before compaction drops them.
         rows = rows.take(self._expiry.is_live(rows.times, slice_.last_epoch))
+        if slice_.owner.state in self._spread:
+            targets = self._places.routing.targets(rows.hashes)
+            for partition in np.unique(targets).tolist():
+                self._check_references_in([partition], slice_, rows.take(targets == partition))
+        else:
+            self._check_references_in(range(self._places.partitions), slice_, rows)
+
+    def _check_references_in(self, partitions: Iterable[int], slice_: Slice, rows: IndexRows) -> None:
+        """Every reference must be to a segment that these partitions may read."""
         for name, references in rows.references.items():
             referenced = set(np.unique(split_references(references)[0]).tolist())
-            if name in self._stored and not referenced <= self._segments.get(
-                (name, slice_.owner.partition), set()
-            ):
+            segments = set().union(*(self._segments.get((name, each), ()) for each in partitions))
+            if name in self._stored and not referenced <= segments:
                 what = f"refers to rows of {name} that are in no slice"
                 remedy = "restore the checkpoint from a copy"
                 self.dangling.append(Problem(f"{SLICES}/{slice_.name}", what, remedy))

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from midstream.inline import InlineJoin
+from midstream.testing.faults import FaultStore
 from midstream.testing.store_sink import StoreSink
+
+
+def newest_lease(store: FaultStore) -> int:
+    """The number of the newest lease: that of the process which has taken over last."""
+    names = (n for n in store.inner.files if n.startswith("leases/") and n.endswith(".json"))
+    return max((int(name[-17:-5]) for name in names), default=0)
 
 
 @dataclass

@@ -16,6 +16,7 @@
 | *litter*       | a life without faults leaves no unused file                                            |
 | *metamorphic*  | another plan, other partitions and other epochs give the same results in the end       |
 | *terms*        | an epoch is begun on the terms of a driver that runs, not on earlier ones              |
+| *partitions*   | see :mod:`midstream.testing.rescales`                                                  |
 | *requests*,    | see :mod:`midstream.testing.migration_promises`                                        |
 | *decisions*,   |                                                                                        |
 | *ending*       |                                                                                        |
@@ -56,6 +57,7 @@ from midstream.testing.expected import Expected, late_rows_of
 from midstream.testing.faults import STAGED, FaultStore
 from midstream.testing.migration_promises import MigrationPromises, Missing
 from midstream.testing.reference import AcceptRules, ExpectedProgress
+from midstream.testing.rescales import Rescales
 from midstream.testing.store_sink import Reader, read_rows
 from midstream.testing.workload import Workload
 
@@ -95,10 +97,11 @@ def other_errors_are_broken_promises() -> Iterator[None]:
 class Promises:
     """The promises of one run, and what it has done so far."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, rescales: Rescales) -> None:
         self.workload = workload
         self.expected = Expected(workload.widest, workload.epochs)
         self.migration_promises = MigrationPromises(workload.query, workload.plan, self.expected)
+        self.rescales = rescales
         self.replays = 0
         self._confirmed = -1
         self._highest = -1
@@ -120,6 +123,7 @@ class Promises:
         hold("replay", epoch not in self._run, f"epoch {epoch} is run by another intent than before")
         if earlier is not None:
             self.migration_promises.undo(earlier)
+            self.rescales.undo(earlier)
         self._intents[epoch] = intent
         settings = intent.settings
         rules = AcceptRules(
@@ -134,6 +138,7 @@ class Promises:
         self.expected.begin(epoch, rules, query, without_batch=intent.without_batch)
         for promise, problem in {
             "requests": self.migration_promises.begin(intent),
+            "partitions": self.rescales.begin(intent),
             "decisions": self.migration_promises.check_verdict(intent),
         }.items():
             hold(promise, problem is None, str(problem))
@@ -144,6 +149,7 @@ class Promises:
         begun = self._intents.pop(epoch + 1, None)
         if begun is not None:
             self.migration_promises.undo(begun)
+            self.rescales.undo(begun)
 
     def run(self, epoch: int) -> None:
         """An epoch runs: from now on its intent must not change."""

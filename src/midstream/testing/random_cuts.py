@@ -44,7 +44,7 @@ class RandomCuts:
         spills: dict[FragmentName, frozenset[int]] = {}
         for fragment in context.plan.fragments if context.may_spill and not makes_all else ():
             name = fragment_name(fragment)
-            groups = range(len(context.routing.partitions)) if fragment.key else range(0)
+            groups = range(context.places.groups) if fragment.key else range(0)
             drawn = [group for group in groups if chance.random() < self.spill_rate]
             if spilled := frozenset(drawn) - cleanups.get(name, {}).keys():
                 spills[name] = spilled

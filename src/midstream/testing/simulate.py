@@ -36,10 +36,11 @@ from midstream.testing.drains import Drains
 from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash
 from midstream.testing.late_verdicts import late_verdicts
 from midstream.testing.outcome import Outcome
-from midstream.testing.process import Process
+from midstream.testing.process import Process, newest_lease
 from midstream.testing.promises import Promises, hold, other_errors_are_broken_promises, step_files
 from midstream.testing.random_cuts import decided_by
 from midstream.testing.random_streams import SECOND, START
+from midstream.testing.rescales import Rescales
 from midstream.testing.store_checks import StoreChecks
 from midstream.testing.store_sink import Reader, StoreSink
 from midstream.testing.variation import check_variation
@@ -99,7 +100,8 @@ class _Simulation:
         epochs = len(self.workload.epochs) + self.drains.left
         self.max_lives = (1 + MAX_REFUSED_CALLS) * self.store.budget + epochs + 1
         self.deciding = late_verdicts(seed, self.workload.query)
-        self.promises = Promises(self.workload)
+        self.rescales = Rescales(self.outcome)
+        self.promises = Promises(self.workload, self.rescales)
         self.resets = WatermarkResets(self.store, self.promises, self.user)
         self.readers = [Reader(self.store, "results")]
         if self.workload.keeps_late:
@@ -157,8 +159,7 @@ class _Simulation:
                 self.outcome.refused += 1
             else:
                 raise
-        if self.life.in_step:
-            self._end_step(whole=False)
+        self._end_step(whole=False)
         self.checks.after_life(damage)
         self.life, self.store.written = paused
         return done
@@ -174,6 +175,9 @@ class _Simulation:
         while query.manifest.batch + 1 < len(self.workload.epochs):
             self._enter_epoch(query)
             self._request_migration(query)
+            if self.rescales.is_asked_for():
+                self._expect_epochs(self.life.epoch, self.life.epoch + 1)
+                self.rescales.ask(query)
             now = self._clock()
             drains = self.workload.settings.memory is not None and self.chance.random() < _DRAIN_RATE
             if has_begun_drain or self.drains.is_asked_for(query):
@@ -184,8 +188,7 @@ class _Simulation:
                 results = query.try_epoch(rows, background_epochs=background, now=now, drains=drains)
                 is_done = results is not None
                 has_begun_drain = not is_done
-            if self.life.in_step:
-                self._end_step(whole=False)
+            self._end_step(whole=False)
             self.promises.confirm(query.manifest.epoch)
             if self._is_fenced() or not is_done:
                 continue
@@ -204,10 +207,6 @@ class _Simulation:
         self.life.lease = lease.number
         return lease
 
-    def _newest_lease(self) -> int:
-        names = (n for n in self.store.inner.files if n.startswith("leases/") and n.endswith(".json"))
-        return max((int(name[-17:-5]) for name in names), default=0)
-
     def _open(self, lease: Lease) -> InlineJoin:
         self.life.results = StoreSink(self.store, "results", lease.number)
         changes = self.chance.random() < self.change_rate
@@ -215,7 +214,9 @@ class _Simulation:
         return InlineJoin(
             self.chance.choice(asked) if changes else self.workload.query,
             self.workload.plan,
-            settings=changed_settings(self.workload, self.chance) if changes else self.workload.settings,
+            settings=self.rescales.at_start(
+                changed_settings(self.workload, self.chance) if changes else self.workload.settings
+            ),
             store=self.store,
             sink=self.life.results,
             late_sink=StoreSink(self.store, "late", lease.number) if self.workload.keeps_late else None,
@@ -263,8 +264,7 @@ class _Simulation:
 
     def _request(self, query: InlineJoin, request: Request) -> None:
         # Processes that have died or are paused may have begun epochs already, without this request.
-        for epoch in (self.life.epoch, self.life.epoch + 1):
-            self._expect_epoch(epoch)
+        self._expect_epochs(self.life.epoch, self.life.epoch + 1)
         with self.promises.migration_promises.requesting(write_request(request)):
             query.migrate(
                 request.plan,
@@ -278,7 +278,7 @@ class _Simulation:
         self.outcome.points.add(point)
         match point:
             case "after the intent is written":
-                self._expect_epoch(self.life.epoch)
+                self._expect_epochs(self.life.epoch)
             case "before the step":
                 self.store.written.clear()
                 if self.life.results is not None:
@@ -299,9 +299,9 @@ class _Simulation:
             self.store.faults["crashes"] += 1
             raise SimulatedCrash(point)
 
-    def _expect_epoch(self, epoch: int) -> None:
+    def _expect_epochs(self, *epochs: int) -> None:
         """If the intent of an epoch is written, its expected results are known from now on."""
-        if not self._is_fenced():
+        for epoch in epochs if not self._is_fenced() else ():
             name = intent_name(epoch)
             data = self.store.inner.files.get(name)
             if data is not None:
@@ -316,7 +316,7 @@ class _Simulation:
 
     def _is_fenced(self) -> bool:
         """Whether another process has taken over from the one that runs now."""
-        return self.life.lease < self._newest_lease()
+        return self.life.lease < newest_lease(self.store)
 
     def _before_call(self) -> None:
         """A process is about to call the store."""
@@ -374,8 +374,8 @@ class _Simulation:
         self.life, self.store.written = paused
 
     def _end_step(self, *, whole: bool) -> None:
-        self.life.in_step = False
-        if not self._is_fenced():
+        in_step, self.life.in_step = self.life.in_step, False
+        if in_step and not self._is_fenced():
             written = step_files(self.store.written)
             self.promises.check_replay(self.life.epoch, written, whole=whole)
 

@@ -1,0 +1,81 @@
+"""Rescaling: another number of engine partitions, while the query runs or when it is started again.
+
+Which partition has which group follows from the number of partitions and the routings that stored rows were
+placed by (``engine/places.py``). A request for another number is applied by the first epoch that is begun
+after it, unless it has to wait: rows that were moved by a format before 7 have references that are theirs
+only within a partition, so two partitions must not come to read the slices of one another.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from midstream.engine.places import Places
+from midstream.engine.references import MAX_PARTITIONS
+from midstream.errors import CheckpointError, OptionError, show_value
+from midstream.protocol.intent import Intent
+from midstream.protocol.settings import read_definition
+from midstream.state.manifest import Manifest
+from midstream.state.sealed import RESTORE
+
+
+def places_of(manifest: Manifest) -> Places:
+    """Where groups are after the epoch of a manifest, and where they were."""
+    return Places(read_definition(manifest.definition).groups, manifest.routings)
+
+
+def next_places(manifest: Manifest, intent: Intent) -> Places:
+    """Where groups are in the epoch after ``manifest``."""
+    places, partitions = places_of(manifest), intent.partitions
+    if partitions is None or partitions == places.partitions:
+        return places
+    return places.rescaled(intent.epoch, partitions)
+
+
+def with_places(manifest: Manifest, intent: Intent, places: Places) -> Manifest:
+    """The manifest of an epoch, which has its slices, with what it says of places."""
+    return replace(
+        manifest,
+        routings=places.after(manifest.slices),
+        applied_rescales=intent.applied_rescales,
+        waiting_partitions=intent.waiting_partitions or 0,
+    )
+
+
+def may_rescale(manifest: Manifest) -> bool:
+    """Whether no row is stored whose reference other rows may have in other partitions."""
+    limit = manifest.ambiguous_migrations
+    return not any(
+        slice_.owner.kind == "payload" and 1 <= slice_.owner.state.migration <= limit
+        for slice_ in manifest.slices
+    )
+
+
+def check_partitions(partitions: object, groups: int) -> int:
+    """A number of partitions that was asked for, if there can be so many."""
+    if not isinstance(partitions, int) or partitions is True or not 1 <= partitions <= MAX_PARTITIONS:
+        must = f"partitions must be a whole number from 1 to {MAX_PARTITIONS}"
+        raise OptionError(must, got=show_value(partitions))
+    if partitions > groups:
+        raise OptionError(
+            "groups must be at least as many as partitions",
+            got=f"{groups} and {partitions}",
+            hint="the number of groups is fixed when a query begins: choose it with the option groups",
+        )
+    return partitions
+
+
+def check_routings(manifest: Manifest, groups: int) -> None:
+    """Refuse routings that cannot be those of a query with so many groups, and slices that have none."""
+    epochs = [table.since for table in manifest.routings]
+    is_sound = bool(epochs) and epochs == sorted(set(epochs)) and epochs[0] >= 0
+    is_sound &= epochs[-1:] <= [max(manifest.epoch, 0)]
+    if not is_sound or not all(1 <= t.partitions <= min(groups, MAX_PARTITIONS) for t in manifest.routings):
+        got = ", ".join(f"{table.partitions} since epoch {table.since}" for table in manifest.routings)
+        must = "a manifest must have routings that its groups and epochs allow"
+        raise CheckpointError(must, got=got or "none", hint=RESTORE)
+    partitions = {table.since: table.partitions for table in manifest.routings}
+    for slice_ in manifest.slices:
+        if not 0 <= slice_.owner.partition < partitions.get(slice_.placed, 0):
+            got = f"{slice_.name} of partition {slice_.owner.partition}, placed in epoch {slice_.placed}"
+            raise CheckpointError("a slice must be of a partition that there was", got=got, hint=RESTORE)

@@ -1,0 +1,199 @@
+"""Any query whose number of partitions changes at any time, with migrations, spilled groups and restarts.
+
+Whatever comes together, in the end the results are those of DuckDB, and the checkpoint is sound after every
+epoch. Slices are merged by twos, so that a few epochs are enough for several levels of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstream.engine import intake, references
+from midstream.engine.index_rows import IndexRows
+from midstream.engine.memory_step import Cleanup
+from midstream.engine.places import Places
+from midstream.engine.program import Program
+from midstream.engine.stored_states import StoredStates
+from midstream.errors import InternalError, OptionError
+from midstream.inline import InlineJoin
+from midstream.memory.settings import MemorySettings
+from midstream.plan.tree import Plan
+from midstream.state.slices import Slice
+from midstream.storage.fsck import check
+from midstream.storage.memory import MemoryStore
+from midstream.testing import accept, assert_same_rows, batch_join
+from midstream.testing.hypothesis_strategies import Case, cases, plans
+from midstream.testing.random_cuts import RandomCuts, decided_by
+from midstream.testing.workload import draw_workload
+
+GROUPS = 16
+STRATEGIES = ("moving_state", "parallel_track", "hybrid")
+COUNTS = st.sampled_from([1, 2, 3, 4, 7, 16])
+
+
+@dataclass(frozen=True)
+class Course:
+    """What happens before some of the epochs."""
+
+    case: Case
+    rescales: dict[int, int]
+    restarts: dict[int, int]
+    """The numbers of partitions that the query is started again with."""
+    migrations: dict[int, tuple[Plan, str, bool]]
+    cuts: RandomCuts
+    background_epochs: int | None
+    stores: MemoryStore = field(default_factory=MemoryStore)
+
+    def run(self) -> InlineJoin:
+        case, store = self.case, self.stores
+        within = replace(case.settings, memory=MemorySettings(1))
+        tables: list[pa.Table] = []
+        with decided_by(self.cuts):
+            join = InlineJoin(case.query, case.plan, settings=within, store=store)
+            for number, epoch in enumerate([*case.epochs, {}, {}]):
+                if number in self.restarts:
+                    settings = replace(within, partitions=self.restarts[number])
+                    join = InlineJoin(case.query, settings=settings, store=store)
+                if number in self.rescales:
+                    join.rescale(self.rescales[number])
+                if number in self.migrations:
+                    self._migrate(join, *self.migrations[number])
+                drains = number >= len(case.epochs)
+                tables.append(join.run_epoch(epoch, background_epochs=self.background_epochs, drains=drains))
+                assert check(store).problems == ()
+            # What parallel track defers comes when it ends, which may be when everything has expired.
+            tables += self._end_migration(join)
+        accepted = accept(case.query, case.epochs, case.settings.idle_timeout).tables(case.query)
+        assert_same_rows(pa.concat_tables(tables), batch_join(case.query, accepted))
+        return join
+
+    def _migrate(self, join: InlineJoin, plan: Plan, strategy: str, background: bool) -> None:
+        try:
+            join.migrate(plan, strategy, background="auto" if background else "off")
+        except OptionError:
+            # It would wait for ever, since some streams have no window.
+            join.migrate(plan, "moving_state")
+
+    def _end_migration(self, join: InlineJoin) -> list[pa.Table]:
+        if join.manifest.migration is None or join.manifest.migration.strategy != "parallel_track":
+            return []
+        deferred = [s for s in join.manifest.slices if s.owner.kind == "deferred"]
+        return [join.query.select_outputs(table) for table in map(self._read, deferred)]
+
+    def _read(self, slice_) -> pa.Table:
+        from midstream.storage.slice_files import SliceFiles
+
+        return SliceFiles(self.stores).open(slice_)
+
+
+@st.composite
+def courses(draw: st.DrawFn, spills: bool = True) -> Course:
+    case = draw(cases(max_streams=4, max_epochs=9, max_results=800))
+    case = replace(case, settings=replace(case.settings, partitions=draw(COUNTS), groups=GROUPS))
+    epochs = st.integers(0, len(case.epochs))
+    requests = st.tuples(plans(case.query.names), st.sampled_from(STRATEGIES), st.booleans())
+    rate = draw(st.sampled_from([0.0, 0.0, 0.3])) if spills else 0.0
+    moved_at_once = draw(st.sampled_from([0, 50_000]))
+    case = replace(case, settings=replace(case.settings, rows_moved_at_once=moved_at_once))
+    return Course(
+        case,
+        rescales=draw(st.dictionaries(epochs, COUNTS, max_size=5)),
+        restarts=draw(st.dictionaries(epochs, COUNTS, max_size=3)),
+        migrations=draw(st.dictionaries(epochs, requests, max_size=2)),
+        cuts=RandomCuts(draw(st.integers(0, 1 << 30)), spill_rate=rate),
+        background_epochs=draw(st.sampled_from([None, 0, 1, 2])),
+    )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def merging_by_twos():
+    with mock.patch("midstream.state.compaction.FAN_IN", 2):
+        yield
+
+
+@given(courses())
+def test_the_number_of_partitions_may_change_at_any_time(course):
+    course.run()
+
+
+def run_seed(seed: int) -> None:
+    """A random workload, with its migrations, cuts at random, and other partitions in half of the epochs."""
+    chance = random.Random(seed)
+    workload = draw_workload(chance, seed)
+    settings = replace(workload.settings, groups=GROUPS, adapt=False, max_event_time_ahead=None)
+    settings = replace(settings, memory=MemorySettings(1))
+    cuts = RandomCuts(seed, chance.choice((0.0, 0.1)), 0.3)
+    with decided_by(cuts):
+        join = InlineJoin(workload.query, workload.plan, settings=settings)
+        tables = []
+        for number, epoch in enumerate([*workload.epochs, {}, {}]):
+            if chance.random() < 0.5:
+                join.rescale(chance.randint(1, GROUPS))
+            if number in workload.requests:
+                request = workload.requests[number]
+                join.migrate(request.plan, "moving_state" if seed % 2 else "hybrid", background="auto")
+            drains = number >= len(workload.epochs)
+            tables.append(join.run_epoch(epoch, background_epochs=1, drains=drains))
+    accepted = accept(workload.query, workload.epochs, settings.idle_timeout).tables(workload.query)
+    assert_same_rows(pa.concat_tables(tables), batch_join(workload.query, accepted))
+
+
+def _undivided(program: Program, rows: IndexRows) -> Iterator[tuple[int, IndexRows]]:
+    yield int(program.routing.targets(rows.hashes[:1])[0]), rows
+
+
+_segment_of = references.backfilled_segment_of
+
+
+def _same_in_all(epoch: int, _partition: int, _partitions: int, batch: int) -> int:
+    return _segment_of(epoch, 0, 1, batch)
+
+
+def _last_table(places: Places, slice_: Slice) -> tuple[int, int]:
+    number = [table.since for table in places.tables].index(slice_.placed)
+    return number, number + 1
+
+
+MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
+    "everybody reads only what it wrote": (
+        1,
+        lambda: mock.patch.object(Places, "readers", lambda _, slice_: (slice_.owner.partition,)),
+    ),
+    "who merges rows keeps those of others": (
+        44,
+        lambda: mock.patch("midstream.engine.merge_slices._by_partition", _undivided),
+    ),
+    "everybody scans what others have": (
+        75,
+        lambda: mock.patch.object(StoredStates, "own_part", lambda _, run: run),
+    ),
+    "rows that are moved have the same references in all partitions": (
+        85,
+        lambda: mock.patch.object(intake, "backfilled_segment_of", _same_in_all),
+    ),
+    "payload is read only of the partition that has a group": (
+        1,
+        lambda: mock.patch.object(Places, "_tables_of", _last_table),
+    ),
+    "a group that is cleaned up is so in every partition that reads it": (
+        72,
+        lambda: mock.patch.object(Cleanup, "among", lambda self, _groups: self),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_fault_is_found(name):
+    seed, fault = MUTANTS[name]
+    run_seed(seed)
+    with fault(), pytest.raises((AssertionError, InternalError)):
+        run_seed(seed)

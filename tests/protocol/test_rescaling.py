@@ -1,0 +1,216 @@
+"""Requests for another number of partitions: taken, refused, kept, applied once, and made to wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+
+from midstream.adapt.policy import MigrationPolicy
+from midstream.errors import CheckpointError, OptionError
+from midstream.inline import InlineJoin
+from midstream.plan.state_id import StateId
+from midstream.protocol.rescaling import check_routings, may_rescale
+from midstream.protocol.settings import Settings
+from midstream.runtime.crash_points import POINTS, crash_hook
+from midstream.state.manifest import Manifest
+from midstream.state.routing_table import RoutingTable
+from midstream.state.slices import SliceOwner
+from midstream.state.upgrade import upgrade_manifest
+from midstream.storage.memory import MemoryStore
+from midstream.storage.request_queue import RESCALES
+from midstream.testing import assert_same_rows
+from midstream.testing.faults import SimulatedCrash
+from tests.helpers import rows, small_query
+
+QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=100)
+SETTINGS = Settings(2, 16)
+
+
+def epoch(number: int) -> dict[str, pa.Table]:
+    return {name: rows(*((number, key, number, name) for key in range(20))) for name in "abc"}
+
+
+def begun(store: MemoryStore | None = None, settings: Settings = SETTINGS) -> InlineJoin:
+    join = InlineJoin(QUERY, settings=settings, store=store)
+    join.run_epoch(epoch(0))
+    return join
+
+
+def events(join: InlineJoin) -> list[dict[str, Any]]:
+    assert join.lastProgress is not None
+    return [e for e in join.lastProgress["events"] if "rescale" in e["type"]]
+
+
+def test_a_query_goes_on_with_other_partitions_from_the_next_epoch_on():
+    join, other = begun(), begun()
+    join.rescale(5)
+    assert join.partitions == 2
+    assert_same_rows(join.run_epoch(epoch(1)), other.run_epoch(epoch(1)))
+    assert join.partitions == 5
+    assert join.manifest.routings == (RoutingTable(0, 2), RoutingTable(1, 5))
+    assert [(e["type"], e["before"], e["partitions"]) for e in events(join)] == [("rescaled", 2, 5)]
+    assert join.store.list(RESCALES) == []
+    join.run_epoch(epoch(2))
+    assert events(join) == []
+
+
+def test_of_several_requests_the_last_counts():
+    join = begun()
+    for partitions in (7, 3, 4):
+        join.rescale(partitions)
+    join.run_epoch({})
+    assert [table.partitions for table in join.manifest.routings] == [2, 4]
+
+
+def test_the_number_that_there_is_changes_nothing():
+    join = begun()
+    join.rescale(2)
+    join.run_epoch({})
+    assert join.manifest.routings == (RoutingTable(0, 2),)
+    assert events(join) == []
+
+
+def test_a_request_survives_a_restart_and_is_applied_once():
+    join = begun(store := MemoryStore())
+    join.rescale(5)
+    restarted = InlineJoin(QUERY, settings=SETTINGS, store=store)
+    restarted.run_epoch(epoch(1))
+    assert restarted.partitions == 5
+    # It is started with two again: the later word counts.
+    again = InlineJoin(QUERY, settings=SETTINGS, store=store)
+    again.run_epoch(epoch(2))
+    assert again.partitions == 2
+
+
+@pytest.mark.parametrize("point", POINTS[: POINTS.index("after the commit")])
+def test_an_epoch_that_was_begun_keeps_its_partitions(point):
+    join = begun(store := MemoryStore())
+    join.rescale(5)
+
+    def crash(reached: str) -> None:
+        if reached == point:
+            raise SimulatedCrash(point)
+
+    with crash_hook(crash), pytest.raises(SimulatedCrash):
+        join.run_epoch(epoch(1))
+    again = InlineJoin(QUERY, settings=Settings(3, 16), store=store)
+    again.run_epoch(epoch(1))
+    assert again.partitions == 5
+    again.run_epoch(epoch(2))
+    assert again.partitions == 3
+
+
+@pytest.mark.parametrize(
+    ("partitions", "got"), [(0, "0"), (513, "513"), ("4", "'4'"), (2.0, "2.0"), (True, "True")]
+)
+def test_a_number_that_cannot_be_is_refused(partitions, got):
+    with pytest.raises(OptionError, match=f"partitions must be a whole number from 1 to 512; got {got}"):
+        begun().rescale(partitions)
+
+
+def test_more_partitions_than_groups_are_refused():
+    with pytest.raises(OptionError, match="groups must be at least as many as partitions; got 16 and 17"):
+        begun().rescale(17)
+    store = MemoryStore()
+    begun(store)
+    with pytest.raises(OptionError, match="groups must be at least as many as partitions; got 16 and 17"):
+        InlineJoin(QUERY, settings=Settings(17, 16), store=store)
+
+
+def test_a_plan_that_is_forbidden_in_several_partitions_keeps_one():
+    query = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=100)
+    settings = Settings(1, 16, single_partition="forbid", policy=MigrationPolicy())
+    join = InlineJoin(query, "(a c) b", settings=settings)
+    join.run_epoch({})
+    with pytest.raises(OptionError, match="singlePartition"):
+        join.rescale(2)
+
+
+def test_a_damaged_request_is_refused_by_name():
+    begun(store := MemoryStore())
+    store.put(f"{RESCALES}/000001", b'"many"')
+    with pytest.raises(CheckpointError, match=r"in rescales/000001 must be readable.*delete rescales/000001"):
+        InlineJoin(QUERY, settings=SETTINGS, store=store)
+
+
+def moved_by_an_earlier_version(manifest: Manifest) -> Manifest:
+    """The same, but its rows of c were moved by migration 3, before the format of now."""
+    slices = tuple(
+        replace(s, owner=SliceOwner(s.owner.kind, StateId("c@3"), s.owner.key, s.owner.partition))
+        if s.owner.state == "c"
+        else s
+        for s in manifest.slices
+    )
+    return replace(manifest, slices=slices, ambiguous_migrations=3)
+
+
+def test_rows_that_an_earlier_version_has_moved_stay_in_their_partition(monkeypatch):
+    manifest = begun().manifest
+    assert may_rescale(manifest)
+    moved = moved_by_an_earlier_version(manifest)
+    assert not may_rescale(moved)
+    assert may_rescale(replace(moved, ambiguous_migrations=2))
+    fields = {"definition": {"options": {"partitions": 3, "groups": 8}, "select": []}, "migrations": 2}
+    upgraded = upgrade_manifest(fields, 6, 7)
+    assert upgraded["ambiguous_migrations"] == 2
+    assert upgraded["routings"] == [{"since": 0, "partitions": 3}]
+    assert upgraded["definition"]["options"] == {"groups": 8}
+
+
+def test_a_request_waits_as_long_as_there_are_such_rows(monkeypatch):
+    join = begun()
+    join.rescale(5)
+    monkeypatch.setattr("midstream.runtime.epoch_runner.may_rescale", lambda _manifest: False)
+    join.run_epoch(epoch(1))
+    assert (join.partitions, join.manifest.waiting_partitions) == (2, 5)
+    assert [(e["type"], e["partitions"]) for e in events(join)] == [("rescale-waits", 5)]
+    join.run_epoch(epoch(2))
+    assert events(join) == []
+    monkeypatch.undo()
+    join.run_epoch(epoch(3))
+    assert (join.partitions, join.manifest.waiting_partitions) == (5, 0)
+
+
+@pytest.mark.parametrize(
+    "routings",
+    [
+        (),
+        (RoutingTable(0, 0),),
+        (RoutingTable(0, 17),),
+        (RoutingTable(0, 2), RoutingTable(9, 3)),
+        (RoutingTable(1, 2), RoutingTable(0, 3)),
+        (RoutingTable(-1, 2),),
+    ],
+)
+def test_routings_that_cannot_be_are_refused(routings):
+    manifest = replace(begun().manifest, routings=routings)
+    with pytest.raises(CheckpointError, match="must have routings that its groups and epochs allow"):
+        check_routings(manifest, 16)
+
+
+def test_a_slice_of_a_partition_that_there_was_not_is_refused():
+    manifest = begun().manifest
+    other = replace(manifest.slices[0], owner=replace(manifest.slices[0].owner, partition=2))
+    for slice_ in (other, replace(manifest.slices[0], placed=1)):
+        with pytest.raises(CheckpointError, match="a slice must be of a partition that there was"):
+            check_routings(replace(manifest, slices=(slice_,)), 16)
+
+
+@pytest.mark.parametrize(("before", "after"), [(16, 1), (1, 16), (16, 3), (3, 16)])
+def test_an_epoch_after_a_change_searches_no_more_than_one_before(before, after):
+    """A row is searched for in the slices of the partition that had its group, not in those of all others."""
+    keys = range(200)
+    arrivals = {name: rows(*((0, key, 0, name) for key in keys)) for name in "abc"}
+    join = InlineJoin(QUERY, settings=Settings(before, 16))
+    probes: list[int] = []
+    for number in range(24):
+        if number == 10:
+            join.rescale(after)
+        join.run_epoch({} if number < 10 and number % 3 else arrivals)
+        probes.append(join.report.work.probes)
+    assert probes[9] > 0
+    # New slices of the partitions come to those of before.
+    assert max(probes[10:12]) < 1.5 * probes[9]
