@@ -55,13 +55,13 @@ class LocalStore:
         sync_folder(path.parent)
         return True
 
-    def read(self, name: str) -> pa.Buffer:
+    def read(self, name: str, *, sparsely: bool = False) -> pa.Buffer:
         """Map the file into memory."""
         path = self._path(name)
         try:
             if not stat.S_ISREG(path.lstat().st_mode):
                 raise _not_plain(name)
-            return map_file(path)
+            return map_file(path, sparsely=sparsely)
         except FileNotFoundError:
             raise CheckpointError(
                 "a file that the checkpoint needs must be there",

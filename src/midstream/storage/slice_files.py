@@ -25,7 +25,6 @@ from msgspec.structs import replace
 from midstream.engine.program import NewSlice, RunIdentity
 from midstream.errors import CheckpointError
 from midstream.state.slices import Slice
-from midstream.storage.mapped_file import read_sparsely
 from midstream.storage.slice_validation import validation_error
 from midstream.storage.store import Store
 
@@ -81,14 +80,13 @@ class SliceFiles:
         """
         if digest_in(slice_.name) != slice_.sha256:
             raise CheckpointError("the name of a slice must have its digest", got=repr(slice_.name))
-        data = self._store.read(f"{FOLDER}/{slice_.name}")
+        trusted = ours or slice_.name in self._verified
+        # What is checked is read as a whole.
+        data = self._store.read(f"{FOLDER}/{slice_.name}", sparsely=sparsely and trusted)
         if data.size != slice_.bytes:
             raise _damaged(slice_, f"{data.size} bytes instead of {slice_.bytes}")
-        trusted = ours or slice_.name in self._verified
         if not trusted and hashlib.sha256(data).hexdigest() != slice_.sha256:
             raise _damaged(slice_, "another digest")
-        if sparsely:
-            read_sparsely(data)
         try:
             table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
             problem = None if trusted else validation_error(slice_, table) or self._foreign(slice_, table)
