@@ -21,12 +21,15 @@ from benchmarks import (
     adaptive_live,
     aggregates,
     estimates,
+    memory_cost,
+    memory_limit,
     migration,
     migration_epochs,
     migration_live,
     migration_together,
     partitions,
     picture,
+    spilling,
     stability,
     strategy_choice,
 )
@@ -46,6 +49,9 @@ EXPERIMENTS: dict[str, Callable[[Console, Path], dict[str, Any]]] = {
     "stability": lambda console, _folder: stability.run(console),
     "partitions": partitions.run,
     "aggregates": aggregates.run,
+    "memory": lambda console, _folder: spilling.run(console),
+    "memory-cost": lambda console, _folder: memory_cost.run(console),
+    "memory-limit": lambda console, _folder: memory_limit.run(console),
 }
 
 

@@ -99,7 +99,11 @@ class _Step:
         self.missing: list[_BackfillRows] = []
         self.states = StoredStates(program, fragment, partition, open_slice)
         self.new_payload: dict[StateId, list[pa.Table]] = {state: [] for state in fragment.inputs_by_id}
-        payloads = {state: Payload(partial(self._payload, state)) for state in fragment.inputs_by_id}
+        # Without reference to this step: what it has would stay in memory until cycles are looked for.
+        payloads = {
+            state: Payload(partial(_payload, self.states, state, fragment.key, new))
+            for state, new in self.new_payload.items()
+        }
         spilled = program.memory.states if program.memory else {}
         probed = {state: ProbedRows.of(cuts) for state, cuts in spilled.items()}
         self.joiner = Joiner(program.query, payloads, program.expiry, program.epoch, partition, probed=probed)
@@ -316,9 +320,6 @@ class _Step:
                 stored = self._slice("payload", target.id, key, ingested.rows, ingested.payload, first)
                 self.new_slices.append(stored)
 
-    def _payload(self, state: StateId) -> list[pa.Table]:
-        return [*self.states.open("payload", state, self.fragment.key), *self.new_payload[state]]
-
     def _slice(
         self, kind: SliceKind, state: StateId, key: Key, rows: IndexRows, table: pa.Table, first_epoch: int
     ) -> NewSlice:
@@ -357,3 +358,8 @@ class _Step:
         tables = [self.program.query.select_outputs(table) for table in deferred]
         tables += [] if results is None else [leaving_results(self.program.query, results)]
         return pa.concat_tables(tables) if tables else None
+
+
+def _payload(states: StoredStates, state: StateId, key: Key, new: Sequence[pa.Table]) -> list[pa.Table]:
+    """The payload of an input, stored and new."""
+    return [*states.open("payload", state, key), *new]

@@ -61,12 +61,16 @@ class _Reader:
         self.bytes = 0
         self._files = slice_files(store, program.run)
         self._ours = program.run.written
+        # With a budget, what is not used must not take up memory.
+        self._sparsely = program.memory is not None
         self._opened: dict[str, pa.Table] = {}
 
     def __call__(self, slice_: Slice) -> pa.Table:
         if slice_.name not in self._opened:
             begin = time.perf_counter()
-            self._opened[slice_.name] = self._files.open(slice_, ours=slice_.name in self._ours)
+            self._opened[slice_.name] = self._files.open(
+                slice_, ours=slice_.name in self._ours, sparsely=self._sparsely
+            )
             self.seconds += time.perf_counter() - begin
             self.bytes += slice_.bytes
         return self._opened[slice_.name]
