@@ -41,13 +41,18 @@ class AggregateRun:
         self.join = InlineJoin(self.query, settings=self.settings, store=self.store)
 
     def process(
-        self, epochs: Iterable[Mapping[str, pa.Table]], background_epochs: int | None = None
+        self,
+        epochs: Iterable[Mapping[str, pa.Table]],
+        background_epochs: int | None = None,
+        *,
+        drains: bool = False,
     ) -> AggregateRun:
         aggregation = aggregation_of(self.query)
         for epoch in epochs:
             before = self.join.manifest
             self.epochs.append(epoch)
-            self._keep(self.join.run_epoch(epoch, background_epochs=background_epochs), before.emitted)
+            results = self.join.run_epoch(epoch, background_epochs=background_epochs, drains=drains)
+            self._keep(results, before.emitted)
             assert self.join.manifest.emitted == output_watermark(self.query, aggregation, before)
         return self
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.memory.settings import MemorySettings
 from midstream.migration.request import BackgroundChoice
 from midstream.storage.fsck import check
 from midstream.testing.hypothesis_aggregates import aggregated
 from midstream.testing.hypothesis_strategies import cases
+from midstream.testing.random_cuts import RandomCuts, decided_by
 from tests.aggregate.aggregate_run import AggregateRun
-from tests.memory.random_cuts import RandomCuts, decided_by
 from tests.migration.test_any_migration import migration_schedules
 
 
@@ -49,9 +50,9 @@ def test_windows_wait_for_what_is_owed_and_deferred(data):
     # Each partition has a group at least.
     counts = st.sampled_from([n for n in (1, 2, 3, 4) if n <= case.settings.groups])
     rescales = data.draw(st.dictionaries(st.integers(0, 6), counts, max_size=3))
-    random_cuts = RandomCuts(cuts or 0, drain_from=len(case.epochs))
-    with nullcontext() if cuts is None else decided_by(random_cuts):
-        run = AggregateRun(query, case.plan, case.settings)
+    settings = case.settings if cuts is None else replace(case.settings, memory=MemorySettings(1))
+    with decided_by(None if cuts is None else RandomCuts(cuts)):
+        run = AggregateRun(query, case.plan, settings)
         for number, epoch in enumerate(case.epochs):
             if schedule is not None and number in schedule.stops:
                 run.restart()
@@ -66,7 +67,7 @@ def test_windows_wait_for_what_is_owed_and_deferred(data):
             run.process([epoch], background_epochs=None if schedule is None else schedule.paces[number])
         run.check()
         assert not check(run.store).problems
-        run.process([{}, {}])
+        run.process([{}, {}], drains=True)
         run.check()
         if run.join.manifest.migration is None:
             run.finish()

@@ -16,14 +16,15 @@ from midstream.aggregate.partials import merge_partials
 from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.window import window
 from midstream.errors import InternalError
+from midstream.memory.settings import MemorySettings
 from midstream.migration.strategies import STRATEGIES
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.testing import Shape, generate, stream
+from midstream.testing.random_cuts import RandomCuts, decided_by
 from midstream.values import Micros
 from tests.aggregate.aggregate_run import AggregateRun
-from tests.memory.random_cuts import RandomCuts, decided_by
 
 SHAPE = Shape(rows=12, late=0.1)
 SECOND = 1_000_000
@@ -45,12 +46,13 @@ def run_seed(seed: int) -> None:
     """Cuts at random and a migration; an error if a window is wrong."""
     query = aggregated_query()
     epochs = generate(dict.fromkeys("abc", SHAPE), epochs=18, seed=seed)
-    with decided_by(RandomCuts(seed, 0.1, 0.3, drain_from=9)):
-        run = AggregateRun(query, "(a b) c", Settings(2, 8))
+    with decided_by(RandomCuts(seed, 0.1, 0.3)):
+        run = AggregateRun(query, "(a b) c", Settings(2, 8, memory=MemorySettings(1)))
         begins = random.Random(seed).randrange(2, 6)
         run.process(epochs[:begins])
         run.join.migrate("a (b c)", "parallel_track")
-        run.process(epochs[begins:])
+        run.process(epochs[begins:9])
+        run.process(epochs[9:], drains=True)
         assert run.join.manifest.migrations == 1
         assert run.join.manifest.migration is None
         run.process([{}])
