@@ -177,7 +177,7 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
         lambda: mock.patch.object(intake, "backfilled_segment_of", _same_in_all),
     ),
     "payload is read only of the partition that has a group": (
-        1,
+        44,
         lambda: mock.patch.object(Places, "_tables_of", _last_table),
     ),
     "a group that is cleaned up is so in every partition that reads it": (
