@@ -19,13 +19,17 @@ from rich.console import Console
 from benchmarks import (
     adaptive,
     adaptive_live,
+    aggregates,
     estimates,
+    memory_cost,
+    memory_limit,
     migration,
     migration_epochs,
     migration_live,
     migration_together,
     partitions,
     picture,
+    spilling,
     stability,
     strategy_choice,
 )
@@ -44,6 +48,10 @@ EXPERIMENTS: dict[str, Callable[[Console, Path], dict[str, Any]]] = {
     "adaptive-live": adaptive_live.run,
     "stability": lambda console, _folder: stability.run(console),
     "partitions": partitions.run,
+    "aggregates": aggregates.run,
+    "memory": lambda console, _folder: spilling.run(console),
+    "memory-cost": lambda console, _folder: memory_cost.run(console),
+    "memory-limit": lambda console, _folder: memory_limit.run(console),
 }
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from unittest.mock import patch
+
 from pyspark.sql import SparkSession
 
 from tests.jvm_archive import jvm_archive
+from tests.spark_home import spark_home
 
 # Short queries gain nothing from a second compiler or a parallel collector.
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn256m"
@@ -30,7 +34,8 @@ def make_session(master: str, config: dict[str, str], archive_option: str | None
     builder = SparkSession.builder.master(master).appName("midstream tests")
     for name, value in given.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with patch.dict(os.environ, SPARK_HOME=str(spark_home())):
+        return builder.getOrCreate()
 
 
 def _archive_option() -> str:

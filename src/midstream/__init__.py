@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from midstream.aggregate.window import window
 from midstream.errors import (
     CheckpointError,
     FencedError,
@@ -50,6 +51,7 @@ __all__ = [
     "QueryError",
     "StreamError",
     "WorkerError",
+    "window",
 ]
 
 

@@ -31,9 +31,16 @@ Epoch = dict[str, pa.Table]
 EPOCH_SECONDS = 2.5
 ROW_BYTES = 40
 KEY_COLUMNS = tuple(f"k{i}" for i in range(4))
-SCHEMA = pa.schema(
-    [("id", pa.int64()), ("t", pa.timestamp("us", tz="UTC")), *((k, pa.int64()) for k in KEY_COLUMNS)]
-)
+"""Those that epochs have if nothing else is asked for."""
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The columns of a stream that has such keys."""
+    keys = [(column, pa.int64()) for column in columns]
+    return pa.schema([("id", pa.int64()), ("t", pa.timestamp("us", tz="UTC")), *keys])
+
+
+SCHEMA = schema_of(KEY_COLUMNS)
 
 
 def clique(names: Sequence[str]) -> list[str]:
@@ -44,6 +51,11 @@ def clique(names: Sequence[str]) -> list[str]:
 def chain(names: Sequence[str]) -> list[str]:
     """Each stream shares a key with the next one."""
     return [f"{a}.k{i} = {b}.k{i}" for i, (a, b) in enumerate(pairwise(names))]
+
+
+def cycle(names: Sequence[str]) -> list[str]:
+    """A chain whose last stream shares a key with the first one."""
+    return [*chain(names), f"{names[-1]}.k{len(names) - 1} = {names[0]}.k{len(names) - 1}"]
 
 
 def star(names: Sequence[str]) -> list[str]:
@@ -66,10 +78,12 @@ def query_of(
     window: float | None = 20,
     pairs: Mapping[tuple[str, str], float] | None = None,
     cross: bool = False,
+    columns: Sequence[str] = KEY_COLUMNS,
 ) -> Query:
     """A query over such streams whose results are their ids; windows are in seconds."""
+    schema = schema_of(columns)
     return build_query(
-        [Stream(name, SCHEMA, ColumnRef(name, ("t",)), Micros(0)) for name in names],
+        [Stream(name, schema, ColumnRef(name, ("t",)), Micros(0)) for name in names],
         list(on),
         default_window=None if window is None else _micros(window),
         pairs={pair: _micros(bound) for pair, bound in (pairs or {}).items()},
@@ -104,6 +118,8 @@ def epochs_of(
     seed: int = 0,
     start: int = 0,
     exact: bool = False,
+    *,
+    columns: Sequence[str] = KEY_COLUMNS,
 ) -> list[Epoch]:
     """Epochs of rows at random times; ``rates`` are rows per second, ``start`` is the first epoch's number.
 
@@ -120,9 +136,11 @@ def epochs_of(
             micros = (times * MICROS_PER_SECOND).astype(np.int64).view("datetime64[us]")
             draws = keys[name]
             per_column = [draws] if callable(draws) else list(draws)
-            columns = [per_column[min(i, len(per_column) - 1)](random, rows) for i in range(len(KEY_COLUMNS))]
+            keys_of_rows = [
+                per_column[min(i, len(per_column) - 1)](random, rows) for i in range(len(columns))
+            ]
             ids = number * 1_000_000 + np.arange(rows)
-            epoch[name] = pa.table([ids, micros, *columns], schema=SCHEMA)
+            epoch[name] = pa.table([ids, micros, *keys_of_rows], schema=schema_of(columns))
         epochs.append(epoch)
     return epochs
 

@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.optimizer import MAX_EXHAUSTIVE_STREAMS, best_plan
+from midstream.adapt.optimizer import best_plan
 from midstream.adapt.plan_cost import plan_cost
+from midstream.adapt.single_partition import describe_unplaced
 from midstream.adapt.subplan_cost import SubplanCosts
+from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, all_plans, check_plan, join, leaf
 from midstream.query.query import Query
 from tests.adapt.synthetic_streams import (
+    KEY_COLUMNS,
     SHAPES,
     DrawKeys,
     clique,
+    cycle,
     double_chain,
     epochs_of,
     in_any_order,
@@ -29,7 +33,10 @@ from tests.adapt.synthetic_streams import (
 )
 
 SEEDS = range(20)
-QUERIES = {**SHAPES, "double chain": double_chain}
+NAMES = "abcdefghijkl"
+QUERIES = {**SHAPES, "cycle": cycle, "double chain": double_chain}
+UNLIMITED = 10**12
+"""All plans of connected streams are compared, however many there are."""
 
 
 @cache
@@ -40,10 +47,11 @@ def random_streams(names: str, shape: str, seed: int) -> Estimator:
     draws: dict[str, list[DrawKeys]] = {
         name: [uniform(int(random.choice([10, 40, 150]))) for _ in range(3)] for name in names
     }
-    query = query_of(names, QUERIES[shape](names), window=float(random.choice([5, 20, 60])))
-    return Estimator(
-        query, statistics_of(query, epochs_of(rates, draws, 6, seconds=10, seed=seed), seconds=10)
-    )
+    columns = KEY_COLUMNS if len(names) <= len(KEY_COLUMNS) else [f"k{i}" for i in range(len(names))]
+    window = float(random.choice([5, 20, 60]))
+    query = query_of(names, QUERIES[shape](names), window, columns=columns)
+    epochs = epochs_of(rates, draws, 6, seconds=10, seed=seed, columns=columns)
+    return Estimator(query, statistics_of(query, epochs, seconds=10))
 
 
 def is_connected(query: Query, node: Plan) -> bool:
@@ -99,6 +107,64 @@ def test_no_plan_is_much_cheaper_if_streams_share_several_keys(seed, partitions)
     assert best.cost <= 1.05 * min(map(costs.of_plan, plans))
 
 
+@pytest.mark.parametrize("partitions", [1, 8])
+@pytest.mark.parametrize(
+    ("shape", "count", "most"),
+    [
+        ("chain", 10, 1.5),
+        ("chain", 12, 1.5),
+        ("cycle", 10, 1.5),
+        ("star", 9, 1.5),
+        ("clique", 7, 1.5),
+        # Wide nodes that save stages are not reached step by step.
+        ("double chain", 9, 4),
+    ],
+)
+def test_the_search_with_a_budget_is_hardly_worse_than_the_one_through_all_plans(
+    shape, count, most, partitions
+):
+    too_expensive = {}
+    for seed in SEEDS[:3]:
+        estimator = random_streams(NAMES[:count], shape, seed)
+        found = best_plan(estimator, partitions, most_combinations=0)
+        check_plan(found.plan, estimator.query.names)
+        assert all(is_connected(estimator.query, node) for node in found.plan.nodes())
+        assert found.cost == plan_cost(found.plan, estimator, partitions)
+        ratio = found.cost / best_plan(estimator, partitions, most_combinations=UNLIMITED).cost
+        if ratio > most:
+            too_expensive[seed] = round(ratio, 3)
+    assert too_expensive == {}
+
+
+def test_what_is_searched_through_depends_on_how_keys_connect_the_streams():
+    for shape, count in [("chain", 10), ("cycle", 9), ("clique", 7)]:
+        estimator = random_streams(NAMES[:count], shape, 0)
+        assert best_plan(estimator, 8) == best_plan(estimator, 8, most_combinations=UNLIMITED), shape
+
+
+@pytest.mark.parametrize("partitions", [2, 8])
+def test_the_search_with_a_budget_keeps_to_the_rule_for_single_partitions(partitions):
+    query = random_streams(NAMES[:12], "chain", 1).query
+    found = best_plan(random_streams(NAMES[:12], "chain", 1), partitions, "forbid", most_combinations=0)
+    assert describe_unplaced(build_layout(query, found.plan)) == ""
+
+
+@pytest.mark.parametrize("shape", ["chain", "cycle", "star", "clique"])
+def test_forty_streams_get_the_same_plan_whenever_they_are_searched(shape):
+    names = [f"s{i:02}" for i in range(40)]
+    rates = {name: 2.0 + i % 7 for i, name in enumerate(names)}
+    draws = {name: uniform(40 + 30 * (i % 5)) for i, name in enumerate(names)}
+    columns = [f"k{i}" for i in range(40)]
+    query = query_of(names, QUERIES[shape](names), window=10, columns=columns)
+    statistics = statistics_of(query, epochs_of(rates, draws, 3, seconds=10, columns=columns), seconds=10)
+    begin = time.process_time()
+    found = best_plan(Estimator(query, statistics), 8)
+    # A second where nothing else runs; ten of them still tell a search that has no end.
+    assert time.process_time() - begin < 10
+    check_plan(found.plan, query.names)
+    assert found == best_plan(Estimator(query, statistics), 8)
+
+
 def many_streams(names: str, on: list[str], window: float = 20) -> Estimator:
     rates = {name: 5.0 + 3 * i for i, name in enumerate(names)}
     draws = {name: uniform(100 + 30 * (i % 3)) for i, name in enumerate(names)}
@@ -108,11 +174,11 @@ def many_streams(names: str, on: list[str], window: float = 20) -> Estimator:
 
 def test_eight_streams_are_searched_exhaustively_within_seconds():
     names = "abcdefgh"
-    assert len(names) == MAX_EXHAUSTIVE_STREAMS
     estimator = many_streams(names, clique(names))
-    begin = time.perf_counter()
+    begin = time.process_time()
     best = best_plan(estimator, 4)
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
+    assert best == best_plan(estimator, 4, most_combinations=UNLIMITED)
     check_plan(best.plan, estimator.query.names)
     assert best.cost <= plan_cost(default_plan(estimator.query), estimator, 4)
 
@@ -127,7 +193,7 @@ def test_eight_streams_are_searched_exhaustively_within_seconds():
     ],
     ids=["clique", "clique and star", "star with three keys", "double chain and clique"],
 )
-def test_the_greedy_plan_of_ten_streams_is_no_worse_than_the_obvious_plans(on):
+def test_the_plan_of_ten_streams_is_no_worse_than_the_obvious_plans(on):
     estimator = many_streams("abcdefghij", on)
     best = best_plan(estimator, 4)
     check_plan(best.plan, estimator.query.names)

@@ -67,9 +67,8 @@ def test_help_lists_the_commands(how):
 
 def test_help_of_the_demo_names_its_options_but_not_the_hidden_one():
     text = words(call("demo", "--help").stdout)
-    assert all(
-        option in text for option in ("--epochs", "--rows", "--seed", "--output", "--master", "--json")
-    )
+    options = ("--epochs", "--rows", "--seed", "--output", "--master", "--memory", "--json")
+    assert all(option in text for option in options)
     assert "--picture" not in text
 
 
@@ -133,6 +132,12 @@ def test_the_demo_refuses_a_folder_with_something_in_it(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+def test_the_demo_refuses_a_budget_that_is_no_size():
+    done = call("demo", "--memory", "lots")
+    assert done.exit_code == 3
+    assert done.stderr.startswith("error: memory must be a size such as '512m'; got 'lots'")
+
+
 @pytest.fixture
 def outcome(monkeypatch):
     """Lets a test decide what comes of the demo."""
@@ -140,7 +145,7 @@ def outcome(monkeypatch):
     def decide(problem):
         def run(demo, view):
             verdict = Verdict(10, 10 if problem is None else 11, problem)
-            return Outcome(demo, Path("somewhere"), (), "Plan: a b", verdict, {"join": 1.0})
+            return Outcome(demo, Path("somewhere"), (), (), "Plan: a b", verdict, {"join": 1.0})
 
         monkeypatch.setattr("midstream.demo.run.run", run)
 

@@ -15,11 +15,13 @@ from midstream.demo.show import Epoch
 EXPLANATION = "Plan: a b\n\njoin {a,b} on k0\n├─ a\n└─ b\n\nStages: 1"
 
 
-def outcome(problem=None):
-    epochs = tuple(Epoch(n, "08:09", 1_000, 3, 1, 200, 900, 65_000, 800) for n in range(2))
+def outcome(problem=None, memory=None):
+    epochs = tuple(Epoch(n, "08:09", 1_000, 3, 1, 200, 900, 65_000, 7_000 * n, n, 800) for n in range(2))
+    notes = ("epoch 1: spilled 1 group",)
     verdict = Verdict(400, 400 if problem is None else 401, problem)
-    demo = Demo(2, 1_000, 1, "local[2]", None)
-    return Outcome(demo, Path("somewhere"), epochs, EXPLANATION, verdict, {"join": 1.5, "check": 0.25})
+    demo = Demo(2, 1_000, 1, "local[2]", None, memory)
+    seconds = {"join": 1.5, "check": 0.25}
+    return Outcome(demo, Path("somewhere"), epochs, notes, EXPLANATION, verdict, seconds)
 
 
 def said(about):
@@ -51,6 +53,7 @@ def test_programs_get_plain_values(problem):
     assert summary["version"] == 1
     assert summary["equal"] == (problem is None)
     assert (summary["rows"], summary["late"], summary["nullKeys"]) == (2_000, 6, 2)
+    assert (summary["memory"], summary["mostStateBytesSpilled"]) == (None, 7_000)
 
 
 def test_the_picture_is_an_svg_that_fetches_nothing(tmp_path):
@@ -60,3 +63,12 @@ def test_the_picture_is_an_svg_that_fetches_nothing(tmp_path):
     assert text.rstrip().endswith("</svg>")
     assert "url(" not in text.replace("url(#", "")
     assert "DuckDB" in text
+    assert "join" in text
+
+
+def test_the_picture_with_a_budget_shows_what_is_spilled_and_the_events(tmp_path):
+    save_picture(outcome(memory="8m"), tmp_path / "memory.svg")
+    text = (tmp_path / "memory.svg").read_text(encoding="utf-8").replace("&#160;", " ")
+    assert "midstream demo --memory 8m" in text
+    assert "spilled 1 group" in text
+    assert "owing" in text

@@ -1,5 +1,6 @@
 """The whole demo, small, through the command line."""
 
+import json
 import os
 import re
 import subprocess
@@ -37,6 +38,32 @@ def test_the_demo_ends_well_and_leaves_results_that_others_can_read(tmp_path):
     assert len(epochs) == 4
     # Nothing of Spark's own chatter reaches the terminal.
     assert "WARN" not in done.stdout + done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_demo_within_a_budget_spills_and_cleans_up_before_our_eyes(tmp_path):
+    program = "from midstream.cli.main import app; app()"
+    command = [sys.executable, "-c", program, "demo", "--epochs", "10", "--rows", "3000"]
+    command += ["--memory", "200k", "--json", "--output", str(tmp_path / "demo")]
+    environment = {**os.environ, **jvm_environment()}
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert outcome["equal"]
+    assert outcome["results"] > 1000
+    assert outcome["mostStateBytesSpilled"] > 200_000
+    assert "  spilled " in done.stderr
+    # Before the end of the input, which makes all that is owed.
+    assert "owed: it was owed for longer than cleanupDelay" in done.stderr
+    assert "the query is drained" in done.stderr
+    assert done.stderr.rstrip().splitlines()[-2].count("   0 groups owe")
+
+
+def test_a_budget_that_is_no_size_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(OptionError, match="memory must be a size such as '512m'"):
+        run(Demo(1, 5, 0, "local[1]", tmp_path / "new", "lots"), View(Console()))
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_output_is_never_mixed_with_what_is_there(tmp_path):

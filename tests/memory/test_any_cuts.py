@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.inline import InlineJoin
+from midstream.memory.settings import MemorySettings
 from midstream.storage.fsck import check
 from midstream.storage.memory import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import Case, cases
-from tests.memory.random_cuts import RandomCuts, decided_by
+from midstream.testing.random_cuts import RandomCuts, decided_by
 
 
 def run_with_cuts(case: Case, cuts: RandomCuts) -> InlineJoin:
-    store = MemoryStore()
-    cuts.drain_from = len(case.epochs)
+    store, settings = MemoryStore(), replace(case.settings, memory=MemorySettings(1))
     with decided_by(cuts):
-        join = InlineJoin(case.query, case.plan, settings=case.settings, store=store)
+        join = InlineJoin(case.query, case.plan, settings=settings, store=store)
         tables = [join.run_epoch(epoch) for epoch in case.epochs]
         assert not check(store).problems
-        tables += [join.run_epoch({}) for _ in range(2)]
+        tables += [join.run_epoch({}, drains=True) for _ in range(2)]
     accepted = accept(case.query, case.epochs, case.settings.idle_timeout).tables(case.query)
     assert_same_rows(pa.concat_tables(tables), batch_join(case.query, accepted))
     assert not join.manifest.memory.cuts

@@ -15,21 +15,23 @@ from midstream.engine.memory_step import StateCuts
 from midstream.engine.probed_rows import ProbedRows
 from midstream.engine.purging import Purging
 from midstream.inline import InlineJoin
+from midstream.memory.settings import MemorySettings
 from midstream.testing import accept, assert_same_rows, batch_join
+from midstream.testing.random_cuts import RandomCuts, decided_by
 from midstream.testing.workload import draw_workload
-from tests.memory.random_cuts import RandomCuts, decided_by
 
 
 def run_seed(seed: int) -> None:
     """A workload with random cuts; an error if its results are wrong in the end."""
     chance = random.Random(seed)
     workload = draw_workload(chance, seed)
-    settings = replace(workload.settings, adapt=False, max_event_time_ahead=None, memory=None)
+    memory = MemorySettings(1)
+    settings = replace(workload.settings, adapt=False, max_event_time_ahead=None, memory=memory)
     rates = chance.choice((0.05, 0.3)), chance.choice((0.1, 0.4))
-    with decided_by(RandomCuts(seed, *rates, drain_from=len(workload.epochs))):
+    with decided_by(RandomCuts(seed, *rates)):
         join = InlineJoin(workload.query, workload.plan, settings=settings)
         tables = [join.run_epoch(epoch) for epoch in workload.epochs]
-        tables += [join.run_epoch({}) for _ in range(3)]
+        tables += [join.run_epoch({}, drains=True) for _ in range(3)]
     accepted = accept(workload.query, workload.epochs, settings.idle_timeout).tables(workload.query)
     assert_same_rows(pa.concat_tables(tables), batch_join(workload.query, accepted))
 

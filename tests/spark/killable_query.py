@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyspark
 
 from midstream.protocol.lease import LEASE_TIMEOUT_SECONDS
 from midstream.query.build import build_query
@@ -80,7 +79,6 @@ class KillableQuery:
         environment = {
             **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "PYTHONPATH") if name in os.environ},
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "HOME": str(self.root),
         }
         with (self.root / "log").open("ab") as log:

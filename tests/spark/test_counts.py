@@ -62,9 +62,9 @@ class CountingStore(MemoryStore):
         self.asked.append(("written", name))
         super().put(name, data)
 
-    def read(self, name):
+    def read(self, name, *, sparsely=False):
         self.asked.append(("opened", name))
-        return super().read(name)
+        return super().read(name, sparsely=sparsely)
 
     def list(self, folder):
         self.asked.append(("listed", folder))

@@ -3,7 +3,6 @@
 import pytest
 
 from tests.spark.killable_main import Change
-from tests.spark.killable_query import KillableQuery
 from tests.spark.migration_scenario import (
     ASKED,
     BEGUN,
@@ -126,19 +125,3 @@ def test_a_migration_goes_on_after_the_query_was_stopped(scenario, strategy):
     assert phases.count("ended") == 1
     assert str(query.plan) == RIGHT_DEEP
     scenario.check(join())
-
-
-@pytest.mark.slow
-@pytest.mark.cluster
-def test_a_query_changes_its_plan_on_several_executors(tmp_path):
-    killable_query = KillableQuery(tmp_path, epochs=12, seed=8)
-    migrations = [
-        Change(1, "a (b c)", "moving_state"),
-        Change(3, "(a b) c", "parallel_track"),
-        Change(7, "a (b c)", "hybrid"),
-    ]
-    killable_query.finish(killable_query.start(migrations=migrations, master="local-cluster[2,1,1024]"))
-    assert "DONE 2" in (tmp_path / "log").read_text()
-    killable_query.check()
-    manifest = killable_query.manifest()
-    assert (manifest.plan, manifest.migration, manifest.migrations) == ("a (b c)", None, 3)

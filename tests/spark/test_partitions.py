@@ -75,13 +75,17 @@ def test_a_cluster_that_has_grown_since_the_query_started_gets_more_tasks(
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_join_in_many_partitions_is_exact_on_several_executors(tmp_path):
-    killable_query = KillableQuery(tmp_path, epochs=8, seed=12)
-    migrations = [Change(1, "a (b c)", "moving_state"), Change(3, "(a b) c", "hybrid")]
+def test_a_join_in_many_partitions_changes_its_plan_and_is_exact_on_several_executors(tmp_path):
+    killable_query = KillableQuery(tmp_path, epochs=12, seed=12)
+    migrations = [
+        Change(1, "a (b c)", "moving_state"),
+        Change(3, "(a b) c", "parallel_track"),
+        Change(7, "a (b c)", "hybrid"),
+    ]
     process = killable_query.start(migrations=migrations, partitions=256, master="local-cluster[3,1,1024]")
     killable_query.finish(process)
     assert "DONE 3" in (tmp_path / "log").read_text()
     killable_query.check()
     manifest = killable_query.manifest()
-    assert (manifest.plan, manifest.migration, manifest.migrations) == ("(a b) c", None, 2)
+    assert (manifest.plan, manifest.migration, manifest.migrations) == ("a (b c)", None, 3)
     assert manifest.routings[-1].partitions == 256

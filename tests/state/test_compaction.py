@@ -37,6 +37,14 @@ def test_four_neighbours_merge_at_once_with_the_level_above_if_they_complete_it(
     assert choose_merge([*levels, *small]) == (*levels, *small)
 
 
+def test_runs_that_are_too_large_stay_but_smaller_ones_above_them_merge():
+    levels = [replace(make(4 * n, 4), bytes=40) for n in range(3)]
+    small = [replace(make(n), bytes=10) for n in range(12, 16)]
+    assert choose_merge([*levels, *small], max_bytes=160) == (*levels, *small)
+    assert choose_merge([*levels, *small], max_bytes=159) == tuple(small)
+    assert choose_merge([*levels, *small], max_bytes=39) == ()
+
+
 @given(st.lists(st.booleans(), min_size=1, max_size=400))
 def test_slices_stay_few_and_in_order_whichever_epochs_have_rows(has_rows):
     slices: list[Slice] = []

@@ -33,13 +33,18 @@ def _only_inputs(cuts: StateCuts) -> ProbedRows:
 
 
 MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
+    "no holds": (63, lambda: mock.patch("midstream.memory.next_step.holds_of", return_value=())),
     "purged debts": (43, lambda: mock.patch.object(Purging, "_first_cuts", return_value=[])),
     "intermediate rows are probed across a cut": (
         44,
         lambda: mock.patch.object(ProbedRows, "of", staticmethod(_only_inputs)),
     ),
+    "intermediate states are added to instead of rebuilt": (
+        133,
+        lambda: mock.patch("midstream.memory.next_step._rebuilt_after", return_value={}),
+    ),
     "a batch takes the number of a drain that was begun": (
-        92,
+        154,
         lambda: mock.patch.object(epoch_runner, "write_or_read_intent", _as_asked),
     ),
 }

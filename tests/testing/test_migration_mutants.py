@@ -17,7 +17,8 @@ from midstream.plan.handover import Handover
 from midstream.protocol import coordinator
 from midstream.runtime import partition_task
 from midstream.runtime.epoch_runner import EpochRunner
-from midstream.storage.numbered_requests import REQUESTS, NumberedRequests
+from midstream.storage.numbered_requests import NumberedRequests
+from midstream.storage.request_queue import REQUESTS
 from midstream.testing.faults import FaultStore
 from tests.testing.eventful_seeds import SEEDS, broken_promises, make_eventful, workload_of
 
@@ -107,7 +108,7 @@ def test_a_state_that_is_not_computed_is_seen(monkeypatch):
 
 def test_a_state_that_is_lost_on_the_way_to_other_partitions_is_seen(monkeypatch):
     monkeypatch.setattr(partition_task, "moved_rows", lambda *_: [])
-    seeds = seeds_with("moving_state", "hybrid")
+    seeds = seeds_of_several_keys(seeds_with("moving_state", "hybrid"))
     assert broken_promise(seeds, likely=75) in ("prefix", "conservation")
 
 

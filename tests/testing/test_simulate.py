@@ -38,6 +38,7 @@ FAULTS = {
 
 
 FEATURES = {
+    "cuts at random",
     "groups spilled",
     "groups cleaned up",
     "groups brought back",

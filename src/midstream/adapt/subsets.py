@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable
+from itertools import islice
 from typing import TypeVar
 
 from midstream.adapt.cost import CostModel
@@ -15,6 +16,8 @@ ClassMask = int
 
 # Below any rate that a stream has, so that a growth per row is finite.
 _MIN_RATE = 1e-12
+# Streams that are asked how many rows one of theirs becomes: each answer is the estimate of another join.
+_MAX_GROWN_STREAMS = 7
 
 T = TypeVar("T")
 
@@ -39,15 +42,20 @@ class Subsets:
         self.names = query.names
         self.all_streams: StreamMask = (1 << len(self.names)) - 1
         self.streams: list[StreamMask] = [1 << i for i in range(len(self.names))]
-        self.class_streams = [sum(1 << self.names.index(name) for name in c.streams) for c in query.classes]
-        """The streams of each key class."""
+        self._class_streams = [sum(1 << self.names.index(name) for name in c.streams) for c in query.classes]
 
         def members_of(members: StreamMask) -> Streams:
             return frozenset(self.names_of(members))
 
-        self.rate = _Lookup(lambda members: estimator.rate(members_of(members)))
+        def rate_of(members: StreamMask) -> float:
+            self.estimated += self.effort(members)
+            return estimator.rate(members_of(members))
+
+        self.estimated = 0
+        """The effort of all estimates so far."""
+        self.rate = _Lookup(rate_of)
         """Rows of the join per second."""
-        self.rate_by_newest = _Lookup(lambda members: estimator.rate_by_newest(members_of(members)))
+        self.rate_by_newest = _Lookup(lambda members: self.rate[members] / members.bit_count())
         """Those whose newest component is of one particular stream."""
         self.probe_cost = _Lookup(
             lambda members: model.probe_step(members_of(members), probing_rows=1, matched_rows=0).units
@@ -78,41 +86,22 @@ class Subsets:
         """The set of the streams with these names."""
         return sum(1 << i for i, name in enumerate(self.names) if name in streams)
 
-    def is_connected(self, members: StreamMask) -> bool:
-        """Whether key classes lead from every stream to every other."""
-        reached = members & -members
-        while True:
-            extended = reached
-            for streams in self.class_streams:
-                if streams & reached:
-                    extended |= streams & members
-            if extended == reached:
-                return reached == members
-            reached = extended
+    def effort(self, members: StreamMask) -> int:
+        """How laborious it is to estimate a join: by the cube of the number of streams of each key class.
+
+        To extend a sample of joined rows by a stream, its times are compared with those of all others,
+        and the join of fewer streams has to be made before.
+        """
+        return sum((streams & members).bit_count() ** 3 for streams in self._class_streams)
 
     def _classes(self, members: StreamMask) -> ClassMask:
-        return sum(1 << i for i, streams in enumerate(self.class_streams) if streams & members)
+        return sum(1 << i for i, streams in enumerate(self._class_streams) if streams & members)
 
     def _growth(self, members: StreamMask) -> float:
-        """The average over single streams that share a key class with the set."""
+        """The average over a few single streams that share a key class with the set."""
         classes = self.classes[members]
-        others = [s for s in self.streams if not s & members and self.classes[s] & classes]
+        sharing = (s for s in self.streams if not s & members and self.classes[s] & classes)
+        # The larger the set, the longer each estimate takes.
+        others = list(islice(sharing, max(_MAX_GROWN_STREAMS // members.bit_count(), 1)))
         growths = [self.rate[s | members] / max(self.rate[s], _MIN_RATE) for s in others]
         return sum(growths) / max(len(growths), 1)
-
-
-def splits(members: StreamMask, usable: Container[StreamMask]) -> Iterator[tuple[StreamMask, ...]]:
-    """Every way to divide a set into two or more sets that are usable."""
-    lowest = members & -members
-    others = members ^ lowest
-    subset = others
-    # The set with the lowest stream goes through all sets that have it, except the whole.
-    while subset:
-        subset = (subset - 1) & others
-        first, remaining = lowest | subset, others ^ subset
-        if first not in usable:
-            continue
-        if remaining in usable:
-            yield (first, remaining)
-        for parts in splits(remaining, usable):
-            yield (first, *parts)

@@ -14,7 +14,7 @@ from midstream.cli.failures import FAILED, errors_as_json
 from midstream.errors import OptionError
 
 
-def demo(
+def demo(  # noqa: PLR0913, PLR0917  # each is an option of the command
     epochs: Annotated[int, typer.Option(min=1, help="Micro-batches.")] = 16,
     rows: Annotated[int, typer.Option(min=5, help="Input rows per epoch, over all five streams.")] = 100_000,
     seed: Annotated[int, typer.Option(min=0, help="Another seed makes up other rows.")] = 1,
@@ -22,6 +22,13 @@ def demo(
     output: Annotated[
         Path | None,
         typer.Option(help="A new or empty folder for everything.", show_default="a temporary one"),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="A budget of state in each engine partition, such as 8m: what is beyond it is spilled.",
+            show_default="none",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write the outcome as JSON.")] = False,
     picture: Annotated[Path | None, typer.Option(hidden=True)] = None,
@@ -38,7 +45,8 @@ def demo(
     from midstream.demo.show import View
 
     with errors_as_json(as_json):
-        outcome = run(Demo(epochs, rows, seed, master, output), View(Console(stderr=True)))
+        view = View(Console(stderr=True), with_memory=memory is not None)
+        outcome = run(Demo(epochs, rows, seed, master, output, memory), view)
     if picture is not None:
         save_picture(outcome, picture)
     if as_json:

@@ -16,6 +16,7 @@ from midstream.demo.show import epoch_table
 
 VERSION = 1
 _MIN_WIDTH = 104
+_MAX_NOTES = 8
 _THEME = TerminalTheme(
     (22, 27, 34),
     (214, 220, 228),
@@ -47,6 +48,8 @@ def for_programs(outcome: Outcome) -> dict[str, Any]:
         "late": sum(epoch.late for epoch in outcome.epochs),
         "nullKeys": sum(epoch.null_keys for epoch in outcome.epochs),
         "epochs": len(outcome.epochs),
+        "memory": outcome.demo.memory,
+        "mostStateBytesSpilled": max((epoch.spilled_bytes for epoch in outcome.epochs), default=0),
         "seconds": {name: round(value, 3) for name, value in outcome.seconds.items()},
         "seed": outcome.demo.seed,
         "folder": str(outcome.folder),
@@ -72,10 +75,14 @@ def save_picture(outcome: Outcome, path: Path) -> None:
     tree = Text(outcome.explanation.split("\n\n")[1])
     width = max(_MIN_WIDTH, *(len(line) for line in tree.plain.split("\n")))
     console = Console(record=True, file=io.StringIO(), width=width, color_system="truecolor")
-    console.print(Text("$ midstream demo\n", style="dim"))
-    console.print(epoch_table(outcome.epochs, len(outcome.epochs), width))
-    console.print(tree, Text(), _verdict(outcome), sep="\n")
-    picture = console.export_svg(title="midstream demo", theme=_THEME)
+    memory = outcome.demo.memory
+    command = "midstream demo" if memory is None else f"midstream demo --memory {memory}"
+    console.print(Text(f"$ {command}\n", style="dim"))
+    table = epoch_table(outcome.epochs, len(outcome.epochs), width, with_memory=memory is not None)
+    # With a budget, what happens to it says more than the plan, which stays.
+    below = tree if memory is None else Text("\n".join(outcome.notes[-_MAX_NOTES:]), style="blue")
+    console.print(table, below, Text(), _verdict(outcome), sep="\n")
+    picture = console.export_svg(title=command, theme=_THEME)
     path.write_text(_FONT.sub("", picture).replace("Fira Code", _FONTS), encoding="utf-8")
 
 

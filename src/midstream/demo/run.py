@@ -14,6 +14,7 @@ from midstream.demo.session import spark_session
 from midstream.demo.show import Epoch, View
 from midstream.errors import OptionError
 from midstream.query.query import Query
+from midstream.spark.option_readers import a_size
 from midstream.spark.query import JoinStreamingQuery
 
 _POLL_SECONDS = 0.1
@@ -30,6 +31,8 @@ class Demo:
     master: str
     output: Path | None
     """A new or empty folder; None for a temporary one."""
+    memory: str | None = None
+    """A budget of active state in each engine partition, such as ``8m``; None for as much as it takes."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class Outcome:
     folder: Path
     """The folder with the streams, the results, the late rows, the checkpoint and Spark's own files."""
     epochs: tuple[Epoch, ...]
+    notes: tuple[str, ...]
+    """What has happened to the plan and to memory."""
     explanation: str
     verdict: Verdict
     seconds: dict[str, float]
@@ -48,6 +53,8 @@ class Outcome:
 
 def run(demo: Demo, view: View) -> Outcome:
     """Run the demo and show it."""
+    if demo.memory is not None:
+        a_size("memory", demo.memory)
     folder = _folder(demo.output)
     clock = _Clock()
     with view.running():
@@ -58,7 +65,7 @@ def run(demo: Demo, view: View) -> Outcome:
         view.doing("computing the same join with DuckDB")
         verdict = check_results(query, data.read(folder / "streams"), folder / "results")
         clock.lap("check")
-    return Outcome(demo, folder, tuple(view.epochs), explanation, verdict, clock.laps)
+    return Outcome(demo, folder, tuple(view.epochs), tuple(view.notes), explanation, verdict, clock.laps)
 
 
 def _join(demo: Demo, folder: Path, view: View, clock: _Clock) -> tuple[Query, str]:
@@ -68,7 +75,7 @@ def _join(demo: Demo, folder: Path, view: View, clock: _Clock) -> tuple[Query, s
         join = fulfilment(spark, folder / "streams")
         clock.lap("start")
         view.doing("joining")
-        running = (
+        writer = (
             join.writeStream.format("parquet")
             .option("path", str(folder / "results"))
             .option("checkpointLocation", str(folder / "checkpoint"))
@@ -76,25 +83,30 @@ def _join(demo: Demo, folder: Path, view: View, clock: _Clock) -> tuple[Query, s
             # The demo changes the plan itself, half-way.
             .option("adapt", "off")
             .trigger(availableNow=True)
-            .start()
         )
+        if demo.memory is not None:
+            writer = writer.option("stateMemory", demo.memory)
+        running = writer.start()
         try:
-            _watch(running, view, demo.epochs // 2)
+            _watch(running, view, demo.epochs // 2 if demo.memory is None else None)
         finally:
             running.stop()
         clock.lap("join")
         return join.query(), running.explanation()
 
 
-def _watch(running: JoinStreamingQuery, view: View, half: int) -> None:
-    """Show each epoch soon after it is done, until the query ends; half-way, change its plan."""
+def _watch(running: JoinStreamingQuery, view: View, half: int | None) -> None:
+    """Show each epoch soon after it is done, until the query ends; half-way, change its plan.
+
+    Without ``half`` the plan stays: while state is spilled, a plan with other fragments would have to wait.
+    """
     active, migrated = True, False
     while active:
         time.sleep(_POLL_SECONDS)
         active = running.isActive
         for progress in running.recentProgress:
             view.epoch(progress)
-        if active and not migrated and len(view.epochs) >= half:
+        if active and half is not None and not migrated and len(view.epochs) >= half:
             running.migrate(OTHER_PLAN)
             migrated = True
     running.awaitTermination()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,14 @@ from rich.text import Text
 TITLE = "orders · payments · picks · shipments · deliveries, within 2 hours"
 _BAR = 20
 _MIN_WIDTH_WITH_BARS = 104
-_PLAN_EVENTS = frozenset(("migration-started", "state-completed", "migration-ended"))
+_NOTED_EVENTS = frozenset(
+    (
+        *("migration-started", "state-completed", "migration-ended"),
+        *("state-spilled", "state-cleaned-up", "state-brought-back"),
+    )
+)
+_MAX_NOTES = 6
+"""How many of the last events a terminal shows. Each may take two lines."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,10 @@ class Epoch:
     results: int
     state_rows: int
     state_bytes: int
+    """Of active state."""
+    spilled_bytes: int
+    owing_groups: int
+    """How many spilled groups owe something."""
     millis: int
 
     @classmethod
@@ -49,6 +60,8 @@ class Epoch:
             results=progress["numOutputRows"],
             state_rows=sum(state["rows"] for state in progress["state"].values()),
             state_bytes=progress["stateBytesActive"],
+            spilled_bytes=progress["stateBytesSpilled"],
+            owing_groups=progress["memory"]["owedGroups"],
             millis=progress["durationMs"]["total"],
         )
 
@@ -57,22 +70,26 @@ class Epoch:
         """Rows per second."""
         return 1000 * self.rows // max(1, self.millis)
 
-    def __str__(self) -> str:
+    def line(self, *, with_memory: bool) -> str:
+        """The epoch as a line of text."""
+        spilled = f"{_megabytes(self.spilled_bytes):>9} spilled  {self.owing_groups:>4} groups owe  "
         return (
             f"epoch {self.number:>3}  {self.clock}  {self.rows:>9,} rows  {self.late:>6,} late  "
-            f"{self.results:>9,} results  state {self.state_rows:>10,} rows {_megabytes(self):>9}  "
-            f"{self.millis:>6,} ms"
+            f"{self.results:>9,} results  state {self.state_rows:>10,} rows "
+            f"{_megabytes(self.state_bytes):>9}  {spilled if with_memory else ''}{self.millis:>6,} ms"
         )
 
 
 class View:
     """Shows the running demo on a console."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, with_memory: bool = False) -> None:
+        """``with_memory`` shows what is spilled, in place of rows that are late, and of speed."""
         self.epochs: list[Epoch] = []
         self.notes: list[str] = []
-        """The events of the migration."""
+        """What has happened to the plan and to memory."""
         self._console = console
+        self._with_memory = with_memory
         self._doing = ""
         self._spinner = Spinner("dots", style="cyan")
 
@@ -98,60 +115,96 @@ class View:
         if self.epochs and epoch.number <= self.epochs[-1].number:
             return
         self.epochs.append(epoch)
-        messages = [event["message"] for event in progress["events"] if event["type"] in _PLAN_EVENTS]
+        messages = [event["message"] for event in progress["events"] if event["type"] in _NOTED_EVENTS]
         self.notes += [f"epoch {epoch.number}: {message}" for message in messages]
         if not self._console.is_terminal:
-            for line in (str(epoch), *(f"           {message}" for message in messages)):
-                self._console.print(line, soft_wrap=True, highlight=False)
+            line = epoch.line(with_memory=self._with_memory)
+            for text in (line, *(f"           {message}" for message in messages)):
+                self._console.print(text, soft_wrap=True, highlight=False)
 
     def _screen(self) -> RenderableType:
-        room = max(1, self._console.height - 8 - len(self.notes))
-        parts: list[RenderableType] = (
-            [epoch_table(self.epochs, room, self._console.width)] if self.epochs else []
-        )
-        parts += [Text(note, style="blue") for note in self.notes]
+        notes = self.notes[-_MAX_NOTES:]
+        room, width = max(1, self._console.height - 8 - 2 * len(notes)), self._console.width
+        parts: list[RenderableType] = []
+        if self.epochs:
+            parts.append(epoch_table(self.epochs, room, width, with_memory=self._with_memory))
+        parts += [Text(note, style="blue") for note in notes]
         if self._doing:
             self._spinner.update(text=Text(self._doing))
             parts.append(self._spinner)
         return Group(*parts)
 
 
-def epoch_table(epochs: Sequence[Epoch], room: int, width: int) -> Table:
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    style: str
+    cell: Callable[[Epoch], str]
+    total: Callable[[Sequence[Epoch]], str] = lambda _epochs: ""
+
+
+def _counter(name: str, field: str, style: str = "") -> _Column:
+    """A column of a figure that adds up."""
+    return _Column(
+        name,
+        style,
+        lambda epoch: f"{getattr(epoch, field):,}",
+        lambda epochs: f"{sum(getattr(epoch, field) for epoch in epochs):,}",
+    )
+
+
+def _millis(epochs: Sequence[Epoch]) -> int:
+    return sum(epoch.millis for epoch in epochs)
+
+
+_EPOCH = _Column("epoch", "dim", lambda epoch: str(epoch.number), lambda _: "total")
+_CLOCK = _Column("watermark", "cyan", lambda epoch: epoch.clock)
+_ROWS = _counter("rows in", "rows")
+_RESULTS = _counter("results", "results", "bold green")
+_TIME = _Column(
+    "time", "", lambda epoch: f"{epoch.millis:,} ms", lambda all_: f"{_millis(all_) / 1000:.1f} s"
+)
+_SPEED = _Column(
+    "rows/s",
+    "",
+    lambda epoch: f"{epoch.speed:,}",
+    lambda all_: f"{1000 * sum(epoch.rows for epoch in all_) // max(1, _millis(all_)):,}",
+)
+
+_COLUMNS = (
+    *(_EPOCH, _CLOCK, _ROWS, _counter("late", "late", "yellow"), _RESULTS, _TIME, _SPEED),
+    _Column("state", "", lambda epoch: _megabytes(epoch.state_bytes)),
+)
+_MEMORY_COLUMNS = (
+    *(_EPOCH, _CLOCK, _ROWS, _RESULTS, _TIME),
+    _Column("active", "", lambda epoch: _megabytes(epoch.state_bytes)),
+    _Column("spilled", "yellow", lambda epoch: _megabytes(epoch.spilled_bytes)),
+    _Column("owing", "yellow", lambda epoch: f"{epoch.owing_groups:,}"),
+)
+
+
+def epoch_table(epochs: Sequence[Epoch], room: int, width: int, *, with_memory: bool = False) -> Table:
     """A table of the last epochs, at most ``room`` of them, with totals of all."""
     table = Table(title=TITLE, title_style="bold", box=box.SIMPLE_HEAD, show_footer=True, pad_edge=False)
-    rows, late, results, millis = (
-        sum(getattr(epoch, name) for epoch in epochs) for name in ("rows", "late", "results", "millis")
-    )
-    for name, style, total in (
-        ("epoch", "dim", "total"),
-        ("watermark", "cyan", ""),
-        ("rows in", "", f"{rows:,}"),
-        ("late", "yellow", f"{late:,}"),
-        ("results", "bold green", f"{results:,}"),
-        ("time", "", f"{millis / 1000:.1f} s"),
-        ("rows/s", "", f"{1000 * rows // max(1, millis):,}"),
-        ("state", "", ""),
-    ):
-        table.add_column(name, total, style=style, justify="right", no_wrap=True)
+    columns = _MEMORY_COLUMNS if with_memory else _COLUMNS
+    for column in columns:
+        total = column.total(epochs)
+        table.add_column(column.name, total, style=column.style, justify="right", no_wrap=True)
     wide = width >= _MIN_WIDTH_WITH_BARS
     if wide:
-        table.add_column("", no_wrap=True, style="magenta")
-    largest = max(epoch.state_bytes for epoch in epochs)
+        table.add_column("", no_wrap=True)
+    largest = max(1, *(epoch.state_bytes + epoch.spilled_bytes for epoch in epochs))
     for epoch in epochs[-room:]:
-        bar = "━" * round(_BAR * epoch.state_bytes / max(1, largest))
-        table.add_row(
-            str(epoch.number),
-            epoch.clock,
-            f"{epoch.rows:,}",
-            f"{epoch.late:,}",
-            f"{epoch.results:,}",
-            f"{epoch.millis:,} ms",
-            f"{epoch.speed:,}",
-            _megabytes(epoch),
-            *([bar] if wide else []),
-        )
+        table.add_row(*(column.cell(epoch) for column in columns), *([_bar(epoch, largest)] if wide else []))
     return table
 
 
-def _megabytes(epoch: Epoch) -> str:
-    return f"{epoch.state_bytes / 1e6:.1f} MB"
+def _bar(epoch: Epoch, largest: int) -> Text:
+    """Active and spilled state, compared with the most there was of both."""
+    active = round(_BAR * epoch.state_bytes / largest)
+    both = round(_BAR * (epoch.state_bytes + epoch.spilled_bytes) / largest)
+    return Text.assemble(("━" * active, "magenta"), ("╌" * (both - active), "yellow"))
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"

@@ -31,6 +31,7 @@ def owed_rows(joiner: Joiner, cleanup: Cleanup, groups: int, open_runs: OpenRuns
         until = ProbedRows.between(groups, {g: (0, of[number]) for g, of in bounds.items()})
         for i, head in enumerate(node.inputs):
             joiner.probed = {s: until if j < i else before for j, s in enumerate(node.inputs)}
+            joiner.probed[head] = this
             scanned = _scan(joiner, head, node, bounds, this, groups, open_runs)
             rows = _join(joiner, node, i, scanned, open_runs)
             if rows is not None and i == len(node.inputs) - 1:
@@ -63,7 +64,7 @@ def _join(
     for probe in node.probes[first]:
         if rows is None:
             break
-        runs = open_runs(probe.input, probe.key, _any_slice)
+        runs = open_runs(probe.input, probe.key, joiner.searched(probe.input, _any_slice))
         rows = joiner.extend(rows, probe, runs, live_only=live_only)
     return rows
 
@@ -80,7 +81,7 @@ def _scan(
     """The rows of an input, of some groups, that are probed; all of them if that is None."""
     key = next(probe.key for probes in node.probes for probe in probes if probe.input == head)
     scanned = []
-    for run in open_runs(head, key, _any_slice):
+    for run in open_runs(head, key, joiner.searched(head, _any_slice)):
         rows = in_groups(run, sorted(chosen), groups)
         joiner.record(WorkCounts(scanned_rows=len(rows)))
         rows = rows if probed is None else rows.take(probed.is_probed(rows))

@@ -74,7 +74,7 @@ class Joiner:
             for probe in node.probes[i]:
                 if rows is None:
                     break
-                runs = list(open_runs(probe.input, probe.key, is_needed))
+                runs = list(open_runs(probe.input, probe.key, self.searched(probe.input, is_needed)))
                 if probe.input in earlier:
                     new_rows = filter_by_epoch(deltas.get(probe.input), prune_bounds, self.epochs)
                     runs += [] if new_rows is None else [self.searchable(new_rows, probe.key)]
@@ -122,9 +122,17 @@ class Joiner:
         for probe in node.probes[first]:
             if rows is None:
                 break
-            probed = open_runs(probe.input, probe.key, partial(may_have_rows, bounds=bounds))
+            searched = self.searched(probe.input, partial(may_have_rows, bounds=bounds))
+            probed = open_runs(probe.input, probe.key, searched)
             rows = filter_by_epoch(self.extend(rows, probe, probed, live_only=True), bounds, self.epochs)
         return rows
+
+    def searched(self, state: StateId, is_needed: SliceFilter) -> SliceFilter:
+        """Which slices of a state are searched: of those that are needed, the ones with probed rows."""
+        probed = self.probed.get(state)
+        if probed is None:
+            return is_needed
+        return lambda slice_: is_needed(slice_) and probed.may_have_rows(slice_)
 
     def _probed(self, state: StateId, run: IndexRows) -> IndexRows:
         """The rows of a run that are probed."""

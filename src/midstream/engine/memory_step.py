@@ -57,5 +57,7 @@ class MemoryStep:
     cleanups: tuple[Cleanup, ...] = ()
     counts_groups: bool = False
     """Whether it is counted how many rows of each group are stored and produced: there is a budget."""
+    max_merged_bytes: int | None = None
+    """How large slices may be that become one; None for any size."""
     holds: tuple[Hold, ...] = ()
     """What fragments owed when the epoch began."""

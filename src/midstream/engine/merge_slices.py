@@ -34,11 +34,13 @@ def merge_slices(
     # If a state gets several slices, those of missing rows come first; only the last is the newest.
     newest = {new_slice.slice.owner: new_slice for new_slice in new}
     purging = purging_of(program)
+    max_bytes = program.memory.max_merged_bytes if program.memory is not None else None
     for new_slice in new:
         owner = new_slice.slice.owner
         chosen: tuple[Slice, ...] = ()
         if owner.kind != "deferred" and newest[owner] is new_slice:
-            chosen = choose_merge((*_mergeable(program, owner, purging), new_slice.slice))
+            mergeable = _mergeable(program, owner, purging)
+            chosen = choose_merge((*mergeable, new_slice.slice), max_bytes)
         if not chosen:
             to_write.append(new_slice)
             continue

@@ -137,7 +137,7 @@ class Places:
         Rows of index slices are placed anew when they are merged, segments of payload never.
         """
         last = self._number[slice_.placed]
-        if slice_.owner.has_index_rows:
+        if slice_.owner.is_placed_anew:
             return last, last + 1
         first = max((n for since, n in self._number.items() if since <= slice_.first_epoch), default=0)
         return min(first, last), last + 1

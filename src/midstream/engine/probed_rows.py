@@ -2,17 +2,19 @@
 
 A row of any state is probed only if all its components arrived in the fragment in that range. References
 begin with the epoch, so they tell. Rows that probe, the needles, do not search a slice that has no such rows
-of their group: its pages stay out of memory.
+of their group: its pages stay out of memory. A slice without any such rows is not opened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from midstream.engine.group_counts import read_groups
 from midstream.engine.hashing import group_of
 from midstream.engine.hot_keys import Positions
 from midstream.engine.index_rows import IndexRows
@@ -61,6 +63,13 @@ class ProbedRows:
             return rows
         return rows.take(active[group_of(rows.hashes, len(active))])
 
+    def may_have_rows(self, slice_: Slice) -> bool:
+        """Whether a slice may have rows that are probed; if not, it need not even be opened."""
+        probed = self.may_probe(slice_)
+        if slice_.group_rows and not probed.all():
+            probed &= _present(slice_.group_rows, len(probed))
+        return bool(probed.any())
+
     def may_probe(self, slice_: Slice) -> Mask:
         """For each group, whether a slice may have rows of it that are probed, going by its epochs."""
         last = slice_.last_epoch
@@ -77,6 +86,12 @@ class ProbedRows:
             epochs = epoch_of(references[positions])
             probed &= (epochs >= first) & (epochs < end)
         return probed
+
+
+@lru_cache(maxsize=4096)
+def _present(group_rows: bytes, groups: int) -> Mask:
+    """Which groups a slice has rows of; a cleanup asks for each of its generations."""
+    return read_groups(group_rows, groups) > 0
 
 
 def _by_group(groups: int, values: Mapping[int, int]) -> Integers:

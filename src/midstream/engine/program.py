@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import pyarrow as pa
 
+from midstream.engine.aggregate_step import AggregateStep
 from midstream.engine.event_times import TimeRange
 from midstream.engine.key_sample import KeyCounts, Sampling
 from midstream.engine.memory_step import MemoryStep
@@ -58,6 +59,8 @@ class Program:
     """The migration's part of the epoch, if one is in progress."""
     memory: MemoryStep | None = None
     """What the epoch does about memory; None if no group is spilled, and none was."""
+    aggregation: AggregateStep | None = None
+    """What the epoch does about aggregates, if the query has any."""
     slices: Mapping[SliceOwner, tuple[Slice, ...]] = field(default_factory=dict)
     sampling: Mapping[str, Sampling] = field(default_factory=dict)
     """Which keys are counted, by the streams' key columns."""
@@ -103,9 +106,27 @@ class Program:
         defers = self.migration_step is not None and self.migration_step.defers_results
         return last if others and not defers else None
 
-    def results_leave_from(self, fragment: Fragment) -> bool:
-        """Whether results of a fragment are staged where it runs."""
+    @property
+    def fragments(self) -> tuple[Fragment, ...]:
+        """All that runs: the fragments of the layout, and the one that merges aggregates."""
+        if self.aggregation is None:
+            return self.layout.fragments
+        return (*self.layout.fragments, self.aggregation.fragment)
+
+    @property
+    def stages(self) -> int:
+        """How many stages run after the sources are read."""
+        return self.layout.stages + (self.aggregation is not None)
+
+    def results_complete_in(self, fragment: Fragment) -> bool:
+        """Whether results of the join are not sent on from a fragment to another one, in which all are."""
         return fragment in self.layout.result_fragments and self.collector in (None, fragment)
+
+    def results_leave_from(self, fragment: Fragment) -> bool:
+        """Whether what comes out is staged where a fragment runs."""
+        if self.aggregation is not None:
+            return fragment == self.aggregation.fragment
+        return self.results_complete_in(fragment)
 
     @property
     def expiry(self) -> Expiry:

@@ -1,6 +1,7 @@
 """Results in the order of their latest component, whichever nodes and fragments have produced them.
 
-While they are put in order, tables of results have one column more: the time of the latest component.
+While they are put in order, tables of results have one column more: the time of the latest component. Those
+that are aggregated keep it: they have the event time by which their windows are chosen.
 """
 
 from __future__ import annotations
@@ -14,29 +15,38 @@ from midstream.engine.arrays import as_array, as_column
 from midstream.engine.index_rows import IndexRows
 from midstream.engine.joiner import Joiner
 from midstream.engine.ordering import stable_order
+from midstream.engine.references import Integers
 from midstream.plan.layout import column_name
 from midstream.query.clauses import Output
-from midstream.query.query import schema_of
+from midstream.query.query import Query, schema_of
 
-_LATEST = "#latest"
+TIME = "#time"
+"""The column of times, in microseconds."""
 
 
 def timed_results(joiner: Joiner, rows: IndexRows, outputs: tuple[Output, ...]) -> pa.Table:
     """The columns of results of one node, in order, with their times."""
-    rows = rows.take(stable_order(rows.latest()))
+    rows = rows.take(stable_order(_times(joiner.query, rows)))
     columns = [(output.ref.stream, column_name(output.ref)) for output in outputs]
-    table = pa.table(joiner.fetch_all(rows, columns), schema=schema_of(outputs))
-    return table.append_column(_LATEST, as_column(rows.latest()))
+    schema = schema_of(outputs).append(pa.field(TIME, pa.int64()))
+    times = as_column(_times(joiner.query, rows))
+    return pa.table([*joiner.fetch_all(rows, columns), times], schema=schema)
 
 
 def merge_by_time(tables: Sequence[pa.Table]) -> pa.Table:
     """Several tables of results as one, in order, with their times."""
     if len(tables) == 1:
         return tables[0]
-    times = np.concatenate([as_array(table.column(_LATEST)) for table in tables])
+    times = np.concatenate([as_array(table.column(TIME)) for table in tables])
     return pa.concat_tables(tables).take(as_column(stable_order(times)))
 
 
-def without_times(table: pa.Table) -> pa.Table:
-    """Results as they leave."""
-    return table.drop_columns([_LATEST])
+def leaving_results(query: Query, table: pa.Table) -> pa.Table:
+    """Results as they leave: without their times, unless they are aggregated."""
+    return table.drop_columns([TIME]) if query.aggregation is None else table
+
+
+def _times(query: Query, rows: IndexRows) -> Integers:
+    """The times of results: of their latest components, or if so asked, of those of one stream."""
+    stream = None if query.aggregation is None else query.aggregation.windows.stream
+    return rows.latest() if stream is None else rows.times[stream]

@@ -33,7 +33,7 @@ from midstream.engine.migration_step import Rebuild
 from midstream.engine.payload import Payload
 from midstream.engine.probed_rows import ProbedRows
 from midstream.engine.program import NewSlice, Program, StepOutput, StreamCounts
-from midstream.engine.results import merge_by_time, timed_results, without_times
+from midstream.engine.results import leaving_results, merge_by_time, timed_results
 from midstream.engine.routed_rows import Arrivals, RoutedRows, RowsKind
 from midstream.engine.send import send
 from midstream.engine.stored_states import StoredStates
@@ -99,7 +99,11 @@ class _Step:
         self.missing: list[_BackfillRows] = []
         self.states = StoredStates(program, fragment, partition, open_slice)
         self.new_payload: dict[StateId, list[pa.Table]] = {state: [] for state in fragment.inputs_by_id}
-        payloads = {state: Payload(partial(self._payload, state)) for state in fragment.inputs_by_id}
+        # Without reference to this step: what it has would stay in memory until cycles are looked for.
+        payloads = {
+            state: Payload(partial(_payload, self.states, state, fragment.key, new))
+            for state, new in self.new_payload.items()
+        }
         spilled = program.memory.states if program.memory else {}
         probed = {state: ProbedRows.of(cuts) for state, cuts in spilled.items()}
         self.joiner = Joiner(program.query, payloads, program.expiry, program.epoch, partition, probed=probed)
@@ -233,16 +237,17 @@ class _Step:
                     self._add_index_slice("index", state, key, rows, self.program.epoch)
         layout = self.program.layout
         for rows in self.deferred:
-            table = without_times(timed_results(self.joiner, rows, self.program.query.kept))
+            query = self.program.query
+            table = leaving_results(query, timed_results(self.joiner, rows, query.kept))
             self.new_slices.append(self._slice("deferred", layout.root, (), rows, table, self.program.epoch))
         results = self._results()
-        leave_here = self.program.results_leave_from(self.fragment)
-        if results is not None and not leave_here:
+        complete_here = self.program.results_complete_in(self.fragment)
+        if results is not None and not complete_here:
             self.outgoing.append(RoutedRows(self.partition, layout.root, "results", results))
         is_placed = bool(self.fragment.key)
         slices, replaced = merge_slices(self.program, self.new_slices, self.open_slice, is_placed=is_placed)
         return StepOutput(
-            results=self._leaving_results(results) if leave_here else None,
+            results=self._leaving_results(results) if complete_here else None,
             outgoing=tuple(self.outgoing),
             slices=slices,
             replaced=replaced,
@@ -315,9 +320,6 @@ class _Step:
                 stored = self._slice("payload", target.id, key, ingested.rows, ingested.payload, first)
                 self.new_slices.append(stored)
 
-    def _payload(self, state: StateId) -> list[pa.Table]:
-        return [*self.states.open("payload", state, self.fragment.key), *self.new_payload[state]]
-
     def _slice(
         self, kind: SliceKind, state: StateId, key: Key, rows: IndexRows, table: pa.Table, first_epoch: int
     ) -> NewSlice:
@@ -354,5 +356,10 @@ class _Step:
         releases = migration is not None and migration.releases_results
         deferred = self.states.open("deferred", self.program.layout.root, ()) if releases else ()
         tables = [self.program.query.select_outputs(table) for table in deferred]
-        tables += [] if results is None else [without_times(results)]
+        tables += [] if results is None else [leaving_results(self.program.query, results)]
         return pa.concat_tables(tables) if tables else None
+
+
+def _payload(states: StoredStates, state: StateId, key: Key, new: Sequence[pa.Table]) -> list[pa.Table]:
+    """The payload of an input, stored and new."""
+    return [*states.open("payload", state, key), *new]

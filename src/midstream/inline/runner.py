@@ -257,7 +257,7 @@ class _InlineExecution:
         messages, report = self._encode(program)
         for partition in range(program.places.partitions):
             messages += move_states(program, partition, self._store)
-        for stage in range(program.layout.stages):
+        for stage in range(program.stages):
             passed_on: list[RoutedRows] = []
             for partition in range(program.places.partitions):
                 arrivals: dict[tuple[StateId, RowsKind], list[pa.Table]] = {}

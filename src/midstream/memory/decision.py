@@ -8,9 +8,10 @@ It is made for each engine partition by itself, from committed figures only:
   change of plan waits for it, or there is no budget any more.
 - If there is room again, groups come back, the most productive first.
 
-What an epoch cleans up is bounded, so that it takes no more memory than the budget leaves; but some group is
-cleaned up in every epoch in which one is due. A group comes back if there is room for all of it. If not, all
-its generations become one, which is not probed.
+What an epoch cleans up is bounded: by what the budget leaves, but no less than a spill frees. An epoch
+without rows, whose active state nobody probes, takes as much as the whole budget. Some group is cleaned up in
+every epoch in which one is due. A group comes back if there is room for all of it. If not, all its
+generations become one, which is not probed.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Demands:
     """The longest window; infinite if some streams have none."""
     drains: bool = False
     """Whether all that is owed is to be made."""
+    has_rows: bool = True
+    """Whether the epoch has a batch, even if there are no rows in it."""
     waits: bool = False
     """Whether a change of plan waits for what is owed."""
 
@@ -74,9 +77,9 @@ class _Decision:
         room = max(budget - active, 0.0)
         due = [(group, reason) for group in self._spilled(partition) if (reason := self._due(group))]
         # Fragments below first: what they owe arrives above in the same epoch.
-        portion = 0.0
+        portion, least = 0.0, self._least_portion(budget)
         for group, reason in sorted(due, key=lambda entry: (entry[0].stage, self._first_cut(entry[0]))):
-            if portion and portion + group.size > room:
+            if portion and portion + group.size > max(room, least):
                 break
             comes_back = self.context.may_restore and group.size <= room
             if not comes_back and not self._owes(group):
@@ -96,6 +99,11 @@ class _Decision:
         return MemoryDecision(
             {f: frozenset(groups) for f, groups in self.spills.items()}, self.cleanups, changes
         )
+
+    def _least_portion(self, budget: float) -> float:
+        """How many bytes an epoch may clean up in a partition, however little room there is."""
+        settings = self.demands.settings
+        return budget * settings.spill_share if settings is not None and self.demands.has_rows else budget
 
     def _spill(self, partition: int, settings: MemorySettings, active: float) -> float:
         """Spill a share of what is active, or more if need be; returns how many bytes are not active then."""

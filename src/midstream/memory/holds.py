@@ -23,18 +23,18 @@ def holds_of(memory: Memory, windows: Windows, names: Set[str]) -> tuple[Hold, .
         # What the last fragment owes are results.
         if streams != names:
             mark = memory.marks[min(cuts[0] for cuts in groups.values())]
-            holds.append({stream: _earliest(stream, mark, windows) for stream in sorted(streams)})
+            holds.append({stream: earliest_owed(stream, mark, windows) for stream in sorted(streams)})
     return tuple(holds)
 
 
-def _earliest(stream: str, mark: Mark, windows: Windows) -> int | None:
+def earliest_owed(stream: str, mark: Mark, windows: Windows) -> int | None:
     """The earliest time of a stream's rows that may be part of what is owed; None for any time."""
-    bounds = [_behind(stream, {other: time}, windows) for other, time in mark.watermarks.items()]
-    bounds += [_behind(stream, hold, windows) for hold in mark.holds]
+    bounds = [earliest_behind(stream, {other: time}, windows) for other, time in mark.watermarks.items()]
+    bounds += [earliest_behind(stream, hold, windows) for hold in mark.holds]
     return _smallest(bounds)
 
 
-def _behind(stream: str, others: Mapping[str, int | None], windows: Windows) -> int | None:
+def earliest_behind(stream: str, others: Mapping[str, int | None], windows: Windows) -> int | None:
     """The earliest time of a stream's rows that may meet a row with components not before these times."""
     if stream in others:
         return others[stream]

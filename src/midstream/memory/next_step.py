@@ -25,6 +25,11 @@ from midstream.state.manifest import Manifest
 from midstream.state.memory import Cuts, Hold, Mark, Memory, MemoryChange
 from midstream.state.slices import Slice
 
+_MERGED_SHARE = 0.25
+"""The share of the budget that slices may have that are merged: merging takes memory of their size, twice."""
+_SMALL_MERGE = 4 << 20
+"""Merging slices with so many bytes does no harm, however small the budget is: it limits their number."""
+
 
 @dataclass(frozen=True)
 class MemoryDecision:
@@ -123,10 +128,10 @@ def memory_context(query: Query, manifest: Manifest, places: Places) -> MemoryCo
 
 
 def memory_step(
-    context: MemoryContext, decision: MemoryDecision, *, has_budget: bool = False
+    context: MemoryContext, decision: MemoryDecision, budget: int | None = None
 ) -> MemoryStep | None:
     """What the next epoch does about memory; None if there is no budget, and nothing is or was spilled."""
-    memory = context.memory
+    memory, has_budget = context.memory, budget is not None
     fragments = {fragment_name(fragment): fragment for fragment in context.plan.fragments}
     if not has_budget and memory == Memory() and not decision.spills:
         return None
@@ -149,6 +154,7 @@ def memory_step(
         cleanups=cleanups,
         holds=context.holds,
         counts_groups=has_budget,
+        max_merged_bytes=None if budget is None else max(_SMALL_MERGE, round(_MERGED_SHARE * budget)),
     )
 
 

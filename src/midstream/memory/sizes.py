@@ -129,8 +129,9 @@ class _Counter:
 
 def _by_state(slices: Iterable[Slice]) -> dict[str, dict[StateId, list[Slice]]]:
     """The slices with index rows, and those with payload, by state."""
-    by_state: dict[str, dict[StateId, list[Slice]]] = {"index": {}, "payload": {}, "deferred": {}}
-    for slice_ in slices:
+    by_state: dict[str, dict[StateId, list[Slice]]] = {"index": {}, "payload": {}}
+    # Results, and aggregates of them, are not in groups of a fragment.
+    for slice_ in (slice_ for slice_ in slices if slice_.owner.has_rows_of_streams):
         kind = "index" if slice_.owner.has_index_rows else slice_.owner.kind
         by_state[kind].setdefault(slice_.owner.state, []).append(slice_)
     return by_state

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from midstream.plan.layout import Fragment, Layout
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan
+from midstream.query.aggregation import Aggregation
 from midstream.query.query import Query
 from midstream.values import show_duration
 
@@ -32,7 +33,18 @@ def explain(query: Query, layout: Layout, sizes: Mapping[StateId, StateSize]) ->
     lines += ["", "Windows:", *_windows(query)]
     lines += ["", f"Stages: {layout.stages}"]
     lines += [f"  {_stage(fragment)}" for fragment in layout.fragments]
+    if query.aggregation is not None:
+        lines += ["", "Aggregates, in a stage after these:", *_aggregates(query.aggregation)]
     return "\n".join(lines)
+
+
+def _aggregates(aggregation: Aggregation) -> Iterator[str]:
+    windows = aggregation.windows
+    time = "the latest component" if windows.stream is None else windows.stream
+    by = "".join(f"{key.ref}, " for key in aggregation.keys)
+    apart = f", {show_duration(windows.slide)} apart" if windows.slide < windows.length else ""
+    yield f"  by {by}windows of {show_duration(windows.length)}{apart}, by the time of {time}"
+    yield from (f"  {aggregate.text} AS {aggregate.name}" for aggregate in aggregation.aggregates)
 
 
 def _tree(

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from midstream.adapt.decision import DecisionContext, after_migration, decide
 from midstream.adapt.policy import best_migration
 from midstream.adapt.statistics import samplings
+from midstream.aggregate.next_step import is_out, next_aggregate_step, windows_are_due
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.program import Program
 from midstream.engine.purging import Purging
@@ -198,6 +199,7 @@ class Coordinator:
             layout=plan.layout,
             migration_step=plan.migration_step,
             memory=next_memory_step(memory, manifest, intent),
+            aggregation=next_aggregate_step(query, manifest, plan.layout),
             slices=slices,
             sampling=samplings(query, manifest.statistics),
             window_changes=changes,
@@ -229,6 +231,7 @@ class Coordinator:
             retired=(*retired, *(Retired(name, program.epoch) for name in unused)),
             outputs=report.outputs,
             results=manifest.results + report.results,
+            emitted=program.aggregation.until if program.aggregation is not None else None,
         )
         # What a plan produces depends on the windows as well.
         alone = program.migration_step is None and program.window_changes == manifest.window_changes
@@ -241,8 +244,9 @@ class Coordinator:
         return replace(after, adaptation=_adapt(query, manifest, after, intent))
 
     def owes(self, manifest: Manifest) -> bool:
-        """Whether spilled groups may owe something after the epoch of a manifest."""
-        return owes_results(self.query, manifest, places_of(manifest))
+        """Whether an epoch without rows may have results: groups owe some, or windows are complete."""
+        owes = owes_results(self.query, manifest, places_of(manifest))
+        return owes or windows_are_due(self.query, manifest)
 
     def _commit_migration(self, query: Query, manifest: Manifest, step: MigrationStep) -> Manifest:
         manifest = replace(
@@ -345,8 +349,8 @@ def _useful_slices(manifest: Manifest, purging: Purging) -> list[Slice]:
     return [
         slice_
         for slice_ in manifest.slices
-        # Deferred results are results, however old.
-        if slice_.owner.kind == "deferred"
+        # Results, and aggregates of them, do not expire.
+        if not slice_.owner.has_rows_of_streams
         or not purging.is_useless(slice_.owner, slice_.latest, slice_.last_epoch)
     ]
 
@@ -366,8 +370,16 @@ def _slices_in_use(program: Program, slices: Iterable[Slice]) -> list[Slice]:
             in_use += [slice_] if state in pending else []
         elif kind == "deferred":
             in_use += [slice_] if step is not None and step.defers_results else []
+        elif kind == "partial":
+            in_use += [] if _is_out(program, slice_) else [slice_]
         elif kind == "index" and retention.get(state) == ():
             continue  # no future row will join with it
         elif state in program.layout.states:
             in_use.append(slice_)
     return in_use
+
+
+def _is_out(program: Program, slice_: Slice) -> bool:
+    """Whether all windows of a slice of partial aggregates have left."""
+    step, aggregation = program.aggregation, program.query.aggregation
+    return step is None or aggregation is None or is_out(aggregation.windows, slice_, step.until)

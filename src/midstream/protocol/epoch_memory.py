@@ -29,10 +29,11 @@ def next_memory_step(context: MemoryContext, manifest: Manifest, intent: Intent)
         latest=context.latest,
         window=context.query.longest_window,
         drains=intent.drains,
+        has_rows=not intent.without_batch,
         waits=intent.waiting is not None,
     )
     decision = decide_memory(context, context.sizes(manifest.slices) if has_sizes else None, demands)
-    return memory_step(context, decision, has_budget=settings is not None)
+    return memory_step(context, decision, None if settings is None else settings.budget)
 
 
 def memory_after(

@@ -86,6 +86,7 @@ def definition_of(query: Query, settings: Settings) -> dict[str, Any]:
         "within": terms.within,
         "select": terms.select,
         "keeps": describe_outputs(query.kept),
+        "aggregation": None if query.aggregation is None else query.aggregation.description,
         "options": {"groups": settings.groups},
     }
 
@@ -158,6 +159,20 @@ class _Source(msgspec.Struct, forbid_unknown_fields=True):
     columns: dict[str, str]
 
 
+class _Windows(msgspec.Struct, forbid_unknown_fields=True):
+    length: int
+    slide: int
+    start: int
+    time: str | None
+    position: int
+
+
+class _Aggregated(msgspec.Struct, forbid_unknown_fields=True):
+    by: list[str]
+    window: _Windows
+    aggregates: list[str]
+
+
 class _Description(msgspec.Struct, forbid_unknown_fields=True, rename={"time_zone": "timeZone"}):
     order: list[str]
     time_zone: str
@@ -166,6 +181,7 @@ class _Description(msgspec.Struct, forbid_unknown_fields=True, rename={"time_zon
     within: dict[str, str]
     select: list[str]
     keeps: list[str]
+    aggregation: _Aggregated | None
     options: PersistedOptions
 
 
@@ -197,7 +213,7 @@ def _fixed(description: dict[str, Any], used: dict[str, frozenset[str]]) -> dict
         }
         for name, source in description["streams"].items()
     }
-    fixed = {key: description[key] for key in ("order", "timeZone", "on", "options")}
+    fixed = {key: description[key] for key in ("order", "timeZone", "on", "aggregation", "options")}
     return {**fixed, "streams": streams}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from midstream.errors import QueryError
 from midstream.query import hints
+from midstream.query.aggregation import Aggregation
 from midstream.query.clauses import Equality, Residual
 from midstream.query.keys import KeyClass, key_classes
 from midstream.query.predicate import compare_exactly, read_predicate
@@ -16,7 +17,7 @@ from midstream.query.window import imply_windows
 from midstream.values import Micros
 
 
-def build_query(
+def build_query(  # noqa: PLR0913  # all parts of a query
     streams: Sequence[Stream],
     predicates: Sequence[str],
     *,
@@ -25,10 +26,12 @@ def build_query(
     select: Sequence[str] = (),
     cross: bool = False,
     zone: str = "UTC",
+    aggregation: Aggregation | None = None,
 ) -> Query:
     """Check all parts of a query and put them together; the first problem found is an error.
 
-    ``default_window`` is the window between streams that ``pairs`` does not mention.
+    ``default_window`` is the window between streams that ``pairs`` does not mention. With an ``aggregation``,
+    results have the columns that it needs.
     """
     if len(streams) < 2:
         raise QueryError(
@@ -46,7 +49,7 @@ def build_query(
     residuals += [compare_exactly(e, streams, zone) for e in coarse]
     if not cross:
         _check_connected([s.name for s in streams], classes, residuals)
-    outputs = read_outputs(select, streams)
+    outputs = read_outputs(select, streams) if aggregation is None else aggregation.columns
     return Query(
         streams=tuple(streams),
         equalities=tuple(equalities),
@@ -56,6 +59,7 @@ def build_query(
         classes=classes,
         zone=zone,
         kept=outputs,
+        aggregation=aggregation,
     )
 
 

@@ -10,6 +10,7 @@ from math import inf
 
 import pyarrow as pa
 
+from midstream.query.aggregation import Aggregation
 from midstream.query.clauses import Equality, Output, Residual
 from midstream.query.keys import KeyClass
 from midstream.query.stream import Stream
@@ -30,6 +31,8 @@ class Query:
     """The time zone of local times, and of literals without a zone."""
     kept: tuple[Output, ...]
     """The columns that states keep for outputs: those that were selected when the query began."""
+    aggregation: Aggregation | None = None
+    """What is computed of the results; None if they leave as they are. The outputs are what it needs."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -42,15 +45,22 @@ class Query:
         return {stream.name: stream for stream in self.streams}
 
     @cached_property
-    def output_schema(self) -> pa.Schema:
-        """The columns of the results."""
+    def joined_schema(self) -> pa.Schema:
+        """The columns of results of the join."""
         return schema_of(self.outputs)
 
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        """The columns of what comes out: results, or aggregates of them."""
+        return self.joined_schema if self.aggregation is None else self.aggregation.schema
+
     def select_outputs(self, kept: pa.Table) -> pa.Table:
-        """The outputs of results that have the kept columns."""
+        """The outputs of results that have the kept columns, which for aggregates are the same."""
+        if self.aggregation is not None:
+            return kept
         names = {output.ref: output.name for output in self.kept}
         columns = [kept.column(names[output.ref]) for output in self.outputs]
-        return pa.table(columns, schema=self.output_schema)
+        return pa.table(columns, schema=self.joined_schema)
 
     @cached_property
     def longest_window(self) -> float:

@@ -17,11 +17,11 @@ from typing import Protocol
 import pyarrow as pa
 from msgspec.structs import replace
 
+from midstream.aggregate.run_fragment import run_fragment
 from midstream.engine.error_context import error_context
 from midstream.engine.move_states import moved_rows
 from midstream.engine.program import NewSlice, Program, StepOutput
 from midstream.engine.routed_rows import Arrivals, RoutedRows
-from midstream.engine.step import run_step
 from midstream.engine.work import WorkCounts
 from midstream.plan.layout import Fragment
 from midstream.protocol.report import Report, merge_reports
@@ -61,12 +61,16 @@ class _Reader:
         self.bytes = 0
         self._files = slice_files(store, program.run)
         self._ours = program.run.written
+        # With a budget, what is not used must not take up memory.
+        self._sparsely = program.memory is not None
         self._opened: dict[str, pa.Table] = {}
 
     def __call__(self, slice_: Slice) -> pa.Table:
         if slice_.name not in self._opened:
             begin = time.perf_counter()
-            self._opened[slice_.name] = self._files.open(slice_, ours=slice_.name in self._ours)
+            self._opened[slice_.name] = self._files.open(
+                slice_, ours=slice_.name in self._ours, sparsely=self._sparsely
+            )
             self.seconds += time.perf_counter() - begin
             self.bytes += slice_.bytes
         return self._opened[slice_.name]
@@ -112,7 +116,7 @@ class StageRun:
 
     def __init__(self, program: Program, stage: int, store: Store, writer: OutputWriter) -> None:
         self._program = program
-        self._fragments = [fragment for fragment in program.layout.fragments if fragment.stage == stage]
+        self._fragments = [fragment for fragment in program.fragments if fragment.stage == stage]
         self._store = store
         self._writer = writer
         self._files = slice_files(store, program.run)
@@ -149,7 +153,7 @@ class StageRun:
         reader = _Reader(self._program, self._store)
         begin = time.perf_counter()
         with self._within(fragment)("a step"):
-            step = run_step(self._program, fragment, partition, arrivals, reader)
+            step = run_fragment(self._program, fragment, partition, arrivals, reader)
         self._touched_bytes += reader.bytes
         self._seconds["open"] += reader.seconds
         self._seconds["join"] += time.perf_counter() - begin - reader.seconds

@@ -81,6 +81,12 @@ def _check_can_be_set_back(store: Store, stored: Committed, stream: str, waterma
             "a watermark must be set back, not forward: it moves forward by itself",
             got=f"{show_time(watermark)} instead of {show_time(mark.watermark)}",
         )
+    if stored.manifest.definition["aggregation"] is not None:
+        raise CheckpointError(
+            "windows of aggregates must not have left when a watermark is set back",
+            got="a query with aggregates, whose windows leave once",
+            hint="start a new query with another checkpointLocation, without the rows with a wrong time",
+        )
     if stored.manifest.memory.cuts:
         raise CheckpointError(
             "no state must be spilled when a watermark is set back",

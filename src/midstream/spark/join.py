@@ -10,6 +10,8 @@ from pyarrow import types
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from midstream.aggregate.read_aggregation import check_output_time, read_aggregation
+from midstream.aggregate.window import Window
 from midstream.errors import OptionError, QueryError, show_value
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
@@ -22,7 +24,9 @@ from midstream.query.types import show_type
 from midstream.spark.declared_watermark import declared_watermark, lateness_of, time_of
 from midstream.spark.join_arguments import (
     check_frame,
+    check_groups,
     check_inner,
+    check_not_grouped,
     check_session,
     check_texts,
     equalities,
@@ -58,6 +62,8 @@ class Join:
     _pairs: dict[tuple[str, str], Micros] = field(default_factory=dict)
     _select: tuple[str, ...] = ()
     _cross: bool = False
+    _groups: tuple[str | Window, ...] | None = None
+    _aggregates: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_session(self.spark)
@@ -145,7 +151,20 @@ class Join:
         """
         texts = [text for item in items for text in (item if isinstance(item, list) else [item])]
         check_texts("a select item", texts, hint="write select('a.x', 'b.y AS z')")
+        check_not_grouped(self._groups is not None)
         return replace(self, _select=(*self._select, *texts))
+
+    def groupBy(self, *groups: str | Window | list[str | Window]) -> GroupedJoin:  # noqa: N802  # Spark's name
+        """Group the results by columns, ``stream.column`` or ``stream.column AS name``, and by a window.
+
+        For example ``groupBy("orders.region", window("10 minutes", "1 minute"))``. What is computed of each
+        group, ``agg(...)`` says.
+        """
+        return GroupedJoin(
+            self, check_groups(groups, selected=bool(self._select), grouped=self._groups is not None)
+        )
+
+    groupby = groupBy
 
     def cross(self) -> Join:
         """Allow parts without any equality between them: every row of one meets every row of the other."""
@@ -153,7 +172,10 @@ class Join:
 
     def query(self) -> Query:
         """The join as a checked value; raises the first error that is found."""
-        return build_query(
+        aggregation = None
+        if self._groups is not None:
+            aggregation = read_aggregation(self._groups, self._aggregates, self._streams)
+        query = build_query(
             self._streams,
             self._predicates,
             default_window=self._everywhere,
@@ -161,7 +183,10 @@ class Join:
             select=self._select,
             cross=self._cross,
             zone=str(self.spark.conf.get("spark.sql.session.timeZone")),
+            aggregation=aggregation,
         )
+        check_output_time(query)
+        return query
 
     @property
     def schema(self) -> StructType:
@@ -232,6 +257,27 @@ class Join:
     def writeStream(self) -> JoinStreamWriter:  # noqa: N802  # Spark's name
         """Where the results go; ends with ``start()``."""
         return JoinStreamWriter(self.spark, self.query(), dict(self._frames))
+
+
+@dataclass(frozen=True)
+class GroupedJoin:
+    """The results of a join in groups: ``agg`` says what is computed of each."""
+
+    join: Join
+    groups: tuple[str | Window, ...]
+
+    def agg(self, *items: str) -> Join:
+        """Compute aggregates of each group and window, each with a name: ``agg("count(*) AS n")``.
+
+        A window comes out once, when no result of it can come any more. Its columns are those of
+        ``groupBy``, where a window is a struct ``window`` of ``start`` and ``end``, and then the aggregates.
+        """
+        check_texts("an aggregate", items, hint="write agg('count(*) AS n', 'sum(payments.amount) AS total')")
+        return replace(self.join, _groups=self.groups, _aggregates=items)
+
+    def count(self) -> Join:
+        """How many results each group and window has, as a column ``count``."""
+        return self.agg("count(*) AS count")
 
 
 def _spark_plans(df: DataFrame) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
+from midstream.aggregate.window import Window
 from midstream.errors import QueryError, show_value
 from midstream.query.sql import split_name
 from midstream.query.stream import Stream, resolve_path
 from midstream.spark.logical_plan import kind_of
 
+_REGROUP = "name all columns in one groupBy; aggregate what was aggregated where the results are read"
 Predicate = TypeVar("Predicate")
 # Spark's names of joins, without underscores.
 _SIDES = ("left", "right", "full")
@@ -28,6 +30,29 @@ def check_texts(what: str, items: Iterable[object], *, hint: str) -> None:
     for item in items:
         if not isinstance(item, str) or not item.strip():
             raise QueryError(f"{what} must be text", got=_show(item), hint=hint)
+
+
+def check_groups(groups: Iterable[object], *, selected: bool, grouped: bool) -> tuple[str | Window, ...]:
+    """What results are grouped by: texts of columns, and windows, also in lists."""
+    if grouped:
+        raise QueryError("results must be grouped once", got="groupBy twice", hint=_REGROUP)
+    if selected:
+        hint = "leave out select: the results have the columns of groupBy and agg"
+        raise QueryError("results that are grouped must not be selected from", got="select", hint=hint)
+    items: list[Any] = [item for group in groups for item in (group if isinstance(group, list) else [group])]
+    check_texts(
+        "what results are grouped by",
+        [item for item in items if not isinstance(item, Window)],
+        hint="write groupBy('orders.region', window('10 minutes')), with the window of midstream",
+    )
+    return tuple(items)
+
+
+def check_not_grouped(grouped: bool) -> None:
+    """Refuse to select from results that are grouped."""
+    if grouped:
+        hint = "leave out select: the results have the columns of groupBy and agg"
+        raise QueryError("results that are grouped must not be selected from", got="select", hint=hint)
 
 
 def check_session(spark: object) -> None:

@@ -272,7 +272,7 @@ class _SparkExecution:
             moved = tasks.mapPartitionsWithIndex(move_task(program, ranges, self.store))
             messages = messages.union(moved)
         from_driver = slice_messages(program, ranges)
-        for stage in range(program.layout.stages):
+        for stage in range(program.stages):
             task = stage_task(program, stage, ranges, self.store, writer)
             messages = shuffle(messages, ranges.tasks, from_driver).mapPartitionsWithIndex(task)
             from_driver = []  # tasks pass on what later stages need

@@ -22,8 +22,9 @@ _INSTEAD: dict[str, str] = {
     **dict.fromkeys(
         ("join", "crossJoin", "union", "unionByName"), "add a stream with .stream(name, df, time=...)"
     ),
+    "agg": "say of which groups: join.groupBy('orders.region', window('10 minutes')).agg(...)",
     **dict.fromkeys(
-        ("groupBy", "agg", "distinct", "dropDuplicates", "orderBy", "sort", "limit", "count"), _AFTER
+        ("rollup", "cube", "distinct", "dropDuplicates", "orderBy", "sort", "limit", "count"), _AFTER
     ),
     **dict.fromkeys(("withWatermark", "repartition", "transform"), _BEFORE),
     **dict.fromkeys(("show", "collect", "toPandas", "take", "first", "head", "write"), _START),

@@ -12,7 +12,6 @@ from itertools import chain
 import msgspec
 
 from midstream.engine.program import Program
-from midstream.plan.layout import Layout
 from midstream.plan.state_id import StateId, decode_state_id, encode_state_id
 from midstream.spark.messages import AddressedMessage, SlicesMessage
 from midstream.spark.task_ranges import TaskRanges
@@ -43,10 +42,8 @@ def with_own_slices(program: Program, blob: bytes) -> Program:
 
 def slice_messages(program: Program, ranges: TaskRanges) -> list[AddressedMessage]:
     """For each stage and task the slices that it needs, if only to say that there are none."""
-    stages = _stages_of_states(program.layout)
-    needed: list[list[list[Slice]]] = [
-        [[] for _ in range(ranges.tasks)] for _ in range(program.layout.stages)
-    ]
+    stages = _stages_of_states(program)
+    needed: list[list[list[Slice]]] = [[[] for _ in range(ranges.tasks)] for _ in range(program.stages)]
     for slice_, readers in _slices_and_tasks(program, ranges):
         for stage in stages.get(slice_.owner.state, ()):
             for task in readers:
@@ -82,11 +79,11 @@ def _encode(program: Program, slices: list[Slice]) -> bytes:
     return _ENCODER.encode(_OwnSlices(slices, [slice_.name in written for slice_ in slices]))
 
 
-def _stages_of_states(layout: Layout) -> dict[StateId, set[int]]:
+def _stages_of_states(program: Program) -> dict[StateId, set[int]]:
     """The stages in which each state is used; that of the results too, which may be deferred."""
     stages: dict[StateId, set[int]] = {}
-    for fragment in layout.fragments:
-        results = [layout.root] if fragment in layout.result_fragments else []
+    for fragment in program.fragments:
+        results = [program.layout.root] if fragment in program.layout.result_fragments else []
         for state in (*fragment.inputs_by_id, *fragment.arrangements, *results):
             stages.setdefault(state, set()).add(fragment.stage)
     return stages

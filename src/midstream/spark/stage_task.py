@@ -39,7 +39,7 @@ def stage_task(program: Program, stage: int, ranges: TaskRanges, store: Store, w
     """The function that runs one stage of an epoch in the engine partitions of a task."""
     own = _inputs(program, {stage})
     earlier = _inputs(program, set(range(stage)))
-    later = _inputs(program, set(range(stage + 1, program.layout.stages)))
+    later = _inputs(program, set(range(stage + 1, program.stages)))
     # The function is sent to every task: it must not have the slices of all.
     common = without_slices(program)
 
@@ -112,6 +112,6 @@ def _by_partition(
 
 def _inputs(program: Program, stages: set[int]) -> set[StateId]:
     """What enters the fragments of some stages: their inputs, and the results that one collects."""
-    fragments = [fragment for fragment in program.layout.fragments if fragment.stage in stages]
+    fragments = [fragment for fragment in program.fragments if fragment.stage in stages]
     inputs = {fragment_input.id for fragment in fragments for fragment_input in fragment.inputs}
     return inputs | {program.layout.root} if program.collector in fragments else inputs

@@ -41,11 +41,12 @@ def _most_of_one(slices: Sequence[Slice]) -> int:
     return max(Counter(slice_.owner.partition for slice_ in slices).values(), default=0)
 
 
-def choose_merge(slices: Sequence[Slice]) -> tuple[Slice, ...]:
+def choose_merge(slices: Sequence[Slice], max_bytes: int | None = None) -> tuple[Slice, ...]:
     """The newest neighbours that should become one slice, oldest first; empty if none should.
 
     Levels fall from old to new, so a full run is at the end; if merging it completes a run of the next level,
-    both merge at once.
+    both merge at once. Runs with more than ``max_bytes`` stay as they are: merging takes memory for all of
+    their rows at once.
     """
     if len(slices) < FAN_IN:
         return ()
@@ -59,6 +60,8 @@ def choose_merge(slices: Sequence[Slice]) -> tuple[Slice, ...]:
         # The slices chosen so far count as one of this level.
         # Slices of other partitions are of the same epochs.
         if _most_of_one(ordered[run_start:start]) + (start < len(ordered)) < FAN_IN:
+            break
+        if max_bytes is not None and sum(s.bytes for s in ordered[run_start:]) > max_bytes:
             break
         start, run_level = run_start, run_level + 1
     return tuple(ordered[start:])

@@ -105,6 +105,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     by a format before 7. While there are some, the number of partitions stays."""
     epochs_without_batch: int = 0
     """How many epochs had no batch of Spark's: they made what spilled groups owed."""
+    emitted: int | None = None
+    """The windows of aggregates that end by then have left; None if none has, or there are no aggregates."""
     window_changes: tuple[WindowChange, ...] = ()
     """The changes of the windows from before which rows may still be in a result."""
     slices: tuple[Slice, ...] = ()

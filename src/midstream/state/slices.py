@@ -1,7 +1,7 @@
 """Slices: the immutable files that state is made of.
 
 A slice holds the rows that one state gained in one engine partition from its first to its last epoch. There
-are four kinds:
+are five kinds:
 
 - **index** slices hold sorted index rows (hash, references, times): the whole of an intermediate state, and
   the searchable part of a base state. Sorted by hash means sorted by partition group as well, so a group is a
@@ -13,6 +13,8 @@ are four kinds:
 - **deferred** slices hold results that wait for the end of a migration.
 - **pending** slices hold index rows of a state that is being rebuilt, or moved in portions. They are not
   searched before the state is complete; then they become index slices.
+- **partial** slices hold partial aggregates of results: a row for each pane and group, in the order of their
+  panes, and of the hashes of their groups.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import msgspec
 
 from midstream.plan.state_id import StateId
 
-SliceKind = Literal["index", "payload", "deferred", "pending"]
+SliceKind = Literal["index", "payload", "deferred", "pending", "partial"]
 
 
 Counts = bytes
@@ -43,6 +45,16 @@ class SliceOwner(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=
         """Whether its slices hold index rows, searched now or once the state is complete."""
         return self.kind in ("index", "pending")
 
+    @property
+    def is_placed_anew(self) -> bool:
+        """Whether rows go where their groups are now when slices are merged; segments of payload never do."""
+        return self.has_index_rows or self.kind == "partial"
+
+    @property
+    def has_rows_of_streams(self) -> bool:
+        """Whether its slices hold rows that may still join, and expire; others hold results."""
+        return self.kind not in ("deferred", "partial")
+
 
 class Slice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A slice in the manifest; enough to plan, purge and merge without opening the file."""
@@ -55,7 +67,8 @@ class Slice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """How many slices of one epoch it was merged from; its level follows from this."""
     rows: int
     latest: tuple[int, ...]
-    """Largest event time of each of the state's streams, in the order of the state's id."""
+    """Largest event time of each of the state's streams, in the order of the state's id; of partial
+    aggregates the beginning of the last pane."""
     name: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -73,3 +86,5 @@ class Slice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     Slices of formats before 4 are not, until they are merged.
     """
+    earliest: int = 0
+    """The beginning of the first pane of partial aggregates."""

@@ -9,7 +9,8 @@ A manifest is upgraded when it is read. Nothing is written: the next commit writ
 | 5      | new names of fields; the slices of a state that is being rebuilt are of the kind "pending"     |
 | 6      | lateness, windows and outputs may change: what the states keep, and changes of the windows     |
 | 7      | spilled groups; states that are moved, or go to two locations; decisions made beside epochs;   |
-|        | the number of partitions may change: it is in the routings, no longer in the definition        |
+|        | the number of partitions may change: it is in the routings, no longer in the definition;       |
+|        | aggregates                                                                                     |
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def upgrade_manifest(fields: Fields, version: int, current: int) -> Fields:
 def upgrade_definition(definition: Fields) -> Fields:
     """The definition of a query before format 7; before format 6 its outputs never changed."""
     options = {name: value for name, value in definition["options"].items() if name != "partitions"}
-    return {"keeps": definition["select"], **definition, "options": options}
+    return {"keeps": definition["select"], **definition, "aggregation": None, "options": options}
 
 
 def _with_new_names(fields: Fields) -> Fields:

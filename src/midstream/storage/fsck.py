@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from midstream.aggregate.partials import HASH
+from midstream.engine.arrays import as_array
 from midstream.engine.hashing import group_of
 from midstream.engine.index_rows import IndexRows, in_time_order
 from midstream.engine.payload import segments_of
@@ -191,6 +193,10 @@ class _SliceChecks:
                 segments = self._segments.setdefault((owner.state, reader), set())
                 segments.update(segments_of(table)[:, 0].tolist())
             self._stored.add(owner.state)
+        if owner.kind == "partial":
+            groups = group_of(as_array(table.column(HASH)), self._places.groups)
+            is_here = np.all(self._places.held(slice_)[groups])
+            return None if is_here else f"has groups of other partitions than {owner.partition}"
         if not owner.has_index_rows or not slice_.rows:
             return None
         rows = IndexRows.from_table(table, owner.key)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from midstream.errors import CheckpointError
 from midstream.storage.durable_file import explain_full_disk, write_new_files
+from midstream.storage.mapped_file import map_file
 from midstream.storage.store import TEMPORARY, parts_of
 
 _FOLDER_MODE = 0o700
@@ -54,14 +55,13 @@ class LocalStore:
         sync_folder(path.parent)
         return True
 
-    def read(self, name: str) -> pa.Buffer:
+    def read(self, name: str, *, sparsely: bool = False) -> pa.Buffer:
         """Map the file into memory."""
         path = self._path(name)
         try:
             if not stat.S_ISREG(path.lstat().st_mode):
                 raise _not_plain(name)
-            with pa.memory_map(str(path)) as mapped:
-                return mapped.read_buffer()
+            return map_file(path, sparsely=sparsely)
         except FileNotFoundError:
             raise CheckpointError(
                 "a file that the checkpoint needs must be there",

@@ -35,7 +35,7 @@ class MemoryStore:
         self.put(name, data)
         return True
 
-    def read(self, name: str) -> pa.Buffer:
+    def read(self, name: str, *, sparsely: bool = False) -> pa.Buffer:  # all is in memory
         """The bytes of a name."""
         if name not in self.files:
             raise CheckpointError("a file that the checkpoint needs must be there", got=f"no {name}")

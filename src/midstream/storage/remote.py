@@ -79,9 +79,9 @@ class RemoteStore:
             return False
         return True
 
-    def read(self, name: str) -> pa.Buffer:
+    def read(self, name: str, *, sparsely: bool = False) -> pa.Buffer:
         """A slice from the cache if it has it; else the object."""
-        if self._caches(name) and (cached := self._cached(name)) is not None:
+        if self._caches(name) and (cached := self._cached(name, sparsely=sparsely)) is not None:
             return cached
         try:
             with _object_store(self.url) as objects:
@@ -121,10 +121,10 @@ class RemoteStore:
     def _cache(self) -> LocalStore:
         return LocalStore(str(_cache_folder(self.url)))
 
-    def _cached(self, name: str) -> pa.Buffer | None:
+    def _cached(self, name: str, *, sparsely: bool) -> pa.Buffer | None:
         """The copy of a slice on this machine; a damaged one is deleted."""
         try:
-            data = self._cache().read(name)
+            data = self._cache().read(name, sparsely=sparsely and name in _verified)
         except CheckpointError:
             return None  # it was never read here, or was evicted
         if name not in _verified and digest_in(name) != hashlib.sha256(data).hexdigest():

@@ -73,14 +73,18 @@ class SliceFiles:
         """Write slices, which takes less time together than one by one."""
         self._store.put_all({f"{FOLDER}/{each.slice.name}": each.data for each in encoded})
 
-    def open(self, slice_: Slice, *, ours: bool = False) -> pa.Table:
-        """The table of a slice, mapped into memory; ``ours`` if a task of this run wrote it."""
+    def open(self, slice_: Slice, *, ours: bool = False, sparsely: bool = False) -> pa.Table:
+        """The table of a slice, mapped into memory; ``ours`` if a task of this run wrote it.
+
+        Of one that is opened ``sparsely`` only those pages are read whose rows are used.
+        """
         if digest_in(slice_.name) != slice_.sha256:
             raise CheckpointError("the name of a slice must have its digest", got=repr(slice_.name))
-        data = self._store.read(f"{FOLDER}/{slice_.name}")
+        trusted = ours or slice_.name in self._verified
+        # What is checked is read as a whole.
+        data = self._store.read(f"{FOLDER}/{slice_.name}", sparsely=sparsely and trusted)
         if data.size != slice_.bytes:
             raise _damaged(slice_, f"{data.size} bytes instead of {slice_.bytes}")
-        trusted = ours or slice_.name in self._verified
         if not trusted and hashlib.sha256(data).hexdigest() != slice_.sha256:
             raise _damaged(slice_, "another digest")
         try:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 
+from midstream.aggregate.partials import HASH, PANE
+from midstream.engine.arrays import as_array
 from midstream.engine.payload import segments_of
 from midstream.plan.state_id import StateId
 from midstream.state.slices import Slice, SliceKind
@@ -67,10 +70,23 @@ def _payload_error(slice_: Slice, table: pa.Table) -> str | None:
     return None
 
 
+def _partial_error(slice_: Slice, table: pa.Table) -> str | None:
+    types = {name: table.schema.field(name).type for name in table.column_names[:2]}
+    if types != {HASH: pa.uint64(), PANE: pa.int64()}:
+        return f"columns {', '.join(table.column_names)}"
+    panes = as_array(table.column(PANE))
+    if table.column(PANE).null_count or table.column(HASH).null_count or np.any(panes[1:] < panes[:-1]):
+        return "panes that are not in order"
+    if table.num_rows and (panes[0], panes[-1]) != (slice_.earliest, max(slice_.latest)):
+        return "other panes"
+    return None
+
+
 _CHECKS: dict[SliceKind, Callable[[Slice, pa.Table], str | None]] = {
     "index": _index_error,
     "pending": _index_error,
     "payload": _payload_error,
     # Deferred results may be any table: the engine only passes them on.
     "deferred": lambda _slice, _table: None,
+    "partial": _partial_error,
 }

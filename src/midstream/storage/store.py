@@ -52,8 +52,11 @@ class Store(Protocol):
     def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
         """Write a file durably unless the name is taken; False if it was. Commits depend on this."""
 
-    def read(self, name: str) -> pa.Buffer:
-        """The bytes of a file, mapped into memory where that is possible."""
+    def read(self, name: str, *, sparsely: bool = False) -> pa.Buffer:
+        """The bytes of a file, mapped into memory where that is possible.
+
+        If it is read ``sparsely``, few of them will be used, and the others should not take up memory.
+        """
 
     def list(self, folder: str) -> list[str]:
         """The names in a folder, sorted; none if there is no such folder. See above on consistency."""

@@ -6,15 +6,19 @@ import random
 
 from midstream.memory.settings import MemorySettings
 from midstream.memory.strategies import SPILL_STRATEGIES
+from midstream.query.query import Query
 from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 
 _NO_BUDGET_RATE = 0.75
+_NO_BUDGET_RATE_WITH_SEVERAL_KEYS = 0.4
+"""Only where fragments send rows to others are there holds."""
 
 
-def draw_memory(chance: random.Random) -> MemorySettings | None:
+def draw_memory(chance: random.Random, query: Query) -> MemorySettings | None:
     """A budget that is passed soon, or none."""
-    return None if chance.random() < _NO_BUDGET_RATE else draw_budget(chance)
+    no_budget = _NO_BUDGET_RATE_WITH_SEVERAL_KEYS if len(query.classes) > 1 else _NO_BUDGET_RATE
+    return None if chance.random() < no_budget else draw_budget(chance)
 
 
 def draw_budget(chance: random.Random) -> MemorySettings:

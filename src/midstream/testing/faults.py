@@ -113,9 +113,9 @@ class FaultStore:
             return False
         return was_free
 
-    def read(self, name: str) -> pa.Buffer:
+    def read(self, name: str, *, sparsely: bool = False) -> pa.Buffer:
         """The bytes of a name."""
-        return self._call(name, lambda: self.inner.read(name))
+        return self._call(name, lambda: self.inner.read(name, sparsely=sparsely))
 
     def list(self, folder: str) -> list[str]:
         """The names in a folder; where that is allowed, some changes are not listed yet."""

@@ -52,7 +52,7 @@ def outputs(query: Query, tables: Mapping[str, pa.Table], rows: pa.Table) -> pa.
         _follow(tables[output.ref.stream], output.ref).take(rows.column(output.ref.stream))
         for output in query.outputs
     ]
-    return pa.table(columns, schema=query.output_schema)
+    return pa.table(columns, schema=query.joined_schema)
 
 
 def batch_sql(query: Query) -> str:

@@ -144,7 +144,7 @@ def naive_join(query: Query, tables: Mapping[str, pa.Table], where: Condition | 
         for rows in _combinations(query, streams, {})
         if where is None or where(rows)
     ]
-    return pa.Table.from_pylist(results, schema=query.output_schema)
+    return pa.Table.from_pylist(results, schema=query.joined_schema)
 
 
 def value_of(row: Row, ref: ColumnRef) -> Any:

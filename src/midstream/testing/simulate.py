@@ -37,12 +37,8 @@ from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCra
 from midstream.testing.late_verdicts import late_verdicts
 from midstream.testing.outcome import Outcome
 from midstream.testing.process import Process, newest_lease
-from midstream.testing.promises import (
-    Promises,
-    hold,
-    other_errors_are_broken_promises,
-    step_files,
-)
+from midstream.testing.promises import Promises, hold, other_errors_are_broken_promises, step_files
+from midstream.testing.random_cuts import decided_by
 from midstream.testing.random_streams import SECOND, START
 from midstream.testing.rescales import Rescales
 from midstream.testing.store_checks import StoreChecks
@@ -63,7 +59,9 @@ _DRAIN_RATE = 0.1
 
 def simulate(seed: int) -> Outcome:
     """Run one seed; an error names the promise that was broken."""
-    return _Simulation(seed).run()
+    simulation = _Simulation(seed)
+    with decided_by(simulation.workload.cuts):
+        return simulation.run()
 
 
 class _Simulation:

@@ -25,9 +25,11 @@ class WatermarkResets:
         """The stream and watermark of each reset that may yet be committed, by its lease."""
 
     def are_possible(self) -> bool:
-        """Whether something is committed, and no epoch under way."""
+        """Whether something is committed, no epoch under way, and no state spilled."""
         manifest = newest_manifest(self._store.inner)
-        return manifest is not None and intent_name(manifest.epoch + 1) not in self._store.inner.files
+        if manifest is None or manifest.memory.cuts:
+            return False
+        return intent_name(manifest.epoch + 1) not in self._store.inner.files
 
     def set_back(self, lease: Lease) -> None:
         """Set the watermark of some stream back to what its rows before it would have made it."""

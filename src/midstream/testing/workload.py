@@ -25,6 +25,7 @@ from midstream.query.query import Query
 from midstream.query.window import Windows, imply_windows
 from midstream.testing.draw_memory import draw_budget, draw_memory
 from midstream.testing.draw_plans import draw_plan, draw_requests, leave_a_choice, strategy_name
+from midstream.testing.random_cuts import RandomCuts, draw_cuts
 from midstream.testing.random_streams import SECOND, Shape, generate, stream
 from midstream.values import Micros
 
@@ -59,6 +60,8 @@ _WRONG_TIMES = (31_556_952_000 * SECOND, 2**62, -62_135_596_800 * SECOND)
 _RUNAWAY = 600 * SECOND
 _LATER_BUDGET_RATE = 0.1
 """How often a query that begins without a budget of memory may be given one later."""
+_RANDOM_CUTS_RATE = 0.4
+"""How often chance decides about memory, if there is a budget."""
 _RESIDUALS = (
     "{x}.v < {y}.v + 5",
     "{x}.v <> {y}.v OR {x}.k2 = '0'",
@@ -86,6 +89,8 @@ class Workload:
     """The query as it may be asked when it is started again: with other lateness, windows and outputs."""
     may_spill: bool = False
     """Whether there is a budget of memory, from the first start or from a later one on."""
+    cuts: RandomCuts | None = None
+    """What decides about memory while there is a budget, if not the production code."""
 
     @property
     def widest(self) -> Query:
@@ -101,6 +106,7 @@ class Workload:
             *(["late rows kept"] if self.keeps_late else []),
             *(["adapting"] if self.settings.adapt else []),
             *([str(self.settings.memory)] if self.settings.memory is not None else []),
+            *([str(self.cuts)] if self.cuts is not None else []),
             *(f"{strategy_name(r)} to {r.plan} from {epoch} on" for epoch, r in self.requests.items()),
         ]
         return f"{self.plan} over {len(self.epochs)} epochs ({', '.join(options)})"
@@ -123,6 +129,7 @@ def features_of(workload: Workload) -> set[str]:
         "late rows dropped": not workload.keeps_late,
         "many streams": len(query.names) > 5,
         "columns of all types": len(query.streams[0].schema) > len(_EXTRAS),
+        "cuts at random": workload.cuts is not None,
         "a wrong time": any(_has_wrong_time(table) for epoch in workload.epochs for table in epoch.values()),
     }
     return {name for name, present in features.items() if present}
@@ -170,13 +177,14 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     terms_chance = random.Random(f"terms {seed}")  # noqa: S311  # it must be reproducible
     other_terms = tuple(_draw_terms(terms_chance, query) for _ in range(3))
     memory_chance = random.Random(f"memory {seed}")  # noqa: S311  # it must be reproducible
-    settings = replace(settings, memory=draw_memory(memory_chance))
+    settings = replace(settings, memory=draw_memory(memory_chance, query))
     may_spill = settings.memory is not None or memory_chance.random() < _LATER_BUDGET_RATE
     if may_spill:
         # Windows stay while state is spilled.
         other_terms = tuple(replace(other, windows=query.windows) for other in other_terms)
+    cuts = draw_cuts(memory_chance) if may_spill and memory_chance.random() < _RANDOM_CUTS_RATE else None
     return Workload(
-        query, plan, settings, arrivals, keeps_late, requests, background_epochs, other_terms, may_spill
+        query, plan, settings, arrivals, keeps_late, requests, background_epochs, other_terms, may_spill, cuts
     )
 
 

@@ -1,0 +1,93 @@
+"""Emitting windows: their panes merged to one row for each group, with the results of the aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from midstream.aggregate.functions import FUNCTIONS
+from midstream.aggregate.partials import PANE, in_context, key_names, merge_partials, states
+from midstream.engine.arrays import as_array, as_column
+from midstream.errors import StreamError
+from midstream.query.aggregation import Aggregate, Aggregation, EventWindows
+from midstream.query.types import show_type
+
+_END = "#end"
+_ROWS_AT_ONCE = 1 << 20
+"""About so many rows of panes are merged at once: a pane has one for each window that it is in."""
+
+
+def emitted_windows(
+    aggregation: Aggregation, panes: Sequence[pl.DataFrame], emitted: int | None, until: int
+) -> Iterator[pa.Table]:
+    """The windows that end after ``emitted`` and until ``until``, the earliest first."""
+    windows = aggregation.windows
+    found = [rows for rows in (_between(rows, None, until) for rows in panes) if len(rows)]
+    if not found:
+        return
+    earliest = min(int(rows[PANE][0]) for rows in found)
+    begin = earliest if emitted is None else max(emitted, earliest)
+    last = max(int(rows[PANE][-1]) for rows in found) + windows.length
+    first, last = windows.first_end_after(begin), min(until, last)
+    for ends in _portions(windows, found, first, last):
+        needed = [
+            _in_windows(windows, _between(rows, ends[0] - windows.length, ends[-1]), ends) for rows in found
+        ]
+        merged = merge_partials(aggregation, [rows for rows in needed if len(rows)] or needed[:1], _END)
+        if len(merged):
+            yield _results(aggregation, merged)
+
+
+def _between(rows: pl.DataFrame, first: int | None, end: int) -> pl.DataFrame:
+    """The rows of the panes from the first one to the end; rows are in the order of their panes."""
+    panes = rows[PANE].to_numpy()
+    begin = 0 if first is None else int(np.searchsorted(panes, first))
+    return rows.slice(begin, max(0, int(np.searchsorted(panes, end)) - begin))
+
+
+def _portions(windows: EventWindows, panes: Sequence[pl.DataFrame], first: int, last: int) -> Iterator[range]:
+    """The ends of windows, in portions that do not need too many rows."""
+    ends = range(first, last + 1, windows.slide)
+    rows = sum(map(len, panes)) * min(len(ends), -(-windows.length // windows.slide))
+    size = max(1, len(ends) * _ROWS_AT_ONCE // max(rows, 1))
+    for begin in range(0, len(ends), size):
+        yield ends[begin : begin + size]
+
+
+def _in_windows(windows: EventWindows, rows: pl.DataFrame, ends: range) -> pl.DataFrame:
+    """Each row of a pane once for every window that has it and ends at one of these times."""
+    panes = rows[PANE].to_numpy()
+    first = np.maximum(panes + windows.slide - (panes - ends[0]) % windows.slide, ends[0])
+    counts = np.maximum((np.minimum(panes + windows.length, ends[-1]) - first) // windows.slide + 1, 0)
+    positions = np.repeat(np.arange(len(panes)), counts)
+    number = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts)
+    column = pl.Series(_END, first[positions] + number * windows.slide)
+    return rows.drop(PANE)[positions].with_columns(column)
+
+
+def _results(aggregation: Aggregation, merged: pl.DataFrame) -> pa.Table:
+    windows, schema = aggregation.windows, aggregation.schema
+    ends = as_array(merged[_END].to_arrow())
+    bounds = [as_column(each).cast(windows.type) for each in (ends - windows.length, ends)]
+    columns: list[pa.Array] = [merged[name].to_arrow() for name in key_names(aggregation)]
+    columns.insert(aggregation.window_position, pa.StructArray.from_arrays(bounds, ["start", "end"]))
+    for aggregate, state in states(aggregation, merged):
+        with in_context(aggregate):
+            columns.append(_finished(aggregate, state))
+    return pa.table([c.cast(kind) for c, kind in zip(columns, schema.types, strict=True)], schema=schema)
+
+
+def _finished(aggregate: Aggregate, state: dict[str, pl.Series]) -> pa.Array:
+    function = FUNCTIONS[aggregate.function]
+    values = function.finish(state, aggregate.input_type, aggregate.parameters)
+    fits = values.null_count() == next(iter(state.values())).null_count()
+    if function.may_overflow and not fits:
+        raise StreamError(
+            "a sum must fit into its type, as in Spark",
+            got=f"{aggregate.name}, of more than a {show_type(aggregate.type)} can hold",
+            hint="cast the column to double in the DataFrame of its stream, in a new query",
+        )
+    return values.to_arrow().cast(aggregate.type)

@@ -1,0 +1,130 @@
+"""Partial aggregates: a table with a row for each pane and group, which can be merged with others.
+
+A pane is a piece of event time so short that its rows are in the same windows: its length divides that of the
+windows and their distance. So a row is aggregated once, however many windows overlap it.
+
+Columns: the hash of the group, which says where it is merged; the pane; the columns of the group; and the
+states of the aggregates. Rows are in the order of their panes, so those of a window are together, and within
+a pane in that of the hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from pyarrow import types
+
+from midstream.aggregate.functions import FUNCTIONS
+from midstream.engine.arrays import as_array, as_column
+from midstream.engine.error_context import error_context
+from midstream.engine.hashing import Hashes, hash_key, hash_values
+from midstream.engine.results import TIME
+from midstream.query.aggregation import Aggregate, Aggregation, column_of
+from midstream.query.types import canonical_type
+
+HASH = "#hash"
+PANE = "#pane"
+_NULL = np.uint64(0x6E756C6C)
+"""What stands for the hash of a null."""
+
+
+def partial_aggregates(aggregation: Aggregation, results: pa.Table) -> pl.DataFrame:
+    """The partial aggregates of results of the join, which have their times."""
+    windows = aggregation.windows
+    times = as_array(results.column(TIME))
+    columns = {PANE: pl.Series(times - (times - windows.start) % windows.pane), TIME: pl.Series(times)}
+    for name, key in zip(key_names(aggregation), aggregation.keys, strict=True):
+        columns[name] = _as_group(results.column(column_of(key.ref)))
+    for name, aggregate in _named(aggregation):
+        with in_context(aggregate):
+            if aggregate.column is not None:
+                prepare = FUNCTIONS[aggregate.function].prepare
+                values = prepare(results.column(aggregate.column.name), aggregate.parameters)
+                columns[name] = pl.Series(pl.from_arrow(values))
+    parts = [
+        expression.alias(f"{name} {part}")
+        for name, aggregate in _named(aggregation)
+        for part, expression in _partial(name, aggregate).items()
+    ]
+    grouped = _group(pl.DataFrame(columns), [PANE, *key_names(aggregation)], parts)
+    hashes = group_hashes([grouped[name].to_arrow() for name in key_names(aggregation)], len(grouped))
+    return in_order(grouped.insert_column(0, pl.Series(HASH, hashes)))
+
+
+def merge_partials(aggregation: Aggregation, tables: Sequence[pl.DataFrame], by: str = PANE) -> pl.DataFrame:
+    """Several tables of partial aggregates as one; ``by`` is the column of panes, or of windows."""
+    merged = [
+        expression.alias(f"{name} {part}")
+        for name, aggregate in _named(aggregation)
+        for part, expression in _merge(name, aggregate, tables[0].columns).items()
+    ]
+    grouped = _group(pl.concat(tables), [HASH, by, *key_names(aggregation)], merged)
+    return in_order(grouped, by)
+
+
+def in_order(partials: pl.DataFrame, by: str = PANE) -> pl.DataFrame:
+    """Partial aggregates in the order of panes, or of windows, and of hashes."""
+    return partials.sort(by, HASH, maintain_order=True)
+
+
+def key_names(aggregation: Aggregation) -> list[str]:
+    """The columns of partial aggregates that have the keys of groups."""
+    return [f"key {position}" for position in range(len(aggregation.keys))]
+
+
+def states(
+    aggregation: Aggregation, merged: pl.DataFrame
+) -> Iterator[tuple[Aggregate, dict[str, pl.Series]]]:
+    """The aggregates, each with the columns of its state."""
+    for name, aggregate in _named(aggregation):
+        yield aggregate, {part: merged[f"{name} {part}"] for part in _parts(name, merged.columns)}
+
+
+def in_context(aggregate: Aggregate) -> AbstractContextManager[None]:
+    """Errors within name the aggregate."""
+    return error_context(f"the aggregate {aggregate.name}")
+
+
+def group_hashes(keys: Sequence[pa.Array], rows: int) -> Hashes:
+    """The hashes of groups, by which they are placed; a null is a value like any other."""
+    return hash_key([as_column(_hash_with_nulls(key).view(np.int64)) for key in keys], rows)
+
+
+def _hash_with_nulls(key: pa.Array) -> Hashes:
+    hashes = np.full(len(key), _NULL)
+    hashes[as_array(key.is_valid())] = hash_values(key.drop_null().cast(canonical_type(key.type)))
+    return hashes
+
+
+def _as_group(column: pa.ChunkedArray) -> pl.Series:
+    """The values of a key as groups have them: as in Spark, -0.0 becomes 0.0."""
+    values = pl.Series(pl.from_arrow(column))
+    return values + 0.0 if types.is_floating(column.type) else values
+
+
+def _named(aggregation: Aggregation) -> Iterator[tuple[str, Aggregate]]:
+    return ((str(position), aggregate) for position, aggregate in enumerate(aggregation.aggregates))
+
+
+def _parts(name: str, columns: Sequence[str]) -> list[str]:
+    return [column.removeprefix(f"{name} ") for column in columns if column.startswith(f"{name} ")]
+
+
+def _partial(name: str, aggregate: Aggregate) -> dict[str, pl.Expr]:
+    if aggregate.column is None:
+        return {"count": pl.len().cast(pl.Int64)}
+    return FUNCTIONS[aggregate.function].partial(pl.col(name), aggregate.column.type)
+
+
+def _merge(name: str, aggregate: Aggregate, columns: Sequence[str]) -> dict[str, pl.Expr]:
+    state = {part: pl.col(f"{name} {part}") for part in _parts(name, columns)}
+    return FUNCTIONS[aggregate.function].merge(state, aggregate.input_type)
+
+
+def _group(rows: pl.DataFrame, by: Sequence[str], parts: Sequence[pl.Expr]) -> pl.DataFrame:
+    # In the order of their first rows: an epoch that runs again gives the same, bit by bit.
+    return rows.group_by(by, maintain_order=True).agg(parts)

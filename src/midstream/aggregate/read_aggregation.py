@@ -1,0 +1,180 @@
+"""Reading what is to be aggregated: groups, windows and aggregates, in the words of PySpark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyarrow import types
+from sqlglot import exp
+
+from midstream.aggregate.function import Argument, Function
+from midstream.aggregate.functions import ALIASES, FUNCTIONS
+from midstream.aggregate.split_call import Call, split_call
+from midstream.aggregate.window import Window
+from midstream.errors import QueryError, show_value
+from midstream.query.aggregation import Aggregate, Aggregation, EventWindows, Parameter, column_of
+from midstream.query.clauses import Output
+from midstream.query.query import Query
+from midstream.query.sql import dotted_name, parse
+from midstream.query.stream import Stream, resolve
+from midstream.query.types import LOCAL_TIMESTAMP, TIMESTAMP, canonical_type, show_type
+from midstream.values import Micros, duration, show_duration
+
+_WRITE = "write a function of a column and a name, as in 'sum(payments.amount) AS total'"
+_COMPUTE = "compute it as a column of the DataFrame of its stream, with withColumn, and use that column"
+
+
+def read_aggregation(
+    groups: Sequence[str | Window], items: Sequence[str], streams: Sequence[Stream]
+) -> Aggregation:
+    """The aggregation of results by groups, one of which is a window."""
+    asked = [group for group in groups if isinstance(group, Window)]
+    if len(asked) != 1:
+        raise QueryError(
+            "results must be grouped by one window: without it no row could ever leave, as there may always "
+            "be another result of its group",
+            got=f"{len(asked) or 'no'} window{'s' if asked else ''}",
+            hint="add one, as in groupBy('orders.region', window('10 minutes')); to aggregate all of a "
+            "bounded input, write the results to a sink and aggregate them there",
+        )
+    if not items:
+        raise QueryError("agg must have an aggregate", got="none", hint="write agg('count(*) AS n')")
+    keys = tuple(_read_key(group, streams) for group in groups if not isinstance(group, Window))
+    aggregation = Aggregation(
+        keys=keys,
+        windows=_read_window(asked[0], streams),
+        window_position=list(groups).index(asked[0]),
+        aggregates=tuple(_read_aggregate(item, streams) for item in items),
+    )
+    _check_names(aggregation)
+    return aggregation
+
+
+def check_output_time(query: Query) -> None:
+    """Refuse windows by the time of a stream whose rows may be in results however old they are."""
+    stream = query.aggregation.windows.stream if query.aggregation is not None else None
+    unbounded = [
+        other
+        for other in query.names
+        if stream is not None and other != stream and query.windows.bound(stream, other) is None
+    ]
+    if unbounded:
+        raise QueryError(
+            f"results must be bounded in time for windows by the time of {stream}",
+            got=f"no bound between {stream} and {', '.join(unbounded)}",
+            hint="add .within('30 minutes'), or leave out time: then the time of the latest component counts",
+        )
+
+
+def _read_key(item: str, streams: Sequence[Stream]) -> Output:
+    tree = parse(item, "a column to group by")
+    inner = tree.this if isinstance(tree, exp.Alias) else tree
+    name = dotted_name(inner)
+    if name is None or isinstance(inner, exp.Star):
+        got, hint = show_value(item), f"name a column with its stream, as in 'orders.region'; or {_COMPUTE}"
+        raise QueryError("results must be grouped by columns and by a window", got=got, hint=hint)
+    ref = resolve(streams, name)
+    dtype = next(stream for stream in streams if stream.name == ref.stream).type_of(ref)
+    if canonical_type(dtype) is None:
+        got = f"{ref} of type {show_type(dtype)}"
+        raise QueryError("a column to group by must be of a simple type", got=got, hint="use a field of it")
+    alias = tree.alias if isinstance(tree, exp.Alias) else "_".join((ref.stream, *ref.path))
+    return Output(alias, ref, dtype)
+
+
+def _read_window(asked: Window, streams: Sequence[Stream]) -> EventWindows:
+    length = duration(asked.length, "a window of results")
+    slide = length if asked.slide is None else duration(asked.slide, "the distance of windows")
+    start = Micros(0) if asked.start is None else duration(asked.start, "the start of windows")
+    if not 0 < slide <= length:
+        raise QueryError(
+            "windows must be longer than nothing, and begin at most their length apart",
+            got=f"windows of {show_duration(length)}, {show_duration(slide)} apart",
+            hint="write window('10 minutes', '1 minute'): the length first",
+        )
+    if start >= slide:
+        got = f"{show_duration(start)} for windows that are {show_duration(slide)} apart"
+        raise QueryError("the start of windows must be less than their distance", got=got)
+    stream = None if asked.time is None else _stream_of_time(asked.time, streams)
+    timed = streams if stream is None else [stream]
+    has_zone = any(each.type_of(each.time).tz is not None for each in timed)
+    kind = TIMESTAMP if has_zone else LOCAL_TIMESTAMP
+    return EventWindows(length, slide, start, None if stream is None else stream.name, kind)
+
+
+def _stream_of_time(text: str, streams: Sequence[Stream]) -> Stream:
+    name = dotted_name(parse(text, "the time of windows"))
+    ref = resolve(streams, name) if name is not None else None
+    for stream in streams:
+        if stream.time == ref:
+            return stream
+    raise QueryError(
+        "the time of windows must be the event time of a stream",
+        got=show_value(text),
+        hint=f"the event times are {', '.join(str(stream.time) for stream in streams)}",
+    )
+
+
+def _read_aggregate(item: str, streams: Sequence[Stream]) -> Aggregate:
+    call = split_call(item, _WRITE)
+    name = ALIASES.get(call.function, call.function)
+    if call.distinct:
+        name = f"{name} distinct"
+    if name == "count" and call.arguments in (["*"], ["1"]):
+        return Aggregate(call.name, name, None, (), FUNCTIONS[name].result(TIMESTAMP))
+    function = FUNCTIONS.get(name)
+    if function is None:
+        known = ", ".join(sorted([*FUNCTIONS, *ALIASES]))
+        hint = f"the functions are {known}; others can be computed from what is written"
+        raise QueryError("an aggregate must be a function that Midstream has", got=repr(item), hint=hint)
+    if not call.arguments:
+        raise QueryError("an aggregate must be of a column", got=repr(item), hint=_WRITE)
+    column = _read_column(call, function, item, streams)
+    parameters = _read_parameters(call, function.arguments, item)
+    return Aggregate(call.name, name, column, parameters, function.result(column.type))
+
+
+def _read_column(call: Call, function: Function, item: str, streams: Sequence[Stream]) -> Output:
+    name = dotted_name(parse(call.arguments[0], "what is aggregated"))
+    if name is None:
+        raise QueryError("an aggregate must be of a column of a stream", got=repr(item), hint=_COMPUTE)
+    ref = resolve(streams, name)
+    dtype = next(stream for stream in streams if stream.name == ref.stream).type_of(ref)
+    if types.is_null(dtype) or not function.accepts(dtype):
+        got = f"{ref} of type {show_type(dtype)}"
+        raise QueryError(f"{call.function} must be of {function.wants}", got=got)
+    return Output(column_of(ref), ref, dtype)
+
+
+def _read_parameters(call: Call, wanted: Sequence[Argument], item: str) -> tuple[Parameter, ...]:
+    given = call.arguments[1:]
+    if len(given) > len(wanted):
+        raise QueryError(f"{call.function} must have at most {1 + len(wanted)} arguments", got=repr(item))
+    parameters = []
+    for position, argument in enumerate(wanted):
+        text = given[position] if position < len(given) else None
+        parameters.append(_read_parameter(call, argument, text))
+    return tuple(parameters)
+
+
+def _read_parameter(call: Call, argument: Argument, text: str | None) -> Parameter:
+    try:
+        value = argument.default if text is None else int(text) if argument.whole else float(text)
+    except ValueError:
+        value = None
+    if value is None or not argument.least <= value <= argument.most:
+        raise QueryError(
+            f"the {argument.name} of {call.function} must be a number "
+            f"from {argument.least} to {argument.most}",
+            got="none" if text is None else repr(text),
+            hint="write one aggregate for each" if text is not None and "array" in text.lower() else None,
+        )
+    return value
+
+
+def _check_names(aggregation: Aggregation) -> None:
+    names = aggregation.schema.names
+    for position, name in enumerate(names):
+        if name.lower() in (earlier.lower() for earlier in names[:position]):
+            hint = "write 'orders.region AS another_name', or 'count(*) AS another_name'"
+            raise QueryError("every column must have a name of its own", got=f"{name!r} twice", hint=hint)

@@ -1,0 +1,190 @@
+"""DuckDB as the oracle of aggregates: of the rows of a batch join, in windows that it makes by itself.
+
+What DuckDB has in other types than Spark, or rounds differently, is computed from its exact lists of values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from midstream.query.aggregation import Aggregate, Aggregation
+from midstream.query.query import Query
+from midstream.testing.oracle import matching_rows, outputs
+from midstream.values import Micros
+
+_SQL: dict[str, str] = {
+    "count": "count({x})",
+    "sum": "sum({x})",
+    "min": "min({x})",
+    "max": "max({x})",
+    "stddev": "stddev_samp({x}::DOUBLE)",
+    "stddev_pop": "stddev_pop({x}::DOUBLE)",
+    "variance": "var_samp({x}::DOUBLE)",
+    "var_pop": "var_pop({x}::DOUBLE)",
+    "count distinct": "count(DISTINCT {x})",
+    "approx_count_distinct": "count(DISTINCT {x})",
+    "median": "quantile_cont({x}::DOUBLE, 0.5)",
+    "percentile": "quantile_cont({x}::DOUBLE, {p})",
+    "percentile_approx": "quantile_disc({x}, {p})",
+    "first": "first({x} ORDER BY time, {x} ASC NULLS LAST)",
+    "last": "last({x} ORDER BY time, {x} ASC NULLS FIRST)",
+    "collect_list": "list({x} ORDER BY {x}) FILTER ({x} IS NOT NULL)",
+}
+"""Each function in DuckDB's words."""
+
+
+def aggregate_windows(
+    query: Query,
+    tables: Mapping[str, pa.Table],
+    *,
+    after: int | None = None,
+    until: int | None = None,
+) -> pa.Table:
+    """The windows over all results of some tables, those that end in a range of time."""
+    aggregation = aggregation_of(query)
+    rows = matching_rows(query, tables)
+    joined = outputs(query, tables, rows)
+    columns = {f"c{i}": column for i, column in enumerate(joined.columns)}
+    columns["time"] = pa.chunked_array([_times(query, aggregation, tables, rows)])
+    with duckdb.connect(":memory:", config={"threads": 1}) as database:
+        database.execute("SET TimeZone = 'UTC'")
+        database.register("joined", pa.table(columns))
+        found = database.sql(_sql(aggregation, joined.schema.names, after, until)).to_arrow_table()
+    return _as_results(aggregation, found)
+
+
+def aggregation_of(query: Query) -> Aggregation:
+    """What a query aggregates, which it must."""
+    if query.aggregation is None:
+        raise ValueError("the query has no aggregates")
+    return query.aggregation
+
+
+def assert_same_windows(got: pa.Table, want: pa.Table, query: Query) -> None:
+    """Fail unless both have the same windows and groups, each once, with the same aggregates.
+
+    Doubles may differ by what the order of additions does, and lists in their order.
+    """
+    aggregation = aggregation_of(query)
+    rows, wanted = _by_group(got, aggregation), _by_group(want, aggregation)
+    missing, surplus = sorted(wanted.keys() - rows.keys()), sorted(rows.keys() - wanted.keys())
+    assert got.num_rows == len(rows), f"groups must leave once; got {got.num_rows} rows of {len(rows)} groups"
+    assert not missing, f"{want.num_rows} groups are wanted, {got.num_rows} were got; missing: {missing[:3]}"
+    assert not surplus, f"{want.num_rows} groups are wanted, {got.num_rows} were got; surplus: {surplus[:3]}"
+    for group, values in wanted.items():
+        for aggregate, one, other in zip(aggregation.aggregates, rows[group], values, strict=True):
+            is_same = _is_near if aggregate.function == "approx_count_distinct" else _is_same
+            assert is_same(one, other), f"{aggregate.text} of {group} must be {other}; got {one}"
+
+
+def _by_group(table: pa.Table, aggregation: Aggregation) -> dict[tuple[str, ...], tuple[Any, ...]]:
+    keys = 1 + len(aggregation.keys)
+    columns = [column.to_pylist() for column in table.columns]
+    groups = zip(*([str(value) for value in column] for column in columns[:keys]), strict=True)
+    return dict(zip(groups, zip(*columns[keys:], strict=True), strict=True))
+
+
+def _is_near(one: int, other: int) -> bool:
+    """Whether an approximate count is what it may be: five standard deviations are allowed."""
+    return abs(one - other) <= max(3, other // 4)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return sorted(map(str, one)) == sorted(map(str, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-7, abs_tol=1e-7) or (math.isnan(one) and math.isnan(other))
+    return one == other and type(one) is type(other)
+
+
+def _times(
+    query: Query, aggregation: Aggregation, tables: Mapping[str, pa.Table], rows: pa.Table
+) -> pa.Array:
+    """The time of each result, in microseconds."""
+    times = {}
+    for stream in query.streams:
+        moments = tables[stream.name].column(stream.time.path[0])
+        micros = moments.cast(pa.timestamp("us", moments.type.tz)).cast(pa.int64())
+        times[stream.name] = micros.take(rows.column(stream.name)).to_numpy()
+    chosen = aggregation.windows.stream
+    of_results = times[chosen] if chosen is not None else np.maximum.reduce(list(times.values()))
+    return pa.array(of_results, pa.int64())
+
+
+def _sql(aggregation: Aggregation, names: list[str], after: int | None, until: int | None) -> str:
+    windows = aggregation.windows
+    column = {name: f"c{i}" for i, name in enumerate(names)}
+    keys = [column[str(key.ref)] for key in aggregation.keys]
+    # Times before 1970 are negative, and so would be what is left of a division.
+    last_begin = (
+        f"(time - (((time - {windows.start}) % {windows.slide}) + {windows.slide}) % {windows.slide})"
+    )
+    number = -(-windows.length // windows.slide)
+    begins = f"unnest(range(0, {number})) AS step"
+    grouped = ", ".join(["begin", *keys])
+    computed = ", ".join(f"{_call(each, column)} AS a{i}" for i, each in enumerate(aggregation.aggregates))
+    bounds = [f"begin + {windows.length} > time"]
+    bounds += [] if after is None else [f"begin + {windows.length} > {after}"]
+    bounds += [] if until is None else [f"begin + {windows.length} <= {until}"]
+    return (
+        f"WITH spread AS (SELECT *, {begins} FROM joined), "  # noqa: S608 - names are our own
+        f"placed AS (SELECT *, {last_begin} - step * {windows.slide} AS begin FROM spread) "
+        f"SELECT {grouped}, {computed} FROM placed WHERE {' AND '.join(bounds)} GROUP BY {grouped}"
+    )
+
+
+def _call(aggregate: Aggregate, column: Mapping[str, str]) -> str:
+    if aggregate.column is None:
+        return "count(*)"
+    x = column[aggregate.column.name]
+    if aggregate.function == "avg":
+        # DuckDB has a double for decimals too.
+        return f"{{'sum': sum({x}), 'count': count({x})}}"
+    share = aggregate.parameters[0] if aggregate.parameters else ""
+    return _SQL[aggregate.function].format(x=x, p=share)
+
+
+def _as_results(aggregation: Aggregation, found: pa.Table) -> pa.Table:
+    windows, schema = aggregation.windows, aggregation.schema
+    begins = found.column("begin").to_pylist()
+    stamps = [
+        pa.array([Micros(begin + length) for begin in begins], pa.int64()).cast(windows.type)
+        for length in (0, windows.length)
+    ]
+    columns: list[Any] = [found.column(1 + i).combine_chunks() for i in range(len(aggregation.keys))]
+    columns.insert(aggregation.window_position, pa.StructArray.from_arrays(stamps, ["start", "end"]))
+    for i, aggregate in enumerate(aggregation.aggregates):
+        values = found.column(f"a{i}").to_pylist()
+        columns.append(pa.array(list(map(_converter(aggregate), values)), aggregate.type))
+    return pa.table(
+        [c.cast(f.type) if isinstance(c, pa.Array) else c for c, f in zip(columns, schema, strict=True)],
+        schema=schema,
+    )
+
+
+def _converter(aggregate: Aggregate) -> Callable[[Any], Any]:
+    dtype = aggregate.type
+    if aggregate.function == "collect_list":
+        return lambda value: value or []
+    if aggregate.function == "avg" and types.is_decimal(dtype):
+        return lambda parts: _average(parts["sum"], parts["count"], dtype.scale)
+    if aggregate.function == "avg":
+        return lambda parts: float(parts["sum"]) / parts["count"] if parts["count"] else None
+    if types.is_integer(dtype):
+        return lambda value: None if value is None else int(value)
+    return lambda value: value
+
+
+def _average(total: Decimal | None, count: int, scale: int) -> Decimal | None:
+    if total is None or not count:
+        return None
+    with localcontext(prec=60):
+        return (total / count).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)

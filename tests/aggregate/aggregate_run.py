@@ -1,0 +1,78 @@
+"""Runs of a query with aggregates, whose windows are compared with DuckDB's over the batch join."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from unittest import mock
+
+import pyarrow as pa
+
+from midstream.aggregate.next_step import output_watermark
+from midstream.inline import InlineJoin
+from midstream.plan.tree import Plan
+from midstream.protocol.settings import Settings
+from midstream.query.query import Query
+from midstream.storage.memory import MemoryStore
+from midstream.testing import accept
+from midstream.testing.aggregate_oracle import aggregate_windows, aggregation_of, assert_same_windows
+
+FAR = 2**55
+"""After all windows of all tests."""
+
+
+@dataclass
+class AggregateRun:
+    """A run, and what has come out of it so far."""
+
+    query: Query
+    plan: str | Plan
+    settings: Settings
+    store: MemoryStore = field(default_factory=MemoryStore)
+    epochs: list[Mapping[str, pa.Table]] = field(default_factory=list)
+    tables: list[pa.Table] = field(default_factory=list)
+    bounds: list[int | None] = field(default_factory=list)
+    """The output watermark of each epoch."""
+
+    def __post_init__(self) -> None:
+        self.join = InlineJoin(self.query, self.plan, settings=self.settings, store=self.store)
+
+    def restart(self) -> None:
+        self.join = InlineJoin(self.query, settings=self.settings, store=self.store)
+
+    def process(
+        self, epochs: Iterable[Mapping[str, pa.Table]], background_epochs: int | None = None
+    ) -> AggregateRun:
+        aggregation = aggregation_of(self.query)
+        for epoch in epochs:
+            before = self.join.manifest
+            self.epochs.append(epoch)
+            self._keep(self.join.run_epoch(epoch, background_epochs=background_epochs), before.emitted)
+            assert self.join.manifest.emitted == output_watermark(self.query, aggregation, before)
+        return self
+
+    def _keep(self, table: pa.Table, emitted: int | None) -> None:
+        """Every window that leaves ends after the output watermark of before, and until that of now."""
+        self.tables.append(table)
+        self.bounds.append(self.join.manifest.emitted)
+        ends = table.column("window").combine_chunks().field("end").cast(pa.int64()).to_pylist()
+        assert all(emitted is None or end > emitted for end in ends)
+        assert all(end <= self.bounds[-1] for end in ends)
+
+    def accepted(self) -> Mapping[str, pa.Table]:
+        return accept(self.query, self.epochs, self.settings.idle_timeout).tables(self.query)
+
+    def check(self) -> None:
+        """What has come out is what DuckDB has of all windows that have ended."""
+        until = self.join.manifest.emitted
+        want = aggregate_windows(self.query, self.accepted(), until=-FAR if until is None else until)
+        assert_same_windows(pa.concat_tables(self.tables), want, self.query)
+
+    def finish(self) -> None:
+        """Let all windows leave that are still in state, as if time had come to its end, and check them."""
+        with mock.patch("midstream.aggregate.next_step.output_watermark", return_value=FAR):
+            self.tables.append(self.join.run_epoch({}))
+            assert self.join.manifest.emitted == FAR
+        want = aggregate_windows(self.query, self.accepted())
+        assert_same_windows(pa.concat_tables(self.tables), want, self.query)
+        assert not [s for s in self.join.manifest.slices if s.owner.kind == "partial"]

@@ -1,0 +1,149 @@
+"""Functions by themselves: whatever is merged, their results are those of all rows, and like Spark's."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstream.aggregate.distinct_sketch import estimates, merge_codes, sketch_codes
+from midstream.aggregate.emit import emitted_windows
+from midstream.aggregate.partials import merge_partials, partial_aggregates
+from midstream.aggregate.read_aggregation import read_aggregation
+from midstream.aggregate.window import window
+from midstream.engine.results import TIME
+from midstream.errors import StreamError
+from midstream.query.aggregation import EventWindows
+from tests.helpers import make_stream
+
+NAN = math.nan
+BIG = 2**63 - 1
+
+
+def aggregate(call: str, values: pa.Array, parts: int = 1, times: list[int] | None = None) -> object:
+    """The aggregate of values in one group and window, made from several partial aggregates."""
+    column = "v"
+    stream = make_stream("a", {"t": pa.timestamp("us"), column: values.type})
+    aggregation = read_aggregation([window("10 seconds")], [f"{call.format('a.v')} AS x"], [stream])
+    rows = {output.name: values for output in aggregation.columns}
+    table = pa.table({**rows, TIME: pa.array(times or [0] * len(values), pa.int64())})
+    cuts = np.linspace(0, len(values), parts + 1).astype(int)
+    pieces = [table.slice(a, b - a) for a, b in pairwise(cuts) if b > a]
+    merged = merge_partials(aggregation, [partial_aggregates(aggregation, piece) for piece in pieces])
+    (result,) = emitted_windows(aggregation, [merged], None, 1 << 50)
+    assert result.schema == aggregation.schema
+    (value,) = result.column("x").to_pylist()
+    return value
+
+
+def doubles(*values: float | None) -> pa.Array:
+    return pa.array(values, pa.float64())
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize(
+    ("call", "values", "wanted"),
+    [
+        # What Spark 4.3 gives for the same rows.
+        ("sum({})", doubles(None, None), None),
+        ("avg({})", pa.array([None, None], pa.int32()), None),
+        ("count({})", doubles(None, None), 0),
+        ("count(DISTINCT {})", doubles(None, None), 0),
+        ("approx_count_distinct({})", doubles(None, None), 0),
+        ("median({})", doubles(None, None), None),
+        ("percentile_approx({}, 0.5)", doubles(None, None), None),
+        ("collect_list({})", pa.array([None, None], pa.int32()), []),
+        ("collect_list({})", pa.array([1, None], pa.int32()), [1]),
+        ("stddev({})", doubles(1.0, None), None),
+        ("variance({})", doubles(1.0, None), None),
+        ("stddev_pop({})", doubles(1.0, None), 0.0),
+        ("var_pop({})", doubles(1.0, None), 0.0),
+        ("max({})", doubles(NAN, 1.0, 2.0), "nan"),
+        ("min({})", doubles(NAN, 1.0, 2.0), 1.0),
+        ("sum({})", doubles(NAN, 1.0, 2.0), "nan"),
+        ("median({})", doubles(NAN, 1.0, 2.0), 2.0),
+        ("percentile({}, 0.75)", doubles(NAN, 1.0, 2.0), "nan"),
+        ("count(DISTINCT {})", doubles(NAN, NAN, 0.0, -0.0), 2),
+        ("approx_count_distinct({})", doubles(NAN, NAN, 0.0, -0.0), 2),
+        ("avg({})", pa.array([BIG, BIG]), 9.223372036854776e18),
+        ("sum({})", pa.array([BIG, 5, -5]), BIG),
+        (
+            "avg({})",
+            pa.array(map(Decimal, ("1.00", "1.01", "1.01")), pa.decimal128(10, 2)),
+            Decimal("1.006667"),
+        ),
+        (
+            "avg({})",
+            pa.array(map(Decimal, ("-1.00", "0.00", "0.00")), pa.decimal128(10, 2)),
+            Decimal("-0.333333"),
+        ),
+        ("sum({})", pa.array(map(Decimal, ("1.00", "2.02")), pa.decimal128(10, 2)), Decimal("3.02")),
+        ("percentile({}, 0.1)", pa.array([4, 3, 2, 1], pa.int32()), 1.3),
+        ("percentile_approx({}, 0.25)", pa.array([4, 3, 2, 1], pa.int32()), 1),
+        ("percentile_approx({}, 0.5)", pa.array([4, 3, 2, 1], pa.int32()), 2),
+        ("percentile_approx({}, 1)", pa.array([4, 3, 2, 1], pa.int32()), 4),
+        ("max({})", pa.array([True, False, None]), True),
+        ("max({})", pa.array([b"a", b"\xff", None]), b"\xff"),
+    ],
+)
+def test_a_function_gives_what_spark_gives(call, values, wanted, parts):
+    got = aggregate(call, values, parts)
+    if wanted == "nan":
+        assert isinstance(got, float)
+        assert math.isnan(got)
+        return
+    assert got == pytest.approx(wanted) if isinstance(wanted, float) else got == wanted
+    assert type(got) is type(wanted)
+
+
+def test_a_sum_that_does_not_fit_is_an_error_that_names_it():
+    with pytest.raises(StreamError, match=r"a sum must fit.*got x, of more than a bigint can hold\. Hint"):
+        aggregate("sum({})", pa.array([BIG, 1]))
+
+
+def test_first_and_last_go_by_time_and_then_by_value():
+    values = pa.array([5, None, 3, None, 9, 7], pa.int32())
+    times = [20, 10, 10, 30, 30, 30]
+    for parts in (1, 2, 3):
+        assert aggregate("first({})", values, parts, times) == 3
+        assert aggregate("last({})", values, parts, times) == 9
+    assert aggregate("last({})", pa.array([1, None], pa.int32()), 2, [1, 2]) is None
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=60), st.integers(2, 7))
+def test_moments_do_not_depend_on_what_is_merged(values, parts):
+    whole = np.var(values)
+    assert aggregate("var_pop({})", doubles(*values), parts) == pytest.approx(whole, rel=1e-6, abs=1e-3)
+
+
+@pytest.mark.parametrize("count", [10, 100, 1_000, 3_000, 30_000, 1_000_000])
+def test_sketches_are_as_good_as_was_asked_for(count):
+    """The relative errors of many sketches; their standard deviation is 0.05 by default."""
+    errors = []
+    for seed in range(20):
+        values = np.random.default_rng((count, seed)).integers(-(2**62), 2**62, count)
+        codes = sketch_codes(pa.chunked_array([values]), (0.05,))
+        frame = pl.DataFrame({"code": pl.Series(pl.from_arrow(codes)), "half": np.arange(count) % 2})
+        halves = frame.group_by("half").agg(merge_codes(pl.col("code")).alias("codes"))
+        merged = halves.select(merge_codes(pl.col("codes").explode()).implode().alias("codes"))
+        (estimate,) = estimates(merged["codes"], 0.05)
+        errors.append(estimate / count - 1)
+    assert np.sqrt(np.mean(np.square(errors))) < 0.07
+    assert abs(np.mean(errors)) < 0.03
+
+
+@given(st.integers(-(2**50), 2**50), st.integers(1, 40), st.integers(1, 40), st.integers(0, 39))
+def test_the_first_window_that_ends_after_a_time_is_the_first(time, length, slide, start):
+    slide, start = min(slide, length), start % min(slide, length)
+    windows = EventWindows(length, slide, start, None, pa.timestamp("us"))
+    end = windows.first_end_after(time)
+    assert time < end <= time + slide
+    assert (end - length - start) % slide == 0
+    assert length % windows.pane == slide % windows.pane == 0

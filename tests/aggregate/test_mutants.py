@@ -1,0 +1,120 @@
+"""Faults that are put into the code on purpose: the comparison with DuckDB finds each of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+
+from midstream.aggregate.emit import emitted_windows
+from midstream.aggregate.next_step import output_watermark
+from midstream.aggregate.partials import merge_partials
+from midstream.aggregate.read_aggregation import read_aggregation
+from midstream.aggregate.window import window
+from midstream.errors import InternalError
+from midstream.migration.strategies import STRATEGIES
+from midstream.protocol.settings import Settings
+from midstream.query.build import build_query
+from midstream.query.query import Query
+from midstream.testing import Shape, generate, stream
+from midstream.values import Micros
+from tests.aggregate.aggregate_run import AggregateRun
+from tests.memory.random_cuts import RandomCuts, decided_by
+
+SHAPE = Shape(rows=12, late=0.1)
+SECOND = 1_000_000
+
+
+def aggregated_query() -> Query:
+    """Three streams, and windows of their results that overlap."""
+    streams = [stream(name, SHAPE) for name in "abc"]
+    aggregation = read_aggregation(["a.k", window("20 seconds", "5 seconds")], ["count(*) AS n"], streams)
+    return build_query(
+        streams,
+        ["a.k = b.k", "b.k2 = c.k2"],
+        default_window=Micros(25 * SECOND),
+        aggregation=aggregation,
+    )
+
+
+def run_seed(seed: int) -> None:
+    """Cuts at random and a migration; an error if a window is wrong."""
+    query = aggregated_query()
+    epochs = generate(dict.fromkeys("abc", SHAPE), epochs=18, seed=seed)
+    with decided_by(RandomCuts(seed, 0.1, 0.3, drain_from=9)):
+        run = AggregateRun(query, "(a b) c", Settings(2, 8))
+        begins = random.Random(seed).randrange(2, 6)
+        run.process(epochs[:begins])
+        run.join.migrate("a (b c)", "parallel_track")
+        run.process(epochs[begins:])
+        assert run.join.manifest.migrations == 1
+        assert run.join.manifest.migration is None
+        run.process([{}])
+        run.check()
+        run.finish()
+
+
+_watermark, _merge, _emitted = output_watermark, merge_partials, emitted_windows
+
+
+def _early(query, aggregation, manifest):
+    until = _watermark(query, aggregation, manifest)
+    return None if until is None else until + 10 * SECOND
+
+
+def _lost(aggregation, tables):
+    return _merge(aggregation, tables[:1])
+
+
+def _twice(aggregation, panes, emitted, until):
+    return _emitted(aggregation, panes, None if emitted is None else emitted - 5 * SECOND, until)
+
+
+def _never_deferring():
+    return {name: replace(strategy, defers_results=False) for name, strategy in STRATEGIES.items()}
+
+
+MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]], type[Exception]]] = {
+    "a window leaves early": (
+        1,
+        lambda: mock.patch("midstream.aggregate.next_step.output_watermark", _early),
+        InternalError,
+    ),
+    "a window leaves twice": (
+        1,
+        lambda: mock.patch("midstream.aggregate.run_fragment.emitted_windows", _twice),
+        AssertionError,
+    ),
+    "partial aggregates are lost when slices merge": (
+        1,
+        lambda: mock.patch("midstream.aggregate.run_fragment.merge_partials", _lost),
+        AssertionError,
+    ),
+    "what is owed is not waited for": (
+        1,
+        lambda: mock.patch("midstream.aggregate.next_step._owed_bounds", return_value=()),
+        InternalError,
+    ),
+    "deferred results are not waited for": (
+        1,
+        lambda: mock.patch("midstream.aggregate.next_step.STRATEGIES", _never_deferring()),
+        InternalError,
+    ),
+    "slices go before their windows": (
+        1,
+        lambda: mock.patch("midstream.protocol.coordinator.is_out", return_value=True),
+        AssertionError,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_fault_is_found(name):
+    seed, fault, error = MUTANTS[name]
+    run_seed(seed)
+    with fault(), pytest.raises(error):
+        run_seed(seed)

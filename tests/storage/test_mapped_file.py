@@ -1,0 +1,42 @@
+"""Mapping files into memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from midstream.storage.mapped_file import map_file
+
+
+def _file(tmp_path: Path, size: int) -> Path:
+    path = tmp_path / "data"
+    path.write_bytes(os.urandom(size))
+    return path
+
+
+@pytest.mark.parametrize("sparsely", [False, True])
+@pytest.mark.parametrize("size", [1, 4096, 100_001])
+def test_a_mapping_has_the_bytes_of_the_file_after_it_was_deleted_too(tmp_path, size, sparsely):
+    path = _file(tmp_path, size)
+    expected = path.read_bytes()
+    data = map_file(path, sparsely=sparsely)
+    path.unlink()
+    assert data.to_pybytes() == expected
+
+
+@pytest.mark.parametrize("sparsely", [False, True])
+def test_a_file_that_is_not_there_is_an_error(tmp_path, sparsely):
+    with pytest.raises(FileNotFoundError):
+        map_file(tmp_path / "none", sparsely=sparsely)
+
+
+def test_where_no_more_files_may_be_open_it_is_mapped_like_others(tmp_path, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise OSError(errno.EMFILE, "too many open files")
+
+    path = _file(tmp_path, 5000)
+    monkeypatch.setattr("midstream.storage.mapped_file.mmap.mmap", refuse)
+    assert map_file(path, sparsely=True).to_pybytes() == path.read_bytes()
