@@ -20,7 +20,7 @@ from midstream.state.routing_table import RoutingTable
 from midstream.state.slices import SliceOwner
 from midstream.state.upgrade import upgrade_manifest
 from midstream.storage.memory import MemoryStore
-from midstream.storage.request_queue import RESCALES
+from midstream.storage.numbered_requests import REQUESTS
 from midstream.testing import assert_same_rows
 from midstream.testing.faults import SimulatedCrash
 from tests.helpers import rows, small_query
@@ -52,7 +52,7 @@ def test_a_query_goes_on_with_other_partitions_from_the_next_epoch_on():
     assert join.partitions == 5
     assert join.manifest.routings == (RoutingTable(0, 2), RoutingTable(1, 5))
     assert [(e["type"], e["before"], e["partitions"]) for e in events(join)] == [("rescaled", 2, 5)]
-    assert join.store.list(RESCALES) == []
+    assert join.store.list(REQUESTS) == []
     join.run_epoch(epoch(2))
     assert events(join) == []
 
@@ -131,8 +131,10 @@ def test_a_plan_that_is_forbidden_in_several_partitions_keeps_one():
 
 def test_a_damaged_request_is_refused_by_name():
     begun(store := MemoryStore())
-    store.put(f"{RESCALES}/000001", b'"many"')
-    with pytest.raises(CheckpointError, match=r"in rescales/000001 must be readable.*delete rescales/000001"):
+    store.put(f"{REQUESTS}/partitions-000001", b'"many"')
+    with pytest.raises(
+        CheckpointError, match=r"in requests/partitions-000001 must be readable.*delete requests/"
+    ):
         InlineJoin(QUERY, settings=SETTINGS, store=store)
 
 

@@ -18,7 +18,7 @@ from midstream.runtime.epoch_runner import EpochRunner
 from midstream.storage.fsck import check
 from midstream.storage.manifest_log import manifest_name, newest_manifest
 from midstream.storage.memory import MemoryStore
-from midstream.storage.request_queue import REQUESTS
+from midstream.storage.numbered_requests import REQUESTS
 from midstream.storage.store import Store
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.testing.faults import FaultStore, SimulatedCrash

@@ -16,7 +16,8 @@ from midstream.migration.request import Request, write_request
 from midstream.plan.tree import parse_plan
 from midstream.storage.intents import write_or_read_intent
 from midstream.storage.memory import MemoryStore
-from midstream.storage.request_queue import REQUESTS, RequestQueue
+from midstream.storage.numbered_requests import REQUESTS
+from midstream.storage.request_queue import RequestQueue
 from midstream.testing.faults import FaultStore
 from tests.golden.case import EPOCHS, OTHER_PLAN, PLAN, QUERY, SETTINGS
 

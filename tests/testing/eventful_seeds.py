@@ -48,6 +48,8 @@ def make_eventful(monkeypatch: pytest.MonkeyPatch, **rates: float) -> None:
         real(self, seed)
         self.max_lives += 5 * (BUDGET - self.store.budget)
         self.store.budget = BUDGET
+        # Seeds that are likely to fail were found with the same partitions throughout.
+        self.rescales.rate = 0.0
         for name, rate in rates.items():
             setattr(self, name, rate)
 

@@ -13,7 +13,8 @@ from midstream.protocol import coordinator
 from midstream.runtime import epoch_runner
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.storage import intents, lease
-from midstream.storage.request_queue import REQUESTS, RequestQueue
+from midstream.storage.numbered_requests import REQUESTS
+from midstream.storage.request_queue import RequestQueue
 from midstream.testing import store_sink
 from midstream.testing.faults import FaultStore
 from midstream.testing.simulate import simulate
@@ -155,7 +156,7 @@ def test_a_request_that_a_fenced_driver_confirms_is_seen(monkeypatch):
 
     def unchecked(self, asked):
         self._lease.check()
-        self._requests.add(asked)
+        self._requests.plans.add(asked)
 
     monkeypatch.setattr(EpochRunner, "request_migration", unchecked)
     assert broken_promise() == "requests"

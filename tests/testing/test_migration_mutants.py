@@ -17,8 +17,7 @@ from midstream.plan.handover import Handover
 from midstream.protocol import coordinator
 from midstream.runtime import partition_task
 from midstream.runtime.epoch_runner import EpochRunner
-from midstream.storage.numbered_requests import NumberedRequests
-from midstream.storage.request_queue import REQUESTS
+from midstream.storage.numbered_requests import REQUESTS, NumberedRequests
 from midstream.testing.faults import FaultStore
 from tests.testing.eventful_seeds import SEEDS, broken_promises, make_eventful, workload_of
 

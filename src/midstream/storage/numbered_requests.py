@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -18,13 +18,15 @@ from midstream.storage.store import Store
 R = TypeVar("R")
 
 _NUMBER = re.compile(r"\d{6,}\Z")
+REQUESTS = "requests"
 
 
 @dataclass(frozen=True)
 class RequestKind(Generic[R]):
-    """What may be requested: where it is kept, and how."""
+    """What may be requested, and how it is kept."""
 
-    folder: str
+    prefix: str
+    """What the names of its files have before the number; kinds have different ones."""
     encode: Callable[[R], bytes]
     decode: Callable[[str, bytes], R]
     """From the name of a file and its content; an error that names the file if it is not valid."""
@@ -41,16 +43,19 @@ class NumberedRequests(Generic[R]):
         self._waiting: dict[int, R] = {}
         self._last = 0
 
-    def load(self, applied: int, begun: int | None) -> None:
-        """On start: read the waiting requests; ``begun`` is what the next epoch applies, if it was begun.
+    def load(self, files: Sequence[str], applied: int, begun: int | None) -> None:
+        """On start: read the waiting requests among the files of all kinds.
+
+        ``begun`` is the number of the one that the next epoch applies, if it was begun.
 
         If the manifest of that epoch was damaged, the request that it applies is deleted already. A new one
         must not get its number: the epoch would count it as applied when it has run again.
         """
-        folder = self._kind.folder
-        for name in self._store.list(folder):
-            if _NUMBER.match(name.removeprefix(f"{folder}/")):
-                self._waiting[_number(name)] = self._kind.decode(name, self._store.read(name).to_pybytes())
+        for name in files:
+            number = _NUMBER.match(name.removeprefix(f"{REQUESTS}/{self._kind.prefix}"))
+            if number is not None:
+                data = self._store.read(name).to_pybytes()
+                self._waiting[int(number[0])] = self._kind.decode(name, data)
         self._last = max((*self._waiting, applied, begun or 0))
 
     def add(self, request: R) -> None:
@@ -69,7 +74,7 @@ class NumberedRequests(Generic[R]):
         # If only the response was lost, the file is ours. A second one would be applied once more.
         if self._store.read(name).to_pybytes() != data:
             return False
-        self._store.sync(self._kind.folder)
+        self._store.sync(REQUESTS)
         return True
 
     def due(self, applied: int) -> tuple[int, R | None]:
@@ -94,8 +99,4 @@ class NumberedRequests(Generic[R]):
                 del self._waiting[number]
 
     def _name(self, number: int) -> str:
-        return f"{self._kind.folder}/{number:06d}"
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition("/")[2])
+        return f"{REQUESTS}/{self._kind.prefix}{number:06d}"

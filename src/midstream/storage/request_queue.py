@@ -10,11 +10,10 @@ from midstream.protocol.intent import Intent
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.sealed import UNREADABLE, reason_unreadable
-from midstream.storage.numbered_requests import NumberedRequests, RequestKind
+from midstream.storage.numbered_requests import REQUESTS, NumberedRequests, RequestKind
 from midstream.storage.store import Store
 
-REQUESTS = "requests"
-RESCALES = "rescales"
+_PARTITIONS = "partitions-"
 
 
 class RequestQueue:
@@ -24,15 +23,17 @@ class RequestQueue:
         def decode(name: str, data: bytes) -> Request:
             return decode_request(query, name, data)
 
-        kind = RequestKind(REQUESTS, lambda r: msgspec.json.encode(write_request(r)), decode)
+        self._store = store
+        kind = RequestKind("", lambda r: msgspec.json.encode(write_request(r)), decode)
         self.plans = NumberedRequests(store, kind)
-        self.partitions = NumberedRequests(store, RequestKind(RESCALES, msgspec.json.encode, _partitions))
+        self.partitions = NumberedRequests(store, RequestKind(_PARTITIONS, msgspec.json.encode, _partitions))
         """Requests for another number of partitions."""
 
     def load(self, manifest: Manifest, begun: Intent | None) -> None:
         """On start: read the waiting requests; ``begun`` is the intent of the next epoch, if it has one."""
-        self.plans.load(manifest.applied_requests, begun.applied_requests if begun else None)
-        self.partitions.load(manifest.applied_rescales, begun.applied_rescales if begun else None)
+        files = self._store.list(REQUESTS)
+        self.plans.load(files, manifest.applied_requests, begun.applied_requests if begun else None)
+        self.partitions.load(files, manifest.applied_rescales, begun.applied_rescales if begun else None)
 
     def due(self, manifest: Manifest) -> tuple[int, WrittenRequest | None]:
         """The request that the epoch after ``manifest`` should apply, and the number of the last applied."""

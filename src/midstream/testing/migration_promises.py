@@ -122,7 +122,8 @@ class MigrationPromises:
 
     def stale(self, requests: list[str], manifest: Manifest) -> list[str]:
         """The requests in a store that have been applied, and should have been deleted."""
-        return [name for name in requests if int(name.rpartition("/")[2]) <= manifest.applied_requests]
+        applied = {"requests/": manifest.applied_requests, "requests/partitions-": manifest.applied_rescales}
+        return [name for name in requests if int(name[-6:]) <= applied[name[:-6]]]
 
     def check_requests(self, manifest: Manifest) -> str | None:
         """How *requests* is broken, or None; the manifest before must have been added."""

@@ -49,7 +49,7 @@ from midstream.storage.fsck import check
 from midstream.storage.manifest_log import FOLDER as MANIFESTS
 from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory import MemoryStore
-from midstream.storage.request_queue import REQUESTS
+from midstream.storage.numbered_requests import REQUESTS
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.slice_files import SliceFiles, digest_in
 from midstream.testing.compare import assert_same_rows, difference

@@ -30,13 +30,13 @@ class Rescales:
     def __init__(self, outcome: Outcome) -> None:
         # Drawn separately, so that seeds differ only where somebody asks.
         self._user = random.Random(f"rescales {outcome.seed}")  # noqa: S311  # it must be reproducible
-        self._rate = self._user.choice((0.0, 0.0, 0.2, 0.5))
+        self.rate = self._user.choice((0.0, 0.0, 0.2, 0.5))
         self._outcome = outcome
         self._requests: list[_Request] = []
 
     def at_start(self, settings: Settings) -> Settings:
         """The settings that a query is started with, sometimes with another number of partitions."""
-        if self._user.random() < self._rate:
+        if self._user.random() < self.rate:
             settings = replace(settings, partitions=self._draw(settings))
         # If that is not the number of now, the start requests it, and may fail at any time.
         self._requests.append(_Request(settings.partitions))
@@ -44,7 +44,7 @@ class Rescales:
 
     def is_asked_for(self) -> bool:
         """Whether somebody asks for another number before the next epoch."""
-        return self._user.random() < self._rate
+        return self._user.random() < self.rate
 
     def ask(self, query: InlineJoin) -> None:
         """Ask a running query."""
