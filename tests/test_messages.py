@@ -378,7 +378,8 @@ _HINTS: dict[str, tuple[Callable[[], object], str]] = {
             "withColumn": "choose columns with .select(",
             "selectExpr": "choose columns with .select(",
             "join": "add a stream with .stream(",
-            "groupBy": "do it with the results",
+            "agg": "say of which groups",
+            "orderBy": "do it with the results",
             "show": "write it to a sink",
         }.items()
     },
@@ -469,7 +470,7 @@ OTHER_QUERIES = {
 
 @pytest.mark.parametrize("name", OTHER_QUERIES)
 def test_another_query_than_that_of_the_checkpoint(checkpoint, name):
-    settings = SETTINGS if name != "other settings" else replace(SETTINGS, partitions=3)
+    settings = SETTINGS if name != "other settings" else replace(SETTINGS, groups=SETTINGS.groups + 1)
     with pytest.raises(MidstreamError) as raised:
         _resume(checkpoint, OTHER_QUERIES[name], settings)
     assert_plain(raised.value)
