@@ -138,6 +138,21 @@ def test_a_damaged_request_is_refused_by_name():
         InlineJoin(QUERY, settings=SETTINGS, store=store)
 
 
+@pytest.mark.parametrize(("data", "got"), [(b"0", "0"), (b"-3", "-3"), (b"700", "700"), (b"17", "16 and 17")])
+def test_a_request_for_a_number_that_cannot_be_is_refused_by_name(data, got):
+    # One flipped bit makes 8 a 0: an epoch in no partition would have no rows.
+    begun(store := MemoryStore())
+    store.put(f"{REQUESTS}/partitions-000001", data)
+    with pytest.raises(
+        CheckpointError, match=f"in requests/partitions-000001 .*; got {got}.*delete requests/"
+    ):
+        InlineJoin(QUERY, settings=SETTINGS, store=store)
+    store.delete(f"{REQUESTS}/partitions-000001")
+    join = InlineJoin(QUERY, settings=SETTINGS, store=store)
+    join.run_epoch(epoch(1))
+    assert join.partitions == 2
+
+
 def moved_by_an_earlier_version(manifest: Manifest) -> Manifest:
     """The same, but its rows of c were moved by migration 3, before the format of now."""
     slices = tuple(

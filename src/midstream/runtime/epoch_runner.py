@@ -111,7 +111,7 @@ class EpochRunner:
         self._digest = committed.digest
         self._publisher = publisher
         self._lease = lease
-        self._requests = RequestQueue(store, coordinator.query)
+        self._requests = RequestQueue(store, coordinator.query, coordinator.settings.groups)
         self._run_identity = RunIdentity(self.manifest.id, lease.number, run)
         self._deciding = deciding(coordinator.decide)
         self._deciding_ms = 0.0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from midstream.errors import CheckpointError
+from midstream.errors import CheckpointError, OptionError
 from midstream.migration.request import Request, WrittenRequest, decode_request, write_request
 from midstream.protocol.intent import Intent
+from midstream.protocol.rescaling import check_partitions
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.sealed import UNREADABLE, reason_unreadable
@@ -19,14 +20,18 @@ _PARTITIONS = "partitions-"
 class RequestQueue:
     """The requests of a query."""
 
-    def __init__(self, store: Store, query: Query) -> None:
+    def __init__(self, store: Store, query: Query, groups: int) -> None:
         def decode(name: str, data: bytes) -> Request:
             return decode_request(query, name, data)
+
+        def decode_partitions(name: str, data: bytes) -> int:
+            return _partitions(name, data, groups)
 
         self._store = store
         kind = RequestKind("", lambda r: msgspec.json.encode(write_request(r)), decode)
         self.plans = NumberedRequests(store, kind)
-        self.partitions = NumberedRequests(store, RequestKind(_PARTITIONS, msgspec.json.encode, _partitions))
+        partitions = RequestKind(_PARTITIONS, msgspec.json.encode, decode_partitions)
+        self.partitions = NumberedRequests(store, partitions)
         """Requests for another number of partitions."""
 
     def load(self, manifest: Manifest, begun: Intent | None) -> None:
@@ -53,11 +58,14 @@ class RequestQueue:
         self.partitions.delete_applied(manifest.applied_rescales)
 
 
-def _partitions(name: str, data: bytes) -> int:
-    """The number of partitions in a request's file."""
+def _partitions(name: str, data: bytes, groups: int) -> int:
+    """The number of partitions in a request's file. One flipped bit makes 8 a 0, so it is checked again."""
+    request = f"the request for another number of partitions in {name}"
+    hint = f"delete {name} to go on without it"
     try:
-        return msgspec.json.decode(data, type=int)
+        return check_partitions(msgspec.json.decode(data, type=int), groups)
     except UNREADABLE as error:
-        must = f"the request for another number of partitions in {name} must be readable"
-        hint = f"delete {name} to go on without it"
-        raise CheckpointError(must, got=reason_unreadable(error), hint=hint) from None
+        got = reason_unreadable(error)
+        raise CheckpointError(f"{request} must be readable", got=got, hint=hint) from None
+    except OptionError as error:
+        raise CheckpointError(f"{request} must be one that can be", got=error.got, hint=hint) from None
