@@ -66,6 +66,42 @@ def test_slices_stay_few_and_in_order_whichever_epochs_have_rows(has_rows):
     assert written <= count * (levels + 1)
 
 
+SIZES = st.sampled_from([1, 5, 20, 26, 34, 51, 120])
+"""Of epochs, in hundredths of what may be merged at once."""
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.lists(SIZES, min_size=1, max_size=2)), max_size=8))
+def test_slices_stay_as_few_as_their_bytes_allow_however_large_epochs_are(phases):
+    sizes = [size for epochs, pattern in phases for _ in range(epochs) for size in pattern]
+    slices: list[Slice] = []
+    written = 0
+    for epoch, size in enumerate(sizes):
+        new_slice = replace(make(epoch), bytes=size)
+        chosen = choose_merge([*slices, new_slice], max_bytes=100)
+        slices = [s for s in (*slices, new_slice) if s not in chosen]
+        merged_bytes = sum(s.bytes for s in chosen)
+        if chosen:
+            slices.append(replace(merged(chosen), bytes=merged_bytes))
+        assert merged_bytes <= 100
+        assert all(a.last_epoch < b.first_epoch for a, b in pairwise(slices))
+        levels = math.floor(math.log(epoch + 1, FAN_IN)) + 1
+        assert len(slices) <= (FAN_IN - 1) * levels + FAN_IN * sum(sizes[: epoch + 1]) / 100
+        written += sum(s.epochs for s in chosen) or 1
+        assert written <= (epoch + 1) * (levels + 1)
+
+
+def test_small_epochs_merge_after_large_ones_that_cannot():
+    # Small ones were never merged any more, since the run with the large ones before them had too many bytes.
+    slices = [replace(make(epoch), bytes=60) for epoch in range(6)]
+    for epoch in range(6, 206):
+        slices.append(replace(make(epoch), bytes=1))
+        chosen = choose_merge(slices, max_bytes=100)
+        slices = [s for s in slices if s not in chosen]
+        if chosen:
+            slices.append(replace(merged(chosen), bytes=sum(s.bytes for s in chosen)))
+    assert len(slices) <= 6 + (FAN_IN - 1) * 4 + 2
+
+
 def of_partition(partition: int, first: int, epochs: int = 1) -> Slice:
     slice_ = make(first, epochs)
     return replace(slice_, owner=replace(slice_.owner, partition=partition))
@@ -94,3 +130,11 @@ def test_what_was_taken_over_is_merged_when_slices_of_so_many_epochs_are():
     # Not before three times as many epochs have passed again as the large ones have.
     assert merged_at == 255
     assert len(slices) < 12
+
+
+def test_what_was_taken_over_does_not_keep_new_slices_from_merging():
+    old = [replace(of_partition(p, epoch), bytes=12) for p in range(8) for epoch in range(3)]
+    new = [replace(of_partition(0, epoch), bytes=10) for epoch in range(3, 7)]
+    chosen = choose_merge([*old, *new], max_bytes=50)
+    assert chosen == tuple(new)
+    assert epochs_of(chosen) == FAN_IN

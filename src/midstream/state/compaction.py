@@ -45,23 +45,37 @@ def choose_merge(slices: Sequence[Slice], max_bytes: int | None = None) -> tuple
     """The newest neighbours that should become one slice, oldest first; empty if none should.
 
     Levels fall from old to new, so a full run is at the end; if merging it completes a run of the next level,
-    both merge at once. Runs with more than ``max_bytes`` stay as they are: merging takes memory for all of
-    their rows at once.
+    both merge at once.
+
+    At most ``max_bytes`` are merged, since merging takes memory for all of its rows at once. Of a run with
+    more, the newest slices that have no more merge if they are ``FAN_IN``, and those before stay. So slices
+    that stay have more than ``max_bytes`` together with a few of their neighbours: their number follows from
+    the bytes of the state, not from its epochs. To merge two or three large ones would halve it at best, and
+    they would be written once more for that.
     """
     if len(slices) < FAN_IN:
         return ()
     ordered = sorted(slices, key=lambda s: s.first_epoch)
+    first = _first_that_fits(ordered, max_bytes)
     start = len(ordered)
     run_level = 0
-    while start > 0:
+    while start > first:
         run_start = start
-        while run_start > 0 and level(ordered[run_start - 1]) <= run_level:
+        while run_start > first and level(ordered[run_start - 1]) <= run_level:
             run_start -= 1
         # The slices chosen so far count as one of this level.
         # Slices of other partitions are of the same epochs.
         if _most_of_one(ordered[run_start:start]) + (start < len(ordered)) < FAN_IN:
             break
-        if max_bytes is not None and sum(s.bytes for s in ordered[run_start:]) > max_bytes:
-            break
         start, run_level = run_start, run_level + 1
     return tuple(ordered[start:])
+
+
+def _first_that_fits(ordered: Sequence[Slice], max_bytes: int | None) -> int:
+    """The number of the first slice that has no more than ``max_bytes`` together with all after it."""
+    if max_bytes is None:
+        return 0
+    first, size = len(ordered), 0
+    while first > 0 and (size := size + ordered[first - 1].bytes) <= max_bytes:
+        first -= 1
+    return first
