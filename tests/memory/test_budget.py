@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
+from midstream.memory import decision
 from midstream.memory.settings import MemorySettings
+from midstream.memory.statistics import GroupOutput, read_statistics
 from midstream.memory.strategies import SPILL_STRATEGIES
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
@@ -91,6 +93,25 @@ def _run(
     for _ in range(epochs):
         join.run_epoch(_arrivals(join.manifest.epoch + 1))
     return join
+
+
+@pytest.mark.parametrize("partitions", [2, 64])
+def test_a_decision_reads_the_statistics_once_however_many_partitions_there_are(monkeypatch, partitions):
+    reads = []
+
+    def read(*args: Any) -> GroupOutput:
+        reads.append(args)
+        return read_statistics(*args)
+
+    settings = Settings(partitions, 64, memory=MemorySettings(1))
+    join = InlineJoin(TWO_KEYS, "(a b) c", settings=settings)
+    for epoch in range(3):
+        join.run_epoch(_arrivals(epoch))
+    monkeypatch.setattr(decision, "read_statistics", read)
+    join.run_epoch(_arrivals(3))
+    assert _last(join)["memory"]["owedGroups"] > 2
+    # Two fragments, each read for its active groups and for its spilled ones.
+    assert len(reads) == 4
 
 
 def test_active_bytes_pass_the_budget_by_no_more_than_an_epoch_brings():

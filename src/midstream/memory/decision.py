@@ -16,12 +16,14 @@ generations become one, which is not probed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from midstream.memory.next_step import MemoryContext, MemoryDecision
 from midstream.memory.settings import MemorySettings
-from midstream.memory.sizes import GroupSizes
+from midstream.memory.sizes import Figures, GroupSizes
 from midstream.memory.statistics import read_statistics
 from midstream.memory.strategies import Candidate, rank_of
 from midstream.plan.fragment_name import FragmentName
@@ -70,12 +72,12 @@ class _Decision:
 
     def decide(self, partition: int) -> None:
         settings = self.demands.settings
-        active = self.sizes.active_in(partition)
+        active = self.sizes.active[partition]
         budget = settings.budget if settings is not None else float("inf")
         if settings is not None and active > budget and self.context.may_spill and not self.demands.waits:
             active -= self._spill(partition, settings, active)
         room = max(budget - active, 0.0)
-        due = [(group, reason) for group in self._spilled(partition) if (reason := self._due(group))]
+        due = [(group, reason) for group in self._spilled[partition] if (reason := self._due(group))]
         # Fragments below first: what they owe arrives above in the same epoch.
         portion, least = 0.0, self._least_portion(budget)
         for group, reason in sorted(due, key=lambda entry: (entry[0].stage, self._first_cut(entry[0]))):
@@ -109,7 +111,7 @@ class _Decision:
         """Spill a share of what is active, or more if need be; returns how many bytes are not active then."""
         wanted = max(settings.spill_share * active, active - settings.budget)
         spilled = 0.0
-        for group in sorted(self._active(partition), key=rank_of(settings.strategy)):
+        for group in sorted(self._active[partition], key=rank_of(settings.strategy)):
             if spilled >= wanted:
                 break
             self.spills.setdefault(group.fragment, set()).add(group.group)
@@ -119,7 +121,7 @@ class _Decision:
 
     def _bring_back(self, partition: int, room: float) -> None:
         """Bring groups back, the most productive first."""
-        spilled = [group for group in self._spilled(partition) if not self._is_spilled_now(group)]
+        spilled = [group for group in self._spilled[partition] if not self._is_spilled_now(group)]
         for group in sorted(spilled, key=lambda g: (-g.productivity, g.fragment, g.group)):
             if group.size > room:
                 break
@@ -157,39 +159,42 @@ class _Decision:
     def _is_spilled_now(self, group: Candidate) -> bool:
         return group.group in self.spills.get(group.fragment, ())
 
-    def _active(self, partition: int) -> Iterator[Candidate]:
-        """The groups of a partition that have active rows."""
-        for fragment, sizes in self.sizes.fragments.items():
-            yield from self._candidates(fragment, partition, sizes.active, range(len(sizes.active)))
+    @cached_property
+    def _active(self) -> dict[int, list[Candidate]]:
+        """The groups of each partition that have active rows."""
+        return self._by_partition(
+            (f, of.active, range(len(of.active))) for f, of in self.sizes.fragments.items()
+        )
 
-    def _spilled(self, partition: int) -> list[Candidate]:
-        """The groups of a partition that are spilled, with all their rows."""
-        return [
-            candidate
-            for fragment, groups in self.context.memory.cuts.items()
-            for candidate in self._candidates(
-                fragment, partition, self.sizes.fragments[fragment].total + 1, groups
-            )
-        ]
+    @cached_property
+    def _spilled(self) -> dict[int, list[Candidate]]:
+        """The groups of each partition that are spilled, with all their rows."""
+        cuts = self.context.memory.cuts
+        return self._by_partition((f, self.sizes.fragments[f].total + 1, cuts[f]) for f in cuts)
 
-    def _candidates(
-        self, fragment: FragmentName, partition: int, sizes: Iterable[float], groups: Iterable[int]
-    ) -> Iterator[Candidate]:
-        by_group, here = list(sizes), self.context.places.routing.partitions
-        statistics = self.context.memory.statistics.get(fragment)
-        output = read_statistics(statistics, len(here))
-        for group in groups:
-            if here[group] == partition and by_group[group] > 0:
-                yield Candidate(
-                    fragment=fragment,
-                    group=group,
-                    stage=self.sizes.fragments[fragment].stage,
-                    size=by_group[group],
-                    output=float(output.rows[group]),
-                    results=float(output.results[group]),
-                    stored_bytes=float(output.stored_bytes[group]),
-                    epoch=self.context.epoch,
-                )
+    def _by_partition(
+        self, fragments: Iterable[tuple[FragmentName, Figures, Iterable[int]]]
+    ) -> dict[int, list[Candidate]]:
+        """Groups of fragments, with their sizes, divided once: there may be as many partitions as groups."""
+        here, divided = self.context.places.routing.partitions, defaultdict[int, list[Candidate]](list)
+        for fragment, figures, groups in fragments:
+            sizes = figures.tolist()
+            statistics = self.context.memory.statistics.get(fragment)
+            output = read_statistics(statistics, len(here))
+            for group in groups:
+                if sizes[group] > 0:
+                    candidate = Candidate(
+                        fragment=fragment,
+                        group=group,
+                        stage=self.sizes.fragments[fragment].stage,
+                        size=sizes[group],
+                        output=float(output.rows[group]),
+                        results=float(output.results[group]),
+                        stored_bytes=float(output.stored_bytes[group]),
+                        epoch=self.context.epoch,
+                    )
+                    divided[here[group]].append(candidate)
+        return divided
 
     def _note(self, action: MemoryAction, group: Candidate, reason: str) -> None:
         key = (action, group.fragment, reason)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -46,11 +47,14 @@ class GroupSizes:
     partitions: npt.NDArray[np.int64]
     """The engine partition of each group."""
 
-    def active_in(self, partition: int) -> float:
-        """The active bytes of a partition."""
-        here = self.partitions == partition
-        groups = sum(float(f.active[here].sum()) for f in self.fragments.values())
-        return groups + float(self.fixed[partition])
+    @cached_property
+    def active(self) -> list[float]:
+        """For each partition, its active bytes."""
+        active = self.fixed.copy()
+        for fragment in self.fragments.values():
+            active += np.bincount(self.partitions, fragment.active, minlength=len(active))
+        by_partition: list[float] = active.tolist()
+        return by_partition
 
 
 def group_sizes(

@@ -54,7 +54,7 @@ def memory_progress(query: Query, manifest: Manifest, report: Report) -> MemoryP
     first = min((memory.cuts[f][group][0] for f, groups in owing.items() for group in groups), default=None)
     return MemoryProgress(
         touched_bytes=report.touched_bytes,
-        busiest_partition_bytes=round(max(sizes.active_in(p) for p in range(places.partitions))),
+        busiest_partition_bytes=round(max(sizes.active)),
         spilled_bytes=round(sum(float((f.total - f.active).clip(0).sum()) for f in spilled)),
         owed_groups=sum(len(groups) for groups in owing.values()),
         owed_rows=round(
