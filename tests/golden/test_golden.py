@@ -8,9 +8,11 @@ they are.
 
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from midstream.inline import InlineJoin
@@ -64,3 +66,40 @@ def test_a_golden_checkpoint_opens_and_goes_on(path, partitions, tmp_path):
     assert check(store).problems == ()
     if path.name.endswith("hybrid"):
         assert (query.manifest.migration, query.manifest.plan) == (None, OTHER_PLAN)
+
+
+def later(epoch: dict[str, pa.Table], number: int) -> dict[str, pa.Table]:
+    """The rows of an epoch, so many times 90 seconds later."""
+    moved = {}
+    for name, table in epoch.items():
+        times = pc.add(table["t"], pa.scalar(timedelta(seconds=90 * number)))
+        moved[name] = table.set_column(table.schema.get_field_index("t"), "t", times)
+    return moved
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in CHECKPOINTS if p.name.endswith(MIGRATING)], ids=lambda path: path.name
+)
+def test_a_migrated_golden_checkpoint_gets_other_partitions_once_its_old_rows_have_expired(path, tmp_path):
+    shutil.copytree(path, tmp_path / "checkpoint")
+    store = LocalStore(str(tmp_path / "checkpoint"))
+    query = InlineJoin(QUERY, settings=replace(SETTINGS, partitions=5), store=store)
+    migrated = query.manifest.migrations
+    deferred = [SliceFiles(store).open(s) for s in query.manifest.slices if s.owner.kind == "deferred"]
+    # The plan keeps the states that the migration has begun, and they never have no rows.
+    epochs = [*EPOCHS[MADE_WITH:], *(later(epoch, number) for number in (1, 2) for epoch in EPOCHS)]
+    made, ran = [], []
+    for epoch in epochs:
+        made.append(query.run_epoch(epoch, background_epochs=1))
+        ran.append(query.partitions)
+    is_old = f"format-{FORMAT}" not in path.name
+    assert ran[0] == (2 if is_old else 5)
+    assert ran[-3:] == [5, 5, 5]
+    payload = [s.owner.state for s in query.manifest.slices if s.owner.kind == "payload"]
+    assert query.manifest.migrations == migrated
+    assert any(state.migration for state in payload)
+    accepted = accept(QUERY, [*EPOCHS[:MADE_WITH], *epochs]).tables(QUERY)
+    before = batch_join(QUERY, accept(QUERY, EPOCHS[:MADE_WITH]).tables(QUERY))
+    made_by_now = pa.concat_tables([before, *made])
+    assert_same_rows(made_by_now, pa.concat_tables([batch_join(QUERY, accepted), *deferred]))
+    assert check(store).problems == ()

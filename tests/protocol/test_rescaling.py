@@ -161,7 +161,7 @@ def moved_by_an_earlier_version(manifest: Manifest) -> Manifest:
         else s
         for s in manifest.slices
     )
-    return replace(manifest, slices=slices, ambiguous_migrations=3)
+    return replace(manifest, slices=slices, ambiguous_migrations=3, unambiguous_since=manifest.epoch + 1)
 
 
 def test_rows_that_an_earlier_version_has_moved_stay_in_their_partition(monkeypatch):
@@ -170,9 +170,15 @@ def test_rows_that_an_earlier_version_has_moved_stay_in_their_partition(monkeypa
     moved = moved_by_an_earlier_version(manifest)
     assert not may_rescale(moved)
     assert may_rescale(replace(moved, ambiguous_migrations=2))
-    fields = {"definition": {"options": {"partitions": 3, "groups": 8}, "select": []}, "migrations": 2}
+    # Rows that have come since are in states that it has begun, too.
+    assert may_rescale(replace(moved, unambiguous_since=0))
+    fields = {
+        "epoch": 7,
+        "definition": {"options": {"partitions": 3, "groups": 8}, "select": []},
+        "migrations": 2,
+    }
     upgraded = upgrade_manifest(fields, 6, 7)
-    assert upgraded["ambiguous_migrations"] == 2
+    assert (upgraded["ambiguous_migrations"], upgraded["unambiguous_since"]) == (2, 8)
     assert upgraded["routings"] == [{"since": 0, "partitions": 3}]
     assert upgraded["definition"]["options"] == {"groups": 8}
 

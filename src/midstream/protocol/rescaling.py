@@ -43,10 +43,16 @@ def with_places(manifest: Manifest, intent: Intent, places: Places) -> Manifest:
 
 
 def may_rescale(manifest: Manifest) -> bool:
-    """Whether no row is stored whose reference other rows may have in other partitions."""
+    """Whether no row is stored whose reference other rows may have in other partitions.
+
+    A plan keeps the states that a migration has begun, so what counts is when their rows came: a slice that
+    was merged from older ones begins with the first of them.
+    """
     limit = manifest.ambiguous_migrations
     return not any(
-        slice_.owner.kind == "payload" and 1 <= slice_.owner.state.migration <= limit
+        slice_.owner.kind == "payload"
+        and 1 <= slice_.owner.state.migration <= limit
+        and slice_.first_epoch < manifest.unambiguous_since
         for slice_ in manifest.slices
     )
 

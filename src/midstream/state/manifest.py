@@ -103,6 +103,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ambiguous_migrations: int = 0
     """Rows that migrations up to this number have moved may have the same references in several partitions,
     by a format before 7. While there are some, the number of partitions stays."""
+    unambiguous_since: int = 0
+    """The first epoch of the current format: references of rows from then on are different everywhere."""
     epochs_without_batch: int = 0
     """How many epochs had no batch of Spark's: they made what spilled groups owed."""
     emitted: int | None = None

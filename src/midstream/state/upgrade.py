@@ -66,6 +66,7 @@ def upgrade_manifest(fields: Fields, version: int, current: int) -> Fields:
         "definition": upgrade_definition(upgraded["definition"]),
         "routings": [{"since": 0, "partitions": partitions}],
         "ambiguous_migrations": upgraded.get("migrations", 0),
+        "unambiguous_since": upgraded["epoch"] + 1,
     }
 
 
