@@ -46,8 +46,8 @@ class Course:
 
     case: Case
     rescales: dict[int, int]
-    restarts: dict[int, int]
-    """The numbers of partitions that the query is started again with."""
+    restarts: dict[int, int | None]
+    """The numbers of partitions that the query is started again with; None goes on with what it has."""
     migrations: dict[int, tuple[Plan, str, bool]]
     cuts: RandomCuts
     background_epochs: int | None
@@ -57,11 +57,14 @@ class Course:
         case, store = self.case, self.stores
         within = replace(case.settings, memory=MemorySettings(1))
         tables: list[pa.Table] = []
+        partitions = within.partitions
         with decided_by(self.cuts):
             join = InlineJoin(case.query, case.plan, settings=within, store=store)
             for number, epoch in enumerate([*case.epochs, {}, {}]):
                 if number in self.restarts:
-                    settings = replace(within, partitions=self.restarts[number])
+                    # What has no epoch yet begins anew.
+                    asked = self.restarts[number] or (None if number else within.partitions)
+                    settings = replace(within, partitions=asked)
                     join = InlineJoin(case.query, settings=settings, store=store)
                 if number in self.rescales:
                     join.rescale(self.rescales[number])
@@ -69,6 +72,9 @@ class Course:
                     self._migrate(join, *self.migrations[number])
                 drains = number >= len(case.epochs)
                 tables.append(join.run_epoch(epoch, background_epochs=self.background_epochs, drains=drains))
+                # The newest word counts; a start without one undoes nothing.
+                partitions = self.rescales.get(number) or self.restarts.get(number) or partitions
+                assert join.partitions == partitions
                 assert check(store).problems == ()
             # What parallel track defers comes when it ends, which may be when everything has expired.
             tables += self._end_migration(join)
@@ -107,7 +113,7 @@ def courses(draw: st.DrawFn, spills: bool = True) -> Course:
     return Course(
         case,
         rescales=draw(st.dictionaries(epochs, COUNTS, max_size=5)),
-        restarts=draw(st.dictionaries(epochs, COUNTS, max_size=3)),
+        restarts=draw(st.dictionaries(epochs, st.none() | COUNTS, max_size=3)),
         migrations=draw(st.dictionaries(epochs, requests, max_size=2)),
         cuts=RandomCuts(draw(st.integers(0, 1 << 30)), spill_rate=rate),
         background_epochs=draw(st.sampled_from([None, 0, 1, 2])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_field
 from typing import Any
 
 import pyarrow as pa
@@ -23,10 +24,12 @@ from midstream.storage.memory import MemoryStore
 from midstream.storage.numbered_requests import REQUESTS
 from midstream.testing import assert_same_rows
 from midstream.testing.faults import SimulatedCrash
-from tests.helpers import rows, small_query
+from tests.helpers import die_at, rows, small_query
 
 QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=100)
 SETTINGS = Settings(2, 16)
+ANY_PARTITIONS = Settings(None, 16)
+"""Of a start that does not say how many."""
 
 
 def epoch(number: int) -> dict[str, pa.Table]:
@@ -76,13 +79,54 @@ def test_the_number_that_there_is_changes_nothing():
 def test_a_request_survives_a_restart_and_is_applied_once():
     join = begun(store := MemoryStore())
     join.rescale(5)
-    restarted = InlineJoin(QUERY, settings=SETTINGS, store=store)
+    restarted = InlineJoin(QUERY, settings=ANY_PARTITIONS, store=store)
     restarted.run_epoch(epoch(1))
     assert restarted.partitions == 5
-    # It is started with two again: the later word counts.
-    again = InlineJoin(QUERY, settings=SETTINGS, store=store)
+    again = InlineJoin(QUERY, settings=ANY_PARTITIONS, store=store)
     again.run_epoch(epoch(2))
-    assert again.partitions == 2
+    assert again.partitions == 5
+    # It is started with two again: the later word counts.
+    last = InlineJoin(QUERY, settings=SETTINGS, store=store)
+    last.run_epoch(epoch(3))
+    assert last.partitions == 2
+
+
+def test_a_start_with_a_number_counts_more_than_a_request_that_waits():
+    begun(store := MemoryStore()).rescale(5)
+    join = InlineJoin(QUERY, settings=SETTINGS, store=store)
+    assert len(store.list(REQUESTS)) == 2
+    # A start that asks for the same asks for nothing new.
+    InlineJoin(QUERY, settings=SETTINGS, store=store)
+    assert len(store.list(REQUESTS)) == 2
+    join = InlineJoin(QUERY, settings=SETTINGS, store=store)
+    join.run_epoch(epoch(1))
+    assert (join.partitions, store.list(REQUESTS)) == (2, [])
+
+
+def test_a_start_with_a_number_counts_more_than_one_before_that_ran_no_epoch():
+    begun(store := MemoryStore())
+    InlineJoin(QUERY, settings=Settings(5, 16), store=store)
+    join = InlineJoin(QUERY, settings=SETTINGS, store=store)
+    join.run_epoch(epoch(1))
+    assert join.partitions == 2
+
+
+@pytest.mark.parametrize(("settings", "after"), [(SETTINGS, 2), (Settings(5, 16), 5), (ANY_PARTITIONS, 5)])
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_start_goes_on_from_the_partitions_of_the_epoch_that_is_begun(settings, after, is_deleted):
+    join = begun(store := MemoryStore())
+    join.rescale(5)
+    with die_at("after the step"), pytest.raises(SimulatedCrash):
+        join.run_epoch(epoch(1))
+    if is_deleted:
+        # As after a commit whose manifest was damaged.
+        store.delete(f"{REQUESTS}/partitions-000001")
+    again = InlineJoin(QUERY, settings=settings, store=store)
+    again.run_epoch(epoch(1))
+    assert again.partitions == 5
+    again.run_epoch(epoch(2))
+    assert (again.partitions, store.list(REQUESTS)) == (after, [])
+    assert len(again.manifest.routings) == (3 if after == 2 else 2)
 
 
 @pytest.mark.parametrize("point", POINTS[: POINTS.index("after the commit")])
@@ -127,6 +171,57 @@ def test_a_plan_that_is_forbidden_in_several_partitions_keeps_one():
     join.run_epoch({})
     with pytest.raises(OptionError, match="singlePartition"):
         join.rescale(2)
+
+
+FORBIDS = Settings(1, 16, single_partition="forbid", policy=MigrationPolicy())
+TWO_KEYS = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=100)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_plan_that_is_forbidden_in_the_partitions_to_come_is_refused(restarts):
+    join = InlineJoin(TWO_KEYS, "(a b) c", settings=FORBIDS, store=(store := MemoryStore()))
+    join.run_epoch(epoch(0))
+    join.rescale(4)
+    if restarts:
+        join = InlineJoin(TWO_KEYS, settings=replace_field(FORBIDS, partitions=None), store=store)
+    with pytest.raises(OptionError, match="singlePartition"):
+        join.migrate("(a c) b", "moving_state")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("begins", [False, True])
+def test_partitions_that_forbid_the_plan_to_come_are_refused(begins, restarts):
+    join = InlineJoin(TWO_KEYS, "(a b) c", settings=FORBIDS, store=(store := MemoryStore()))
+    join.run_epoch(epoch(0))
+    join.migrate("(a c) b", "hybrid")
+    if begins:
+        join.run_epoch(epoch(1), background_epochs=0)
+        assert join.manifest.migration is not None
+    if restarts:
+        join = InlineJoin(TWO_KEYS, settings=replace_field(FORBIDS, partitions=None), store=store)
+    with pytest.raises(OptionError, match="singlePartition"):
+        join.rescale(4)
+
+
+def test_partitions_that_forbid_the_plan_of_a_begun_epoch_are_refused():
+    join = InlineJoin(TWO_KEYS, "(a b) c", settings=FORBIDS, store=(store := MemoryStore()))
+    join.run_epoch(epoch(0))
+    join.migrate("(a c) b", "moving_state")
+    with die_at("after the step"), pytest.raises(SimulatedCrash):
+        join.run_epoch(epoch(1))
+    # As after a commit whose manifest was damaged.
+    store.delete(f"{REQUESTS}/000001")
+    join = InlineJoin(TWO_KEYS, settings=FORBIDS, store=store)
+    with pytest.raises(OptionError, match="singlePartition"):
+        join.rescale(4)
+    join.run_epoch(epoch(1))
+    assert join.manifest.plan == "(a c) b"
+    # One that leaves the plan first may have more.
+    join.migrate("(a b) c", "moving_state")
+    with pytest.raises(OptionError, match="singlePartition"):
+        join.rescale(4)
+    join.run_epoch(epoch(2))
+    join.rescale(4)
 
 
 def test_a_damaged_request_is_refused_by_name():

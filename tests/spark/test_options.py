@@ -81,7 +81,8 @@ def test_settings_without_options_are_the_defaults_or_those_of_the_checkpoint():
     assert make_settings(QueryOptions(), None, parallelism=10**6).partitions == 512
     stored = Places(7, (RoutingTable(0, 5), RoutingTable(4, 3)))
     settings = make_settings(QueryOptions(), stored, parallelism=8)
-    assert (settings.partitions, settings.groups) == (3, 7)
+    # It goes on with what the checkpoint has, and with what is requested.
+    assert (settings.partitions, settings.groups) == (None, 7)
     assert make_settings(_options(partitions=6), stored, parallelism=8).partitions == 6
     assert settings.max_event_time_ahead == ONE_DAY
     # What contradicts the checkpoint is refused later, where the error can name both.

@@ -62,20 +62,20 @@ def test_a_request_whose_answer_is_lost_is_kept_once():
 def test_a_request_whose_answer_is_lost_lasts():
     # Its file may be that of a driver that failed before the disk had it.
     store = FaultStore(random.Random(1))
-    queue = RequestQueue(store, QUERY, SETTINGS.groups)
+    queue = RequestQueue(store, QUERY, SETTINGS)
     queue.plans.add(request(PLAN))
     name, data = "requests/000001", store.read("requests/000001")
     store.delete(name)
     store.sync(REQUESTS)
     store.put(name, data)
-    RequestQueue(store, QUERY, SETTINGS.groups).plans.add(request(PLAN))
+    RequestQueue(store, QUERY, SETTINGS).plans.add(request(PLAN))
     assert store.list(REQUESTS) == [name]
     assert store.is_durable(name)
 
 
 def test_a_number_that_a_fenced_driver_has_taken_is_left_out():
     store = MemoryStore()
-    queue, fenced = RequestQueue(store, QUERY, SETTINGS.groups), RequestQueue(store, QUERY, SETTINGS.groups)
+    queue, fenced = RequestQueue(store, QUERY, SETTINGS), RequestQueue(store, QUERY, SETTINGS)
     fenced.plans.add(request(PLAN))
     queue.plans.add(request(OTHER_PLAN))
     assert plans(store) == {"requests/000001": False, "requests/000002": True}

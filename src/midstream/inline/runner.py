@@ -128,7 +128,6 @@ class InlineJoin(ReportingQuery):
         """
         policy = self.coordinator.settings.policy
         request = policy.request(self.query, plan, strategy, background=background, isolated=isolated)
-        self.coordinator.settings.check_plan(self.query, request.plan, self.partitions)
         self._runner.request_migration(request)
 
     @property

@@ -106,7 +106,7 @@ class Coordinator:
         check_windows_stay(manifest, query)
         if not settings.adapt and manifest.migration is None:
             # A query that adapts leaves such a plan by itself.
-            settings.check_plan(query, plan, settings.partitions)
+            settings.check_plan(query, plan, settings.partitions or places_of(manifest).partitions)
         check_window_changes(manifest)
         for slice_ in manifest.slices:
             owner, streams = slice_.owner, slice_.owner.state.streams

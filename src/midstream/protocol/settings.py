@@ -45,8 +45,9 @@ _ORDER = ("order",)
 class Settings:
     """How a query runs, apart from what it asks; only the number of groups must stay as it is."""
 
-    partitions: int
-    """The number of engine partitions to begin with; later requests may have changed it."""
+    partitions: int | None
+    """The number of engine partitions that a start asks for; later requests may change it. None goes on with
+    the number of the checkpoint, and with what is requested."""
     groups: int
     idle_timeout: Micros | None = None
     adapt: bool = False

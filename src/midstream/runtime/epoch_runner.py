@@ -33,7 +33,7 @@ from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, deletable_s
 from midstream.protocol.intent import Intent
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.report import Report
-from midstream.protocol.rescaling import check_partitions, may_rescale, places_of
+from midstream.protocol.rescaling import may_rescale
 from midstream.runtime.crash_points import crash_point
 from midstream.runtime.deciding import Decide, Decided, Deciding
 from midstream.state.adaptation import Verdict
@@ -111,7 +111,7 @@ class EpochRunner:
         self._digest = committed.digest
         self._publisher = publisher
         self._lease = lease
-        self._requests = RequestQueue(store, coordinator.query, coordinator.settings.groups)
+        self._requests = RequestQueue(store, coordinator.query, coordinator.settings)
         self._run_identity = RunIdentity(self.manifest.id, lease.number, run)
         self._deciding = deciding(coordinator.decide)
         self._deciding_ms = 0.0
@@ -156,13 +156,12 @@ class EpochRunner:
 
         If this fails, the request may have been kept nevertheless.
         """
+        self._requests.check_plan(self.manifest, request.plan)
         self._keep(self._requests.plans, request)
 
     def request_rescale(self, partitions: int) -> None:
         """Keep a request for another number of engine partitions; the newest one counts."""
-        settings = self.coordinator.settings
-        check_partitions(partitions, settings.groups)
-        settings.check_plan(self.coordinator.query, self.coordinator.layout(self.manifest).plan, partitions)
+        self._requests.check_partitions(self.manifest, partitions)
         self._keep(self._requests.partitions, partitions)
 
     def _keep(self, requests: NumberedRequests[R], request: R) -> None:
@@ -173,10 +172,9 @@ class EpochRunner:
         self._lease.check()
 
     def _rescale_to_settings(self) -> None:
-        """Request the number of partitions that the query is started with, if that is another one."""
-        asked, now = self.coordinator.settings.partitions, places_of(self.manifest).partitions
-        _, waiting = self._requests.partitions.due(self.manifest.applied_rescales)
-        if asked not in (now, waiting):
+        """Request the number of partitions that the query is started with, if it would get another one."""
+        asked = self.coordinator.settings.partitions
+        if asked is not None and asked != self._requests.next_partitions(self.manifest):
             self.request_rescale(asked)
 
     def new_intent(

@@ -29,7 +29,6 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.health import HealthLimits
 from midstream.protocol.progress import QueryIdentity
 from midstream.protocol.report import Report, add_reports
-from midstream.protocol.rescaling import places_of
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
@@ -100,9 +99,8 @@ class MicroBatchHandler:
 
     def migrate(self, plan: str | Plan, strategy: str | None, *, background: BackgroundChoice | None) -> None:
         """Request another plan; None means what the options say."""
-        query, settings = self.coordinator.query, self.coordinator.settings
-        request = settings.policy.request(query, plan, strategy, background=background)
-        settings.check_plan(query, request.plan, places_of(self.manifest).partitions)
+        policy = self.coordinator.settings.policy
+        request = policy.request(self.coordinator.query, plan, strategy, background=background)
         self.runner.request_migration(request)
 
     def rescale(self, partitions: int) -> None:

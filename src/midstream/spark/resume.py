@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 from midstream.adapt.policy import MigrationPolicy
 from midstream.engine.places import Places
@@ -33,7 +34,7 @@ def begin_or_resume(
     settings = make_settings(options, places_of(committed.manifest) if committed else None, parallelism)
     plan = parse_plan(options.plan, query.names) if options.plan else None
     if committed is None:
-        return _begin(query, settings, plan or default_plan(query))
+        return _begin(query, settings, plan or default_plan(query), options.partitions)
     coordinator = Coordinator.resume(query, settings, committed.manifest)
     if plan is not None:
         _check_plan_of_checkpoint(plan, committed.manifest)
@@ -45,8 +46,11 @@ def begin_or_resume(
 
 def make_settings(options: QueryOptions, places: Places | None, parallelism: int) -> Settings:
     """The settings: from the options, or else from the places of the checkpoint, or else the defaults."""
-    partitions = options.partitions or (places.partitions if places else min(parallelism, MAX_PARTITIONS))
-    default_groups = places.groups if places else max(MAX_PARTITIONS, 4 * partitions)
+    if places is not None:
+        partitions, default_groups = options.partitions, places.groups
+    else:
+        partitions = options.partitions or min(parallelism, MAX_PARTITIONS)
+        default_groups = max(MAX_PARTITIONS, 4 * partitions)
     return Settings(
         partitions=partitions,
         groups=options.groups or default_groups,
@@ -82,9 +86,12 @@ def _memory_settings(options: QueryOptions) -> MemorySettings | None:
     )
 
 
-def _begin(query: Query, settings: Settings, plan: Plan) -> tuple[Coordinator, Committed]:
-    coordinator = Coordinator(query, settings)
-    return coordinator, initial_manifest(coordinator.first_manifest(uuid.uuid4().hex, plan))
+def _begin(
+    query: Query, settings: Settings, plan: Plan, partitions: int | None
+) -> tuple[Coordinator, Committed]:
+    first = Coordinator(query, settings).first_manifest(uuid.uuid4().hex, plan)
+    # A run that ended before its first batch may have left a request, which a default does not undo.
+    return Coordinator(query, replace(settings, partitions=partitions)), initial_manifest(first)
 
 
 def _check_plan_of_checkpoint(plan: Plan, stored: Manifest) -> None:

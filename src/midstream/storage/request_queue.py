@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from midstream.errors import CheckpointError, OptionError
 from midstream.migration.request import Request, WrittenRequest, decode_request, write_request
+from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.intent import Intent
-from midstream.protocol.rescaling import check_partitions
+from midstream.protocol.rescaling import check_partitions, places_of
+from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.sealed import UNREADABLE, reason_unreadable
@@ -20,14 +24,17 @@ _PARTITIONS = "partitions-"
 class RequestQueue:
     """The requests of a query."""
 
-    def __init__(self, store: Store, query: Query, groups: int) -> None:
+    def __init__(self, store: Store, query: Query, settings: Settings) -> None:
         def decode(name: str, data: bytes) -> Request:
             return decode_request(query, name, data)
 
         def decode_partitions(name: str, data: bytes) -> int:
-            return _partitions(name, data, groups)
+            return _partitions(name, data, settings.groups)
 
         self._store = store
+        self._query = query
+        self._settings = settings
+        self._begun: Intent | None = None
         kind = RequestKind("", lambda r: msgspec.json.encode(write_request(r)), decode)
         self.plans = NumberedRequests(store, kind)
         partitions = RequestKind(_PARTITIONS, msgspec.json.encode, decode_partitions)
@@ -37,8 +44,45 @@ class RequestQueue:
     def load(self, manifest: Manifest, begun: Intent | None) -> None:
         """On start: read the waiting requests; ``begun`` is the intent of the next epoch, if it has one."""
         files = self._store.list(REQUESTS)
+        self._begun = begun
         self.plans.load(files, manifest.applied_requests, begun.applied_requests if begun else None)
         self.partitions.load(files, manifest.applied_rescales, begun.applied_rescales if begun else None)
+
+    def next_partitions(self, manifest: Manifest) -> int:
+        """The number of partitions when all that was requested is applied."""
+        begun = self._begun_after(manifest)
+        # The file of a request that a begun epoch applies may be gone, if its manifest was damaged.
+        applied = max(manifest.applied_rescales, begun.applied_rescales if begun else 0)
+        _, waiting = self.partitions.due(applied)
+        return waiting or (begun and begun.partitions) or places_of(manifest).partitions
+
+    def check_plan(self, manifest: Manifest, plan: Plan) -> None:
+        """Refuse a plan that is forbidden in as many partitions as there are, or will be."""
+        partitions = max(places_of(manifest).partitions, self.next_partitions(manifest))
+        self._settings.check_plan(self._query, plan, partitions)
+
+    def check_partitions(self, manifest: Manifest, partitions: int) -> None:
+        """Refuse a number of partitions that cannot be, or that a plan of now or later is forbidden in."""
+        check_partitions(partitions, self._settings.groups)
+        for plan in self._plans(manifest):
+            self._settings.check_plan(self._query, plan, partitions)
+
+    def _plans(self, manifest: Manifest) -> Iterator[Plan]:
+        """The plan of now, those that the query is about to have, and the one that waits."""
+        begun = self._begun_after(manifest)
+        begun_request = begun.request if begun is not None else None
+        for source in (manifest, begun_request):
+            if source is not None:
+                yield parse_plan(source.plan, self._query.names)
+        if manifest.migration is not None:
+            yield parse_plan(manifest.migration.new_plan, self._query.names)
+        _, waiting = self.plans.due(manifest.applied_requests)
+        if waiting is not None:
+            yield waiting.plan
+
+    def _begun_after(self, manifest: Manifest) -> Intent | None:
+        """The intent that the last run has begun, as long as its epoch is not committed."""
+        return self._begun if self._begun is not None and self._begun.epoch > manifest.epoch else None
 
     def due(self, manifest: Manifest) -> tuple[int, WrittenRequest | None]:
         """The request that the epoch after ``manifest`` should apply, and the number of the last applied."""

@@ -38,8 +38,9 @@ class Rescales:
         """The settings that a query is started with, sometimes with another number of partitions."""
         if self._user.random() < self.rate:
             settings = replace(settings, partitions=self._draw(settings))
-        # If that is not the number of now, the start requests it, and may fail at any time.
-        self._requests.append(_Request(settings.partitions))
+        if settings.partitions is not None:
+            # If that is not the number to come, the start requests it, and may fail at any time.
+            self._requests.append(_Request(settings.partitions))
         return settings
 
     def is_asked_for(self) -> bool:

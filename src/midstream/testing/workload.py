@@ -121,7 +121,7 @@ def features_of(workload: Workload) -> set[str]:
         "windows of pairs": len(set(bounds)) > 1,
         "a pair without a window": len(bounds) < _pairs(query),
         "different lateness": len({stream.lateness for stream in query.streams}) > 1,
-        "several partitions": settings.partitions > 1,
+        "several partitions": settings.partitions != 1,
         "several stages": build_layout(query, workload.plan).stages > 1,
         "several keys and another plan": len(query.classes) > 1 and bool(workload.requests),
         "an idle timeout": settings.idle_timeout is not None,
