@@ -20,7 +20,7 @@ from midstream.aggregate.partials import merge_partials, partial_aggregates
 from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.window import window
 from midstream.engine.results import TIME
-from midstream.errors import QueryError, StreamError
+from midstream.errors import InternalError, QueryError, StreamError
 from midstream.query.aggregation import EventWindows
 from tests.helpers import make_stream
 
@@ -178,3 +178,16 @@ def test_the_first_window_that_ends_after_a_time_is_the_first(time, length, slid
     assert time < end <= time + slide
     assert (end - length - start) % slide == 0
     assert length % windows.pane == slide % windows.pane == 0
+
+
+def test_an_error_while_groups_are_made_names_the_aggregates():
+    stream = make_stream("a", {"t": pa.timestamp("us"), "v": pa.int64()})
+    items = ["sum(a.v) AS total", "median(a.v) AS middle"]
+    aggregation = read_aggregation([window("10 seconds")], items, [stream])
+    table = pa.table({"a.v": pa.array([1]), TIME: pa.array([0])})
+    partials = partial_aggregates(aggregation, table)
+    wrong = partials.with_columns(pl.lit("text").alias("0 sum"))
+    with pytest.raises(
+        InternalError, match="the aggregates total, middle must work with any rows; got a fail"
+    ):
+        merge_partials(aggregation, [wrong])

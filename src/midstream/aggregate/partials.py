@@ -50,7 +50,7 @@ def partial_aggregates(aggregation: Aggregation, results: pa.Table) -> pl.DataFr
         for name, aggregate in _named(aggregation)
         for part, expression in _partial(name, aggregate).items()
     ]
-    grouped = _group(pl.DataFrame(columns), [PANE, *key_names(aggregation)], parts)
+    grouped = _group(aggregation, pl.DataFrame(columns), [PANE, *key_names(aggregation)], parts)
     hashes = group_hashes([grouped[name].to_arrow() for name in key_names(aggregation)], len(grouped))
     return in_order(grouped.insert_column(0, pl.Series(HASH, hashes)))
 
@@ -62,7 +62,7 @@ def merge_partials(aggregation: Aggregation, tables: Sequence[pl.DataFrame], by:
         for name, aggregate in _named(aggregation)
         for part, expression in _merge(name, aggregate, tables[0].columns).items()
     ]
-    grouped = _group(pl.concat(tables), [HASH, by, *key_names(aggregation)], merged)
+    grouped = _group(aggregation, pl.concat(tables), [HASH, by, *key_names(aggregation)], merged)
     return in_order(grouped, by)
 
 
@@ -125,6 +125,11 @@ def _merge(name: str, aggregate: Aggregate, columns: Sequence[str]) -> dict[str,
     return FUNCTIONS[aggregate.function].merge(state, aggregate.input_type)
 
 
-def _group(rows: pl.DataFrame, by: Sequence[str], parts: Sequence[pl.Expr]) -> pl.DataFrame:
-    # In the order of their first rows: an epoch that runs again gives the same, bit by bit.
-    return rows.group_by(by, maintain_order=True).agg(parts)
+def _group(
+    aggregation: Aggregation, rows: pl.DataFrame, by: Sequence[str], parts: Sequence[pl.Expr]
+) -> pl.DataFrame:
+    # All aggregates are made at once: an error can only name all of them.
+    names = ", ".join(aggregate.name for aggregate in aggregation.aggregates)
+    with error_context(f"the aggregates {names}"):
+        # In the order of their first rows: an epoch that runs again gives the same, bit by bit.
+        return rows.group_by(by, maintain_order=True).agg(parts)
