@@ -191,3 +191,15 @@ def test_an_error_while_groups_are_made_names_the_aggregates():
         InternalError, match="the aggregates total, middle must work with any rows; got a fail"
     ):
         merge_partials(aggregation, [wrong])
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize("values", [[-0.0, 0.0], [0.0, -0.0], [-0.0]])
+def test_the_group_of_both_zeros_is_zero(values, kind):
+    stream = make_stream("a", {"t": pa.timestamp("us"), "v": kind})
+    aggregation = read_aggregation(["a.v AS v", window("10 seconds")], ["count(*) AS n"], [stream])
+    rows = [*values, math.nan, math.nan, None]
+    table = pa.table({"a.v": pa.array(rows, kind), TIME: pa.array([0] * len(rows))})
+    (result,) = emitted_windows(aggregation, [partial_aggregates(aggregation, table)], None, 1 << 50)
+    groups = zip(map(str, result.column("v").to_pylist()), result.column("n").to_pylist(), strict=True)
+    assert dict(groups) == {"0.0": len(values), "nan": 2, "None": 1}

@@ -39,6 +39,11 @@ def _has_order(dtype: pa.DataType) -> bool:
     return _is_number(dtype) or types.is_date32(dtype) or types.is_timestamp(dtype)
 
 
+def with_one_zero(x: pl.Expr) -> pl.Expr:
+    """Numbers with 0.0 for -0.0, as Spark has them in groups; Polars leaves out what only adds zero."""
+    return pl.when(x == 0.0).then(pl.lit(0.0)).otherwise(x)
+
+
 def _as_double(x: pl.Expr) -> pl.Expr:
     return x.cast(pl.Float64)
 
@@ -134,8 +139,7 @@ def _merge_values(state: Exprs, _dtype: pa.DataType) -> Exprs:
 
 
 def _distinct(x: pl.Expr, dtype: pa.DataType) -> Exprs:
-    # -0.0 and 0.0 are one value.
-    return {"values": (x + 0.0 if types.is_floating(dtype) else x).drop_nulls().unique().sort()}
+    return {"values": (with_one_zero(x) if types.is_floating(dtype) else x).drop_nulls().unique().sort()}
 
 
 def _one_of(pick: Callable[[pl.Expr], pl.Expr], *, nulls_last: bool) -> Function:

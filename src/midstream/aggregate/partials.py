@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 from pyarrow import types
 
-from midstream.aggregate.functions import FUNCTIONS
+from midstream.aggregate.functions import FUNCTIONS, with_one_zero
 from midstream.engine.arrays import as_array, as_column
 from midstream.engine.error_context import error_context
 from midstream.engine.hashing import Hashes, hash_key, hash_values
@@ -103,7 +103,9 @@ def _hash_with_nulls(key: pa.Array) -> Hashes:
 def _as_group(column: pa.ChunkedArray) -> pl.Series:
     """The values of a key as groups have them: as in Spark, -0.0 becomes 0.0."""
     values = pl.Series(pl.from_arrow(column))
-    return values + 0.0 if types.is_floating(column.type) else values
+    if not types.is_floating(column.type):
+        return values
+    return values.to_frame("key").select(with_one_zero(pl.col("key")).cast(values.dtype)).to_series()
 
 
 def _named(aggregation: Aggregation) -> Iterator[tuple[str, Aggregate]]:
