@@ -1,13 +1,15 @@
 """The query behind the golden checkpoints. It must never change: the checkpoints were made with it.
 
 ``python -m tests.golden.case FOLDER [STRATEGY]`` makes the checkpoint of the current format; with a strategy,
-one in the middle of a migration by it.
+one in the middle of a migration by it, with ``aggregates`` one of a query with aggregates.
 """
 
 import shutil
 import sys
 from pathlib import Path
 
+from midstream.aggregate.read_aggregation import read_aggregation
+from midstream.aggregate.window import window
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
@@ -22,17 +24,35 @@ MADE_WITH = 6
 MIGRATES_AT = 4
 PLAN, OTHER_PLAN = "(a b) c", "a (b c)"
 SETTINGS = Settings(2, 8)
+STREAMS = [stream(name, SHAPE) for name in "abc"]
+PREDICATES = ["a.k = b.k", "b.k2 = c.k2", "a.v <> c.v"]
 QUERY = build_query(
-    [stream(name, SHAPE) for name in "abc"],
-    ["a.k = b.k", "b.k2 = c.k2", "a.v <> c.v"],
+    STREAMS,
+    PREDICATES,
     default_window=Micros(25_000_000),
     select=["a.id", "b.id", "c.id", "c.k2"],
 )
+AGGREGATES = "aggregates"
+AGGREGATED_QUERY = build_query(
+    STREAMS,
+    PREDICATES,
+    default_window=Micros(25_000_000),
+    aggregation=read_aggregation(
+        ["c.k2", window("20 seconds", "5 seconds")],
+        [
+            *("count(*) AS n", "sum(a.v) AS total", "avg(b.v) AS mean", "min(a.id) AS least"),
+            *("stddev(c.v) AS spread", "median(a.v) AS middle", "count(DISTINCT b.v) AS different"),
+            *("approx_count_distinct(a.id) AS about", "first(a.v) AS earliest", "last(a.v) AS latest"),
+        ],
+        STREAMS,
+    ),
+)
 
 
-def make(folder: str, strategy: str | None = None) -> None:
+def make(folder: str, kind: str | None = None) -> None:
     """Make a checkpoint of the current format."""
-    query = InlineJoin(QUERY, PLAN, settings=SETTINGS, store=LocalStore(str(Path(folder).absolute())))
+    asked, strategy = (AGGREGATED_QUERY, None) if kind == AGGREGATES else (QUERY, kind)
+    query = InlineJoin(asked, PLAN, settings=SETTINGS, store=LocalStore(str(Path(folder).absolute())))
     for number, epoch in enumerate(EPOCHS[:MADE_WITH]):
         if number == MIGRATES_AT and strategy is not None:
             query.migrate(OTHER_PLAN, strategy, background="auto" if strategy == "hybrid" else "off")

@@ -2,8 +2,8 @@
 
 When the format changes: raise ``FORMAT`` in ``state/manifest.py``, teach ``state/upgrade.py`` what the old
 one said, add checkpoints of the new one with ``python -m tests.golden.case tests/golden/format-N`` and, for
-each strategy in ``MIGRATING``, ``... tests/golden/format-N-STRATEGY STRATEGY``; and leave the old ones as
-they are.
+each strategy in ``MIGRATING``, ``... tests/golden/format-N-STRATEGY STRATEGY``, and one with aggregates,
+``... tests/golden/aggregates-format-N aggregates``; and leave the old ones as they are.
 """
 
 import shutil
@@ -20,15 +20,18 @@ from midstream.storage.fsck import check
 from midstream.storage.local import LocalStore
 from midstream.storage.slice_files import SliceFiles
 from midstream.testing import accept, assert_same_rows, batch_join
-from tests.golden.case import EPOCHS, MADE_WITH, OTHER_PLAN, QUERY, SETTINGS
+from midstream.testing.aggregate_oracle import aggregate_windows, assert_same_windows
+from tests.golden.case import AGGREGATED_QUERY, EPOCHS, MADE_WITH, OTHER_PLAN, QUERY, SETTINGS
 
 CHECKPOINTS = sorted(Path(__file__).parent.glob("format-*"))
+WITH_AGGREGATES = sorted(Path(__file__).parent.glob("aggregates-format-*"))
 MIGRATING = ("hybrid", "parallel_track")
 
 
 def test_there_are_golden_checkpoints_of_the_current_format():
     wanted = {f"format-{FORMAT}", *(f"format-{FORMAT}-{strategy}" for strategy in MIGRATING)}
     assert wanted <= {path.name for path in CHECKPOINTS}
+    assert f"aggregates-format-{FORMAT}" in {path.name for path in WITH_AGGREGATES}
 
 
 @pytest.mark.parametrize("partitions", [SETTINGS.partitions, 5])
@@ -64,3 +67,26 @@ def test_a_golden_checkpoint_opens_and_goes_on(path, partitions, tmp_path):
     assert check(store).problems == ()
     if path.name.endswith("hybrid"):
         assert (query.manifest.migration, query.manifest.plan) == (None, OTHER_PLAN)
+
+
+@pytest.mark.parametrize("partitions", [SETTINGS.partitions, 5])
+@pytest.mark.parametrize("path", WITH_AGGREGATES, ids=lambda path: path.name)
+def test_a_golden_checkpoint_with_aggregates_opens_and_goes_on(path, partitions, tmp_path):
+    shutil.copytree(path, tmp_path / "checkpoint")
+    store = LocalStore(str(tmp_path / "checkpoint"))
+    assert check(store).problems == ()
+    query = InlineJoin(AGGREGATED_QUERY, settings=replace(SETTINGS, partitions=partitions), store=store)
+    assert query.manifest.epoch == MADE_WITH - 1
+    assert [s for s in query.manifest.slices if s.owner.kind == "partial"]
+    before = _windows(MADE_WITH, query.manifest.emitted)
+    after = [query.run_epoch(epoch) for epoch in [*EPOCHS[MADE_WITH:], {}]]
+    everything = _windows(len(EPOCHS), query.manifest.emitted)
+    assert_same_windows(pa.concat_tables([before, *after]), everything, AGGREGATED_QUERY)
+    assert before.num_rows < everything.num_rows
+    assert check(store).problems == ()
+
+
+def _windows(epochs: int, until: int | None) -> pa.Table:
+    assert until is not None
+    accepted = accept(AGGREGATED_QUERY, EPOCHS[:epochs]).tables(AGGREGATED_QUERY)
+    return aggregate_windows(AGGREGATED_QUERY, accepted, until=until)

@@ -46,14 +46,18 @@ class Rescales:
         """Whether somebody asks for another number before the next epoch."""
         return self._user.random() < self.rate
 
-    def ask(self, query: InlineJoin) -> None:
-        """Ask a running query."""
+    def ask(self, query: InlineJoin, *, others_paused: bool) -> None:
+        """Ask a running query, while other drivers are paused or not.
+
+        One that was paused may wake up just in time to begin the next epoch, which knows of no request then.
+        """
         request = _Request(self._draw(query.coordinator.settings))
         self._requests.append(request)
         query.rescale(request.partitions)
-        request.taken = True
-        # It takes the place of all that came before it.
-        self._requests = [r for r in self._requests if r is request or r.applied_by is not None]
+        if not others_paused:
+            request.taken = True
+            # It takes the place of all that came before it.
+            self._requests = [r for r in self._requests if r is request or r.applied_by is not None]
 
     def begin(self, intent: Intent) -> str | None:
         """An epoch is begun; returns how *partitions* is broken, or None."""

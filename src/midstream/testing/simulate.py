@@ -177,7 +177,7 @@ class _Simulation:
             self._request_migration(query)
             if self.rescales.is_asked_for():
                 self._expect_epochs(self.life.epoch, self.life.epoch + 1)
-                self.rescales.ask(query)
+                self.rescales.ask(query, others_paused=self.paused > 0)
             now = self._clock()
             drains = self.workload.settings.memory is not None and self.chance.random() < _DRAIN_RATE
             if has_begun_drain or self.drains.is_asked_for(query):
