@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from itertools import pairwise
 
 import numpy as np
@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from midstream.aggregate.distinct_sketch import estimates, merge_codes, sketch_codes
 from midstream.aggregate.emit import emitted_windows
+from midstream.aggregate.functions import FUNCTIONS
 from midstream.aggregate.partials import merge_partials, partial_aggregates
 from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.window import window
 from midstream.engine.results import TIME
-from midstream.errors import StreamError
+from midstream.errors import InternalError, QueryError, StreamError
 from midstream.query.aggregation import EventWindows
 from tests.helpers import make_stream
 
@@ -108,6 +109,36 @@ def test_a_sum_that_does_not_fit_is_an_error_that_names_it():
         aggregate("sum({})", pa.array([BIG, 1]))
 
 
+@pytest.mark.parametrize("call", ["sum({})", "avg({})", "mean({})"])
+def test_decimals_whose_sums_may_not_fit_into_128_bits_are_refused(call):
+    name = call.partition("(")[0]
+    wanted = rf"{name} must be of a number, if a decimal one of at most 28 digits; cast it.*got a\.v of type"
+    with pytest.raises(QueryError, match=wanted):
+        aggregate(call, pa.array([Decimal(1)], pa.decimal128(29, 10)))
+
+
+@given(st.data(), st.integers(0, 28), st.integers(1, 4))
+def test_decimals_of_as_many_digits_as_are_accepted_are_added_exactly(data, scale, parts):
+    most = 10**28 - 1
+    numbers = st.integers(-most, most) | st.sampled_from([most, -most])
+    with localcontext(prec=200):
+        values = [Decimal(n).scaleb(-scale) for n in data.draw(st.lists(numbers, min_size=1, max_size=50))]
+        column = pa.array(values, pa.decimal128(28, scale))
+        total = sum(values, Decimal(0))
+        average = (total / len(values)).quantize(Decimal(1).scaleb(-scale - 4), ROUND_HALF_UP)
+    assert aggregate("sum({})", column, parts) == total
+    assert aggregate("avg({})", column, parts) == average
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_ten_thousand_million_of_the_largest_decimals_fit(sign):
+    largest = sign * (10**28 - 1)
+    rows, kind = 10**10, pa.decimal128(28, 0)
+    state = {"sum": pl.Series([Decimal(largest * rows)], dtype=pl.Decimal(38, 0)), "count": pl.Series([rows])}
+    assert FUNCTIONS["sum"].finish(state, kind, ()).to_list() == [largest * rows]
+    assert FUNCTIONS["avg"].finish(state, kind, ()).to_list() == [largest]
+
+
 def test_first_and_last_go_by_time_and_then_by_value():
     values = pa.array([5, None, 3, None, 9, 7], pa.int32())
     times = [20, 10, 10, 30, 30, 30]
@@ -147,3 +178,28 @@ def test_the_first_window_that_ends_after_a_time_is_the_first(time, length, slid
     assert time < end <= time + slide
     assert (end - length - start) % slide == 0
     assert length % windows.pane == slide % windows.pane == 0
+
+
+def test_an_error_while_groups_are_made_names_the_aggregates():
+    stream = make_stream("a", {"t": pa.timestamp("us"), "v": pa.int64()})
+    items = ["sum(a.v) AS total", "median(a.v) AS middle"]
+    aggregation = read_aggregation([window("10 seconds")], items, [stream])
+    table = pa.table({"a.v": pa.array([1]), TIME: pa.array([0])})
+    partials = partial_aggregates(aggregation, table)
+    wrong = partials.with_columns(pl.lit("text").alias("0 sum"))
+    with pytest.raises(
+        InternalError, match="the aggregates total, middle must work with any rows; got a fail"
+    ):
+        merge_partials(aggregation, [wrong])
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize("values", [[-0.0, 0.0], [0.0, -0.0], [-0.0]])
+def test_the_group_of_both_zeros_is_zero(values, kind):
+    stream = make_stream("a", {"t": pa.timestamp("us"), "v": kind})
+    aggregation = read_aggregation(["a.v AS v", window("10 seconds")], ["count(*) AS n"], [stream])
+    rows = [*values, math.nan, math.nan, None]
+    table = pa.table({"a.v": pa.array(rows, kind), TIME: pa.array([0] * len(rows))})
+    (result,) = emitted_windows(aggregation, [partial_aggregates(aggregation, table)], None, 1 << 50)
+    groups = zip(map(str, result.column("v").to_pylist()), result.column("n").to_pylist(), strict=True)
+    assert dict(groups) == {"0.0": len(values), "nan": 2, "None": 1}

@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from midstream.aggregate.read_aggregation import read_aggregation
+from midstream.aggregate.window import window
 from midstream.inline import InlineJoin
 from midstream.protocol.health import (
     FIRST_REPEAT,
@@ -31,6 +33,7 @@ from midstream.protocol.settings import Settings
 from midstream.protocol.trigger_facts import Backlog, Trend
 from midstream.query.query import Query
 from midstream.storage.memory import MemoryStore
+from midstream.testing.hypothesis_aggregates import with_aggregation
 from midstream.values import Micros
 from tests.helpers import rows, small_query
 
@@ -236,6 +239,17 @@ def grown(query: Query, epochs: int, *, per_epoch: int, silent: str = "") -> lis
 @pytest.mark.parametrize("per_epoch", [6, 10, 100])
 def test_state_that_goes_up_and_down_does_not_grow_without_end(per_epoch):
     assert grown(QUERY, 20 * WINDOW // per_epoch + 20, per_epoch=per_epoch) == []
+
+
+def test_groups_that_are_kept_until_their_window_is_complete_are_no_growth_without_end():
+    aggregation = read_aggregation(["a.k AS k", window("1 day")], ["count(*) AS n"], QUERY.streams)
+    watched = Watched(with_aggregation(QUERY, aggregation))
+    told = []
+    for time in range(0, 20 * SAMPLE_WINDOWS * WINDOW, 10):
+        table = rows(*((time, time + i) for i in range(5)))
+        told += watched.run({"a": table, "b": table})
+    assert sum(s.rows for s in watched.join.manifest.slices if s.owner.kind == "partial") == 5 * 240
+    assert told == []
 
 
 def test_state_that_grows_with_every_window_does():

@@ -147,6 +147,7 @@ def test_another_definition_is_refused_at_a_restart(spark, feed, tmp_path):
         ([window("1 month")], ["count(*) AS n"], "months and years"),
         ([window("5 seconds", "10 seconds")], ["count(*) AS n"], "at most their length apart"),
         ([window("5 seconds", time="a.k")], ["count(*) AS n"], "event times are a.t, b.t"),
+        ([window("a.t", "5 seconds")], ["count(*) AS n"], r"time comes last.*time='a\.t'"),
         ([window("5 seconds")], ["count(*)"], r"one name.*write 'count\(\*\) AS a_name'"),
         ([window("5 seconds")], ["sum(a.k2) AS n"], "sum must be of a number"),
         ([window("5 seconds")], ["sum(a.k + 1) AS n"], "withColumn"),
@@ -169,3 +170,13 @@ def test_what_cannot_be_is_refused(spark, feed, group, calls, message):
         pair.select("a.k")
     with pytest.raises(NoSuchMethodError, match="groupBy"):
         plain.agg("count(*) AS n")  # type: ignore[attr-defined]  # it is not there
+    groups = plain.on("a.k = b.k").groupBy("a.k", window("5 seconds"))
+    for call, hint in (
+        ("sum", r"agg\('sum\("),
+        ("pivot", "foreachBatch"),
+        ("writeStream", r"agg\('count\(\*\) AS n'\)"),
+        ("show", r"agg\('count\(\*\) AS n'\)"),
+    ):
+        with pytest.raises(NoSuchMethodError, match=hint):
+            getattr(groups, call)
+    assert not hasattr(groups, "anything_else")

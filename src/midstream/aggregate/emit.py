@@ -18,6 +18,8 @@ from midstream.query.types import show_type
 _END = "#end"
 _ROWS_AT_ONCE = 1 << 20
 """About so many rows of panes are merged at once: a pane has one for each window that it is in."""
+_BYTES_AT_ONCE = 1 << 28
+"""And about so many bytes of them: a row may have a list of values."""
 
 
 def emitted_windows(
@@ -49,10 +51,13 @@ def _between(rows: pl.DataFrame, first: int | None, end: int) -> pl.DataFrame:
 
 
 def _portions(windows: EventWindows, panes: Sequence[pl.DataFrame], first: int, last: int) -> Iterator[range]:
-    """The ends of windows, in portions that do not need too many rows."""
+    """The ends of windows, in portions that do not need too many rows, nor too many bytes."""
     ends = range(first, last + 1, windows.slide)
-    rows = sum(map(len, panes)) * min(len(ends), -(-windows.length // windows.slide))
-    size = max(1, len(ends) * _ROWS_AT_ONCE // max(rows, 1))
+    copies = min(len(ends), -(-windows.length // windows.slide))
+    rows = copies * sum(len(each) for each in panes)
+    size_in_bytes = copies * sum(int(each.estimated_size()) for each in panes)
+    portions = max(1, -(-rows // _ROWS_AT_ONCE), -(-size_in_bytes // _BYTES_AT_ONCE))
+    size = max(1, len(ends) // portions)
     for begin in range(0, len(ends), size):
         yield ends[begin : begin + size]
 

@@ -18,11 +18,17 @@ from midstream.query.types import canonical_type
 
 _MAX_DIGITS = 38
 _WIDE = pl.Decimal(_MAX_DIGITS, 0)
+_MAX_DIGITS_ADDED = 28
+"""Of more digits, a sum may not fit into 128 bits, and wraps. Spark's has ten more digits for 10**10 rows."""
 _MAX_BIGINT = 2**63 - 1
 
 
 def _is_number(dtype: pa.DataType) -> bool:
     return bool(types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype))
+
+
+def _can_be_added(dtype: pa.DataType) -> bool:
+    return _is_number(dtype) and not (types.is_decimal(dtype) and dtype.precision > _MAX_DIGITS_ADDED)
 
 
 def _is_simple(dtype: pa.DataType) -> bool:
@@ -31,6 +37,11 @@ def _is_simple(dtype: pa.DataType) -> bool:
 
 def _has_order(dtype: pa.DataType) -> bool:
     return _is_number(dtype) or types.is_date32(dtype) or types.is_timestamp(dtype)
+
+
+def with_one_zero(x: pl.Expr) -> pl.Expr:
+    """Numbers with 0.0 for -0.0, as Spark has them in groups; Polars leaves out what only adds zero."""
+    return pl.when(x == 0.0).then(pl.lit(0.0)).otherwise(x)
 
 
 def _as_double(x: pl.Expr) -> pl.Expr:
@@ -47,7 +58,7 @@ def _only_if_any(value: pl.Expr, of: pl.Expr) -> pl.Expr:
 
 def _sum_type(dtype: pa.DataType) -> pa.DataType:
     if types.is_decimal(dtype):
-        return pa.decimal128(min(_MAX_DIGITS, dtype.precision + 10), dtype.scale)
+        return pa.decimal128(dtype.precision + 10, dtype.scale)
     return pa.float64() if types.is_floating(dtype) else pa.int64()
 
 
@@ -70,7 +81,7 @@ def _finish_sum(state: State, dtype: pa.DataType, _parameters: tuple[Parameter, 
 
 def _average_type(dtype: pa.DataType) -> pa.DataType:
     if types.is_decimal(dtype):
-        return pa.decimal128(min(_MAX_DIGITS, dtype.precision + 4), min(_MAX_DIGITS, dtype.scale + 4))
+        return pa.decimal128(dtype.precision + 4, dtype.scale + 4)
     return pa.float64()
 
 
@@ -128,8 +139,7 @@ def _merge_values(state: Exprs, _dtype: pa.DataType) -> Exprs:
 
 
 def _distinct(x: pl.Expr, dtype: pa.DataType) -> Exprs:
-    # -0.0 and 0.0 are one value.
-    return {"values": (x + 0.0 if types.is_floating(dtype) else x).drop_nulls().unique().sort()}
+    return {"values": (with_one_zero(x) if types.is_floating(dtype) else x).drop_nulls().unique().sort()}
 
 
 def _one_of(pick: Callable[[pl.Expr], pl.Expr], *, nulls_last: bool) -> Function:
@@ -166,6 +176,10 @@ def _column(name: str) -> Callable[[State, pa.DataType, tuple[Parameter, ...]], 
 
 
 _NUMBERS = "a number; cast it in the DataFrame of its stream"
+_ADDABLE = (
+    f"a number, if a decimal one of at most {_MAX_DIGITS_ADDED} digits; "
+    "cast it in the DataFrame of its stream"
+)
 _SIMPLE = "a number, text, a boolean, bytes, a date or a timestamp; use a field of it"
 _SHARE = Argument("percentage", 0.0, 1.0)
 
@@ -219,8 +233,8 @@ FUNCTIONS: dict[str, Function] = {
         finish=_column("count"),
     ),
     "sum": Function(
-        accepts=_is_number,
-        wants=_NUMBERS,
+        accepts=_can_be_added,
+        wants=_ADDABLE,
         result=_sum_type,
         partial=lambda x, dtype: {"sum": _only_if_any(_wide_sum(x, dtype), x)},
         merge=lambda state, _dtype: {"sum": _only_if_any(state["sum"].sum(), state["sum"])},
@@ -228,8 +242,8 @@ FUNCTIONS: dict[str, Function] = {
         may_overflow=True,
     ),
     "avg": Function(
-        accepts=_is_number,
-        wants=_NUMBERS,
+        accepts=_can_be_added,
+        wants=_ADDABLE,
         result=_average_type,
         partial=lambda x, dtype: {"sum": _wide_sum(x, dtype), "count": x.count().cast(pl.Int64)},
         merge=lambda state, _dtype: {name: part.sum() for name, part in state.items()},

@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 from pyarrow import types
 
-from midstream.aggregate.functions import FUNCTIONS
+from midstream.aggregate.functions import FUNCTIONS, with_one_zero
 from midstream.engine.arrays import as_array, as_column
 from midstream.engine.error_context import error_context
 from midstream.engine.hashing import Hashes, hash_key, hash_values
@@ -50,7 +50,7 @@ def partial_aggregates(aggregation: Aggregation, results: pa.Table) -> pl.DataFr
         for name, aggregate in _named(aggregation)
         for part, expression in _partial(name, aggregate).items()
     ]
-    grouped = _group(pl.DataFrame(columns), [PANE, *key_names(aggregation)], parts)
+    grouped = _group(aggregation, pl.DataFrame(columns), [PANE, *key_names(aggregation)], parts)
     hashes = group_hashes([grouped[name].to_arrow() for name in key_names(aggregation)], len(grouped))
     return in_order(grouped.insert_column(0, pl.Series(HASH, hashes)))
 
@@ -62,7 +62,7 @@ def merge_partials(aggregation: Aggregation, tables: Sequence[pl.DataFrame], by:
         for name, aggregate in _named(aggregation)
         for part, expression in _merge(name, aggregate, tables[0].columns).items()
     ]
-    grouped = _group(pl.concat(tables), [HASH, by, *key_names(aggregation)], merged)
+    grouped = _group(aggregation, pl.concat(tables), [HASH, by, *key_names(aggregation)], merged)
     return in_order(grouped, by)
 
 
@@ -103,7 +103,9 @@ def _hash_with_nulls(key: pa.Array) -> Hashes:
 def _as_group(column: pa.ChunkedArray) -> pl.Series:
     """The values of a key as groups have them: as in Spark, -0.0 becomes 0.0."""
     values = pl.Series(pl.from_arrow(column))
-    return values + 0.0 if types.is_floating(column.type) else values
+    if not types.is_floating(column.type):
+        return values
+    return values.to_frame("key").select(with_one_zero(pl.col("key")).cast(values.dtype)).to_series()
 
 
 def _named(aggregation: Aggregation) -> Iterator[tuple[str, Aggregate]]:
@@ -125,6 +127,11 @@ def _merge(name: str, aggregate: Aggregate, columns: Sequence[str]) -> dict[str,
     return FUNCTIONS[aggregate.function].merge(state, aggregate.input_type)
 
 
-def _group(rows: pl.DataFrame, by: Sequence[str], parts: Sequence[pl.Expr]) -> pl.DataFrame:
-    # In the order of their first rows: an epoch that runs again gives the same, bit by bit.
-    return rows.group_by(by, maintain_order=True).agg(parts)
+def _group(
+    aggregation: Aggregation, rows: pl.DataFrame, by: Sequence[str], parts: Sequence[pl.Expr]
+) -> pl.DataFrame:
+    # All aggregates are made at once: an error can only name all of them.
+    names = ", ".join(aggregate.name for aggregate in aggregation.aggregates)
+    with error_context(f"the aggregates {names}"):
+        # In the order of their first rows: an epoch that runs again gives the same, bit by bit.
+        return rows.group_by(by, maintain_order=True).agg(parts)

@@ -83,6 +83,7 @@ def _read_key(item: str, streams: Sequence[Stream]) -> Output:
 
 
 def _read_window(asked: Window, streams: Sequence[Stream]) -> EventWindows:
+    _check_length(asked.length, streams)
     length = duration(asked.length, "a window of results")
     slide = length if asked.slide is None else duration(asked.slide, "the distance of windows")
     start = Micros(0) if asked.start is None else duration(asked.start, "the start of windows")
@@ -100,6 +101,14 @@ def _read_window(asked: Window, streams: Sequence[Stream]) -> EventWindows:
     has_zone = any(each.type_of(each.time).tz is not None for each in timed)
     kind = TIMESTAMP if has_zone else LOCAL_TIMESTAMP
     return EventWindows(length, slide, start, None if stream is None else stream.name, kind)
+
+
+def _check_length(length: object, streams: Sequence[Stream]) -> None:
+    """Spark's windows begin with the time."""
+    times = [str(stream.time) for stream in streams]
+    if length in times:
+        hint = f"the time comes last, by its name: window('10 minutes', time='{length}')"
+        raise QueryError("a window must begin with its length", got=repr(length), hint=hint)
 
 
 def _stream_of_time(text: str, streams: Sequence[Stream]) -> Stream:

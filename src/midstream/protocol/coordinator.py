@@ -209,9 +209,11 @@ class Coordinator:
     def commit(self, manifest: Manifest, intent: Intent, program: Program, report: Report) -> Manifest:
         """The manifest of the program's epoch, given what all its partitions report."""
         earlier = [slice_ for owned in program.slices.values() for slice_ in owned]
-        # By owner as well: two states that get the same rows have slices of the same name.
-        merged = {(s.owner, s.name) for s in report.replaced}
-        unmerged = (s for s in earlier if (s.owner, s.name) not in merged)
+        # Whole slices, as a name says only what is in one: two states that get the same rows have slices of
+        # the same name, and so have partial aggregates of two epochs that are equal. Slices that are equal in
+        # all have the same epochs and level, so they merge together or not at all.
+        merged = set(report.replaced)
+        unmerged = (slice_ for slice_ in earlier if slice_ not in merged)
         slices = _slices_in_use(program, (*unmerged, *report.slices))
         used = {slice_.name for slice_ in slices}
         unused = dict.fromkeys(s.name for s in manifest.slices if s.name not in used)

@@ -11,7 +11,7 @@ once, and the progress of the last epochs, which a restart gathers anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_field
 from datetime import datetime, timedelta
@@ -20,6 +20,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from midstream.plan.explain import StateSize
 from midstream.protocol.problems import (
     EventTimeStalled,
     LateRows,
@@ -189,7 +190,7 @@ def _lagging(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
 
 def _unbounded(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
     if pairs := facts.query.windows.unbounded(facts.query.names):
-        sizes = state_sizes(facts.manifest).values()
+        sizes = _sizes_for_joining(facts.manifest)
         yield (
             "",
             {
@@ -332,13 +333,19 @@ def _found(
     return _Lasting(problem, now + wait, wait), True
 
 
+def _sizes_for_joining(manifest: Manifest) -> Collection[StateSize]:
+    """What each state has of rows that may still join; aggregates go by windows of their own."""
+    slices = tuple(slice_ for slice_ in manifest.slices if slice_.owner.has_rows_of_streams)
+    return state_sizes(replace(manifest, slices=slices)).values()
+
+
 def _sampled(samples: tuple[StateSample, ...], facts: Facts) -> tuple[StateSample, ...]:
     """The samples of the state's size after one more epoch."""
     time, retention = facts.newest_time, facts.retention
     # A migration has the states of two plans, and then fewer: its samples say nothing.
     if time is None or retention is None or facts.manifest.migration is not None:
         return ()
-    rows = sum(size.rows for size in state_sizes(facts.manifest).values())
+    rows = sum(size.rows for size in _sizes_for_joining(facts.manifest))
     if not samples or time - samples[-1].start >= SAMPLE_WINDOWS * retention:
         return (*samples[-GROWTH_STEPS - 1 :], StateSample(time, rows))
     *earlier, last = samples

@@ -32,7 +32,7 @@ from midstream.spark.join_arguments import (
     equalities,
     without_how,
 )
-from midstream.spark.missing_methods import missing_attribute
+from midstream.spark.missing_methods import missing_attribute, missing_attribute_of_groups
 from midstream.spark.schema import arrow_schema, spark_schema
 from midstream.spark.stateful_operators import check_stateless
 from midstream.spark.writer import JoinStreamWriter
@@ -278,6 +278,11 @@ class GroupedJoin:
     def count(self) -> Join:
         """How many results each group and window has, as a column ``count``."""
         return self.agg("count(*) AS count")
+
+    if not TYPE_CHECKING:  # a type checker must not believe that there are any others
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute_of_groups(name)
 
 
 def _spark_plans(df: DataFrame) -> str:

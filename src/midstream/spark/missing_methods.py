@@ -32,6 +32,18 @@ _INSTEAD: dict[str, str] = {
     **dict.fromkeys(("createTempView", "createOrReplaceTempView"), _VIEW),
 }
 
+_INSTEAD_OF_GROUPS: dict[str, str] = {
+    **{
+        name: f"name the column and the result: .agg('{name}(payments.amount) AS a_name')"
+        for name in ("sum", "avg", "mean", "min", "max")
+    },
+    **dict.fromkeys(("pivot", "apply", "applyInPandas", "applyInArrow"), _AFTER),
+    **dict.fromkeys(
+        (*_INSTEAD, "writeStream", "select"),
+        "say first what is computed of each group: .agg('count(*) AS n')",
+    ),
+}
+
 
 def missing_attribute(name: str) -> AttributeError:
     """The error for an attribute that a join does not have."""
@@ -39,3 +51,11 @@ def missing_attribute(name: str) -> AttributeError:
     if hint is None:
         return AttributeError(f"'Join' object has no attribute {name!r}")
     return NoSuchMethodError("a method must be one of a join, which is not a DataFrame", got=name, hint=hint)
+
+
+def missing_attribute_of_groups(name: str) -> AttributeError:
+    """The error for an attribute that a join which was grouped does not have."""
+    hint = _INSTEAD_OF_GROUPS.get(name)
+    if hint is None:
+        return AttributeError(f"'GroupedJoin' object has no attribute {name!r}")
+    return NoSuchMethodError("a method must be one of a join that was grouped", got=name, hint=hint)

@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from midstream.query.aggregation import Aggregate, Aggregation
@@ -159,7 +160,7 @@ def _as_results(aggregation: Aggregation, found: pa.Table) -> pa.Table:
         pa.array([Micros(begin + length) for begin in begins], pa.int64()).cast(windows.type)
         for length in (0, windows.length)
     ]
-    columns: list[Any] = [found.column(1 + i).combine_chunks() for i in range(len(aggregation.keys))]
+    columns: list[Any] = [_with_one_zero(found.column(1 + i)) for i in range(len(aggregation.keys))]
     columns.insert(aggregation.window_position, pa.StructArray.from_arrays(stamps, ["start", "end"]))
     for i, aggregate in enumerate(aggregation.aggregates):
         values = found.column(f"a{i}").to_pylist()
@@ -168,6 +169,12 @@ def _as_results(aggregation: Aggregation, found: pa.Table) -> pa.Table:
         [c.cast(f.type) if isinstance(c, pa.Array) else c for c, f in zip(columns, schema, strict=True)],
         schema=schema,
     )
+
+
+def _with_one_zero(column: pa.ChunkedArray) -> pa.Array:
+    """A key as Spark has it: DuckDB's group of -0.0 and 0.0 has the one that it found first."""
+    key = column.combine_chunks()
+    return pc.add(key, pa.scalar(0.0, key.type)) if types.is_floating(key.type) else key
 
 
 def _converter(aggregate: Aggregate) -> Callable[[Any], Any]:
