@@ -86,7 +86,7 @@ def after(rates: dict[str, int], epochs: int) -> Iterator[dict[str, pa.Table]]:
 @contextmanager
 def unmerged() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge_slices, "choose_merge", lambda _slices: ())
+        patch.setattr(merge_slices, "choose_merge", lambda *_: ())
         yield
 
 

@@ -126,7 +126,7 @@ def test_a_query_that_is_refused(join, tmp_path, said):
     writer = join.writeStream
     for attempt in (
         lambda: runner.start(join),
-        lambda: runner.start(join.select("a.id"), partitions=7),
+        lambda: runner.start(join.select("a.id"), groups=7),
         lambda: writer.option("kafka.password", CONF),
         lambda: writer.option("path", f"s3://user:{ADDRESS}@bucket/out"),
         lambda: writer.option("checkpointLocation", f"s3://user:{ADDRESS}@bucket/checkpoint"),

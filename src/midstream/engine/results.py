@@ -21,7 +21,8 @@ from midstream.query.clauses import Output
 from midstream.query.query import Query, schema_of
 
 TIME = "#time"
-"""The column of times, in microseconds."""
+"""The column of times, in microseconds: the last one. A user's column may have the same name, unless results
+are aggregated: then theirs begin with the name of a stream."""
 
 
 def timed_results(joiner: Joiner, rows: IndexRows, outputs: tuple[Output, ...]) -> pa.Table:
@@ -37,13 +38,13 @@ def merge_by_time(tables: Sequence[pa.Table]) -> pa.Table:
     """Several tables of results as one, in order, with their times."""
     if len(tables) == 1:
         return tables[0]
-    times = np.concatenate([as_array(table.column(TIME)) for table in tables])
+    times = np.concatenate([as_array(table.columns[-1]) for table in tables])
     return pa.concat_tables(tables).take(as_column(stable_order(times)))
 
 
 def leaving_results(query: Query, table: pa.Table) -> pa.Table:
     """Results as they leave: without their times, unless they are aggregated."""
-    return table.drop_columns([TIME]) if query.aggregation is None else table
+    return table.select(range(table.num_columns - 1)) if query.aggregation is None else table
 
 
 def _times(query: Query, rows: IndexRows) -> Integers:
