@@ -165,7 +165,7 @@ def test_going_on_from_a_commit_that_was_not_confirmed_is_safe_only_if_it_is_mad
     real = FaultStore.sync
     monkeypatch.setattr(FaultStore, "sync", lambda self, at: None if at == "manifests" else real(self, at))
     make_eventful(monkeypatch, crash_rate=0.1, pause_rate=0.0)
-    assert broken_promises(SEEDS) == {"lasting"}
+    assert broken_promises(SEEDS, likely=[85]) == {"lasting"}
 
 
 def test_a_commit_before_its_slices_last_is_seen(monkeypatch):
