@@ -116,8 +116,8 @@ def test_no_plan_is_much_cheaper_if_streams_share_several_keys(seed, partitions)
         ("cycle", 10, 1.5),
         ("star", 9, 1.5),
         ("clique", 7, 1.5),
-        # Wide nodes that save stages are not reached step by step.
-        ("double chain", 9, 4),
+        # The best plans have wide nodes in one partition, which save stages.
+        ("double chain", 9, 1.5),
     ],
 )
 def test_the_search_with_a_budget_is_hardly_worse_than_the_one_through_all_plans(
@@ -159,8 +159,8 @@ def test_forty_streams_get_the_same_plan_whenever_they_are_searched(shape):
     statistics = statistics_of(query, epochs_of(rates, draws, 3, seconds=10, columns=columns), seconds=10)
     begin = time.process_time()
     found = best_plan(Estimator(query, statistics), 8)
-    # A second where nothing else runs; ten of them still tell a search that has no end.
-    assert time.process_time() - begin < 10
+    # A second where nothing else runs; five of them still tell a search that has no end.
+    assert time.process_time() - begin < 5
     check_plan(found.plan, query.names)
     assert found == best_plan(Estimator(query, statistics), 8)
 

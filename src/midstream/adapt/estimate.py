@@ -91,6 +91,7 @@ class Estimator:
             for c in query.classes
             if len(c.streams) > 1
         }
+        self._class_streams = [(c.id, c.streams) for c in query.classes]
         self._estimates: dict[Streams, Estimate] = {}
 
     def rate(self, streams: Iterable[str]) -> float:
@@ -159,14 +160,13 @@ class Estimator:
         If keys of several classes are independent, their shares multiply. But rows that come together by
         one key are as one row to the others: they are within each other's windows as often as it is.
         """
-        joined = [c for c in self.query.classes if len(c.streams & members) > 1]
-        alone = members.difference(*(c.streams for c in joined))
+        joined = [(i, c & members) for i, c in self._class_streams if len(c & members) > 1]
+        alone = members.difference(*(streams for _, streams in joined))
         rate, error = self._all_combinations(members), math.hypot(*map(self._rate_error, sorted(alone)))
         together, spread_out = _Clusters(), _Clusters()
         connected: list[Streams] = [frozenset((name,)) for name in sorted(members)]
-        for key_class in joined:
-            streams = key_class.streams & members
-            matching = self._samples[key_class.id].matching(streams)
+        for key_class, streams in joined:
+            matching = self._samples[key_class].matching(streams)
             rate *= matching.rate / max(self._all_combinations(streams), _TINY)
             error = math.hypot(error, matching.error)
             touched = [group for group in connected if group & streams]

@@ -22,7 +22,9 @@ class JoinGraph:
             sum(1 << j for j, other in enumerate(classes) if other & own) & ~(1 << i)
             for i, own in enumerate(classes)
         ]
-        if not self._is_connected():
+        self.is_connected = self._is_connected()
+        """Whether key classes lead from every part to every other."""
+        if not self.is_connected:
             # The query forces a cross product; which one is for the costs to say.
             self._neighbours = [self.all_parts ^ 1 << i for i in range(len(parts))]
 

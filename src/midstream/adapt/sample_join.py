@@ -216,12 +216,13 @@ class SampleJoin:
         times, is_merged = stream.times[name][right], stream.is_merged[name][right]
         rows = combinations.rows[left] * stream.rows[right]
         near_rows = combinations.near_rows[left] * stream.rows[right]
-        for other in combinations.times:
-            apart = np.abs(combinations.times[other][left] - times)
-            bound = self._bounds.bound(name, other) * self._seen_share
-            width = np.where(is_merged | combinations.is_merged[other][left], self._bucket, 0.0)
-            rows = rows * _share_within(apart, bound, width)
-            near_rows = near_rows * _share_within(apart, bound / 2, width)
+        # A row for each stream that is there already: many small arrays would take longer.
+        others = list(combinations.times)
+        apart = np.abs(np.stack([combinations.times[other] for other in others])[:, left] - times)
+        merged = np.stack([combinations.is_merged[other] for other in others])[:, left] | is_merged
+        bounds = np.array([[self._bounds.bound(name, other) * self._seen_share] for other in others])
+        rows = rows * _share_within(apart, bounds, merged, self._bucket)
+        near_rows = near_rows * _share_within(apart, bounds / 2, merged, self._bucket)
         found = rows > 0
         extended = combinations.take(left[found], rows[found], near_rows[found])
         return _Combinations(
@@ -233,12 +234,12 @@ class SampleJoin:
         )
 
 
-def _share_within(apart: Floats, bound: float, width: Floats) -> Floats:
-    """The share of rows within a bound of others, if their distance is known up to some width."""
-    uncertain = width > 0
-    safe_width = np.where(uncertain, width, 1.0)
-    overlap = np.minimum(apart + safe_width / 2, bound) - np.maximum(apart - safe_width / 2, -bound)
-    return np.where(uncertain, np.maximum(overlap, 0.0) / safe_width, apart <= bound)
+def _share_within(apart: Floats, bounds: Floats, is_merged: Booleans, bucket: float) -> Floats:
+    """The share of rows within bounds of all others, if distances of merged ones are known up to a bucket."""
+    overlap = np.minimum(apart + bucket / 2, bounds) - np.maximum(apart - bucket / 2, -bounds)
+    shares = np.where(is_merged, np.maximum(overlap, 0.0) / bucket, apart <= bounds)
+    together: Floats = shares.prod(axis=0)
+    return together
 
 
 def _represent(combinations: _Combinations, scale: Floats) -> _Combinations:

@@ -7,6 +7,7 @@ model is added up by the placement rules alone. The sum is that of ``plan_cost.p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from math import inf
 from typing import NamedTuple
 
@@ -55,6 +56,14 @@ class SubplanCosts:
         self.stage_cost = CostModel(estimator).additional_stage().units
         self._partitions = partitions
         self._max_unplaced_bytes = max_unplaced_bytes
+        # Plans that differ in little have most nodes in common.
+        self._probing: dict[tuple[tuple[StreamMask, ...], ClassMask], float] = {}
+
+    def in_one_partition(self) -> SubplanCosts:
+        """The costs if there were one engine partition, where a node that no key places costs no more."""
+        costs = copy(self)
+        costs._partitions = 1
+        return costs
 
     def of_plan(self, plan: Plan) -> float:
         """What a plan costs in units per second, with the inputs of its nodes in the order that they have."""
@@ -111,7 +120,12 @@ class SubplanCosts:
             cost += subplan.forwarding * (stage - subplan.stage)
             forwarding += subplan.forwarding
         remaining = (limit - cost - self.stage_cost * stage) / factor
-        cost += self.probing(inputs, placing, remaining) * factor
+        probing = self._probing.get((inputs, placing))
+        if probing is None:
+            probing = self.probing(inputs, placing, remaining)
+            if probing < remaining:
+                self._probing[inputs, placing] = probing
+        cost += probing * factor
         return Subplan(
             inputs=inputs,
             cost=cost,

@@ -31,7 +31,11 @@ class WindowModel:
             bound = query.windows.bound(a, b)
             seconds = elapsed if bound is None else max(bound / MICROS_PER_SECOND, _MIN_WINDOW_SECONDS)
             self._bounds[frozenset((a, b))] = seconds
+        lengths = set(self._bounds.values())
+        self._only_bound = lengths.pop() if len(lengths) == 1 else None
+        """That of all pairs, if it is the same."""
         self._combinations: dict[frozenset[str], float] = {}
+        self._lifetimes: dict[frozenset[str], float] = {}
 
     def bound(self, a: str, b: str) -> float:
         """How far apart rows of two streams may be, in seconds."""
@@ -49,16 +53,26 @@ class WindowModel:
 
     def lifetime(self, members: frozenset[str]) -> float:
         """How long a state stores a combination: until it has expired for every stream not yet joined."""
+        if members not in self._lifetimes:
+            self._lifetimes[members] = self._lifetime(members)
+        return self._lifetimes[members]
+
+    def _lifetime(self, members: frozenset[str]) -> float:
         others = [name for name in self._names if name not in members]
+        if others and self._only_bound is not None:
+            return self._only_bound
         return max((min(self._bounds[frozenset((o, m))] for m in members) for o in others), default=0.0)
 
     def _count(self, members: list[str]) -> float:
-        bounds = {self._bounds[frozenset(pair)] for pair in combinations(members, 2)}
         if len(members) == 1:
             return 1.0
-        if len(bounds) == 1:
+        bound = self._only_bound
+        if bound is None:
+            bounds = {self._bounds[frozenset(pair)] for pair in combinations(members, 2)}
+            bound = bounds.pop() if len(bounds) == 1 else None
+        if bound is not None:
             # Any of them may be the newest; the others are within the window before it.
-            log_combinations = (len(members) - 1) * math.log(bounds.pop())
+            log_combinations = (len(members) - 1) * math.log(bound)
             return len(members) * math.exp(min(log_combinations, _MAX_LOG_COMBINATIONS))
         return self._count_uneven(members)
 
