@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 from midstream import udaf
 
 
-@udaf("double")
 class Median:
     """The median, from all values, which it dumps as bytes."""
 
@@ -33,7 +32,6 @@ class Median:
         return cls(np.frombuffer(state))
 
 
-@udaf("map<string, bigint>")
 class Histogram:
     """How often each text occurs, weighted by a number; it dumps a table."""
 
@@ -64,3 +62,7 @@ class Histogram:
     def _sum(self, more: pa.Table) -> None:
         both = pa.concat_tables([self.counts, more]).group_by("text").aggregate([("weight", "sum")])
         self.counts = both.rename_columns(["text", "weight"]).cast(self.counts.schema)
+
+
+median = udaf("double")(Median)
+histogram = udaf("map<string, bigint>")(Histogram)

@@ -9,14 +9,14 @@ from midstream import AggregateError, CheckpointError, Join, QueryError, udaf, w
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.testing import Shape, generate
-from tests.aggregate.user_classes import Histogram, Median
+from tests.aggregate.user_classes import Median, histogram, median
 
 pytestmark = pytest.mark.spark
 
 EPOCHS = generate(dict.fromkeys("ab", Shape(rows=30, late=0.1, null_keys=0.1)), epochs=6, seed=1)
 
 
-class Fragile(Median.user_class):
+class Fragile(Median):
     """A median that fails once it has seen enough."""
 
     def merge(self, other):
@@ -39,13 +39,12 @@ def grouped(spark, feed, *calls) -> Join:
 
 def test_a_query_goes_on_from_its_checkpoint_once_the_class_is_repaired(spark, feed, runner):
     feed.add(*EPOCHS)
-    median = udaf("double")
-    fragile = median(type("Median", (Fragile,), {}))
-    others = (Histogram("b.k2", "b.k").alias("words"), "median(b.v) AS exact", "count(*) AS n")
+    fragile = udaf("double")(type("Median", (Fragile,), {}))
+    others = (histogram("b.k2", "b.k").alias("words"), "median(b.v) AS exact", "count(*) AS n")
     with pytest.raises(AggregateError, match=r"mine, Median\(b\.v\): double.*too many values.*batch [1-9]"):
         runner.run(grouped(spark, feed, fragile("b.v").alias("mine"), *others))
     committed = runner.results().num_rows
-    runner.run(grouped(spark, feed, median(Median.user_class)("b.v").alias("mine"), *others))
+    runner.run(grouped(spark, feed, median("b.v").alias("mine"), *others))
     rows = runner.results()
     assert rows.num_rows > committed
     assert rows.num_rows > 20
@@ -54,7 +53,7 @@ def test_a_query_goes_on_from_its_checkpoint_once_the_class_is_repaired(spark, f
     for row in rows.to_pylist():
         assert all(weight % 1 == 0 for _, weight in row["words"])
     assert fsck(LocalStore(str(runner.checkpoint))).problems == ()
-    changed = udaf("float")(Median.user_class)
+    changed = udaf("float")(Median)
     with pytest.raises(CheckpointError, match=r"Median\(b\.v\): double.*Median\(b\.v\): float"):
         runner.run(grouped(spark, feed, changed("b.v").alias("mine"), *others))
 
@@ -62,9 +61,9 @@ def test_a_query_goes_on_from_its_checkpoint_once_the_class_is_repaired(spark, f
 def test_a_type_is_one_of_sparks(spark, feed):
     feed.add(EPOCHS[0])
     for given in ("double", DoubleType()):
-        join = grouped(spark, feed, udaf(given)(Median.user_class)("b.v").alias("m"))
+        join = grouped(spark, feed, udaf(given)(Median)("b.v").alias("m"))
         assert join.dtypes[-1] == ("m", "double")
-    assert grouped(spark, feed, Histogram("b.k2", "b.k").alias("m")).dtypes[-1] == ("m", "map<string,bigint>")
+    assert grouped(spark, feed, histogram("b.k2", "b.k").alias("m")).dtypes[-1] == ("m", "map<string,bigint>")
     for wrong in ("dubble", 3, "interval month"):
         with pytest.raises(QueryError, match=r"results? of Median|the result of Median"):
-            grouped(spark, feed, udaf(wrong)(Median.user_class)("b.v").alias("m"))
+            grouped(spark, feed, udaf(wrong)(Median)("b.v").alias("m"))

@@ -53,7 +53,7 @@ class UserCall:
         return f"{self.function.name}({', '.join(map(repr, self.columns))})"
 
 
-def udaf(returnType: object) -> Callable[[type], UserFunction]:  # noqa: N803  # Spark's name
+def udaf(returnType: object) -> Callable[[object], UserFunction]:  # noqa: N803  # Spark's name
     """Make an aggregate function of a class: ``@udaf("double")``.
 
     An object of the class is the state of one group. It is made without arguments, and its class has
@@ -68,7 +68,7 @@ def udaf(returnType: object) -> Callable[[type], UserFunction]:  # noqa: N803  #
         returnType: The type of results: its text as in Spark's DDL, or a type of PySpark or of Arrow.
     """
 
-    def define(user_class: type) -> UserFunction:
+    def define(user_class: object) -> UserFunction:
         if not inspect.isclass(user_class):
             raise QueryError(
                 "what udaf makes a function of must be a class",

@@ -146,7 +146,7 @@ def _dumped(state: Any) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, dumped.schema) as writer:
         writer.write(dumped)
-    return sink.getvalue().to_pybytes() + _ARROW
+    return bytes(sink.getvalue()) + _ARROW
 
 
 def _loaded(aggregate: Aggregate, dumped: bytes) -> Any:
