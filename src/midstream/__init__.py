@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+from midstream.aggregate.user_function import udaf
 from midstream.aggregate.window import window
 from midstream.errors import (
+    AggregateError,
     CheckpointError,
     FencedError,
     FormatError,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AggregateError",
     "CheckpointError",
     "EpochProgress",
     "Event",
@@ -51,6 +54,7 @@ __all__ = [
     "QueryError",
     "StreamError",
     "WorkerError",
+    "udaf",
     "window",
 ]
 

@@ -65,6 +65,10 @@ class StreamError(MidstreamError):
     """The running query met data that it must not ignore silently."""
 
 
+class AggregateError(MidstreamError):
+    """The user's code of an aggregate failed, or gave something else than it must."""
+
+
 class MigrationError(MidstreamError):
     """A migration cannot be carried out; after a restart the query continues with the plan it had."""
 

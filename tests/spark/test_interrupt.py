@@ -23,6 +23,7 @@ pytestmark = pytest.mark.spark
 
 SHAPE = Shape(rows=20)
 WARNINGS = r"WARNING: |Using Spark's default|Setting default log level|To adjust|\d\d/\d\d/\d\d \S+ WARN "
+DYING_TASK = r"ERROR TaskContextImpl: Error in TaskCompletionListener|Block broadcast_\d+ does not exist"
 
 
 @pytest.mark.slow
@@ -55,9 +56,13 @@ def test_a_ctrl_c_ends_a_query_quietly_and_a_restart_goes_on(spark, tmp_path):
     # Besides warnings of one line, there is what Python says of an interrupt that nobody catches.
     said = [line for line in log.splitlines() if not re.match(WARNINGS, line)]
     assert said[0] == "Traceback (most recent call last):", log
-    assert said[-1] == "KeyboardInterrupt", log
+    # On a slow machine Spark is still killing the tasks when the process ends, and says so after Python.
+    end = said.index("KeyboardInterrupt")
+    afterwards = [line for line in said[end + 1 :] if not re.match(r"\tat |\.\.\. \d+ more|$", line)]
+    assert all(re.search(DYING_TASK, line) for line in afterwards), log
+    said = said[: end + 1]
     assert len([line for line in said if line.startswith("  File") and "runpy" not in line]) == 4, log
-    assert len(log.splitlines()) < 60
+    assert len(log[: log.index("KeyboardInterrupt")].splitlines()) < 60
     # Nothing was committed, and nothing keeps another driver from beginning.
     join = Join(spark)
     for name in "ab":

@@ -9,7 +9,16 @@ import polars as pl
 import pyarrow as pa
 
 from midstream.aggregate.functions import FUNCTIONS
-from midstream.aggregate.partials import PANE, in_context, key_names, merge_partials, states
+from midstream.aggregate.partials import (
+    PANE,
+    USER_STATE,
+    in_context,
+    key_names,
+    keys_of,
+    merge_partials,
+    states,
+)
+from midstream.aggregate.user_states import results_of
 from midstream.engine.arrays import as_array, as_column
 from midstream.errors import StreamError
 from midstream.query.aggregation import Aggregate, Aggregation, EventWindows
@@ -81,7 +90,11 @@ def _results(aggregation: Aggregation, merged: pl.DataFrame) -> pa.Table:
     columns.insert(aggregation.window_position, pa.StructArray.from_arrays(bounds, ["start", "end"]))
     for aggregate, state in states(aggregation, merged):
         with in_context(aggregate):
-            columns.append(_finished(aggregate, state))
+            if aggregate.user_class is None:
+                columns.append(_finished(aggregate, state))
+            else:
+                keys = keys_of(aggregation, merged)
+                columns.append(results_of(aggregate, state[USER_STATE].to_list(), keys))
     return pa.table([c.cast(kind) for c, kind in zip(columns, schema.types, strict=True)], schema=schema)
 
 

@@ -10,7 +10,7 @@ a pane in that of the hashes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from midstream.aggregate.functions import FUNCTIONS, with_one_zero
+from midstream.aggregate.user_states import Groups, added_states, merged_states
 from midstream.engine.arrays import as_array, as_column
 from midstream.engine.error_context import error_context
 from midstream.engine.hashing import Hashes, hash_key, hash_values
@@ -28,6 +29,9 @@ from midstream.query.types import canonical_type
 
 HASH = "#hash"
 PANE = "#pane"
+_ROW = "#row"
+USER_STATE = "state"
+"""The only part of the state of a user-defined aggregate."""
 _NULL = np.uint64(0x6E756C6C)
 """What stands for the hash of a null."""
 
@@ -39,7 +43,7 @@ def partial_aggregates(aggregation: Aggregation, results: pa.Table) -> pl.DataFr
     columns = {PANE: pl.Series(times - (times - windows.start) % windows.pane), TIME: pl.Series(times)}
     for name, key in zip(key_names(aggregation), aggregation.keys, strict=True):
         columns[name] = _as_group(results.column(column_of(key.ref)))
-    for name, aggregate in _named(aggregation):
+    for name, aggregate in _built_in(aggregation):
         with in_context(aggregate):
             if aggregate.column is not None:
                 prepare = FUNCTIONS[aggregate.function].prepare
@@ -47,10 +51,14 @@ def partial_aggregates(aggregation: Aggregation, results: pa.Table) -> pl.DataFr
                 columns[name] = pl.Series(pl.from_arrow(values))
     parts = [
         expression.alias(f"{name} {part}")
-        for name, aggregate in _named(aggregation)
+        for name, aggregate in _built_in(aggregation)
         for part, expression in _partial(name, aggregate).items()
     ]
-    grouped = _group(aggregation, pl.DataFrame(columns), [PANE, *key_names(aggregation)], parts)
+
+    def added(_name: str, aggregate: Aggregate, groups: Groups) -> pl.Series:
+        return added_states(aggregate, results, groups)
+
+    grouped = _group(aggregation, pl.DataFrame(columns), [PANE, *key_names(aggregation)], parts, added)
     hashes = group_hashes([grouped[name].to_arrow() for name in key_names(aggregation)], len(grouped))
     return in_order(grouped.insert_column(0, pl.Series(HASH, hashes)))
 
@@ -59,10 +67,15 @@ def merge_partials(aggregation: Aggregation, tables: Sequence[pl.DataFrame], by:
     """Several tables of partial aggregates as one; ``by`` is the column of panes, or of windows."""
     merged = [
         expression.alias(f"{name} {part}")
-        for name, aggregate in _named(aggregation)
+        for name, aggregate in _built_in(aggregation)
         for part, expression in _merge(name, aggregate, tables[0].columns).items()
     ]
-    grouped = _group(aggregation, pl.concat(tables), [HASH, by, *key_names(aggregation)], merged)
+    rows = pl.concat(tables)
+
+    def states_merged(name: str, aggregate: Aggregate, groups: Groups) -> pl.Series:
+        return merged_states(aggregate, rows[state_column(name)], groups)
+
+    grouped = _group(aggregation, rows, [HASH, by, *key_names(aggregation)], merged, states_merged)
     return in_order(grouped, by)
 
 
@@ -76,12 +89,23 @@ def key_names(aggregation: Aggregation) -> list[str]:
     return [f"key {position}" for position in range(len(aggregation.keys))]
 
 
+def keys_of(aggregation: Aggregation, grouped: pl.DataFrame) -> pl.DataFrame:
+    """The keys of groups, with the names that users know."""
+    names = {name: key.name for name, key in zip(key_names(aggregation), aggregation.keys, strict=True)}
+    return grouped.select(list(names)).rename(names)
+
+
 def states(
     aggregation: Aggregation, merged: pl.DataFrame
 ) -> Iterator[tuple[Aggregate, dict[str, pl.Series]]]:
     """The aggregates, each with the columns of its state."""
     for name, aggregate in _named(aggregation):
         yield aggregate, {part: merged[f"{name} {part}"] for part in _parts(name, merged.columns)}
+
+
+def state_column(name: str) -> str:
+    """The column that has the states of a user-defined aggregate."""
+    return f"{name} {USER_STATE}"
 
 
 def in_context(aggregate: Aggregate) -> AbstractContextManager[None]:
@@ -127,11 +151,32 @@ def _merge(name: str, aggregate: Aggregate, columns: Sequence[str]) -> dict[str,
     return FUNCTIONS[aggregate.function].merge(state, aggregate.input_type)
 
 
+def _built_in(aggregation: Aggregation) -> Iterator[tuple[str, Aggregate]]:
+    return (each for each in _named(aggregation) if each[1].user_class is None)
+
+
+def _user_defined(aggregation: Aggregation) -> Iterator[tuple[str, Aggregate]]:
+    return (each for each in _named(aggregation) if each[1].user_class is not None)
+
+
 def _group(
-    aggregation: Aggregation, rows: pl.DataFrame, by: Sequence[str], parts: Sequence[pl.Expr]
+    aggregation: Aggregation,
+    rows: pl.DataFrame,
+    by: Sequence[str],
+    parts: Sequence[pl.Expr],
+    user_state: Callable[[str, Aggregate, Groups], pl.Series],
 ) -> pl.DataFrame:
+    """A row for each group, with states of aggregates: by expressions, or by calls of users' classes."""
+    user_defined = list(_user_defined(aggregation))
+    if user_defined:
+        rows, parts = rows.with_row_index(_ROW), [*parts, pl.col(_ROW)]
     # All aggregates are made at once: an error can only name all of them.
     names = ", ".join(aggregate.name for aggregate in aggregation.aggregates)
     with error_context(f"the aggregates {names}"):
         # In the order of their first rows: an epoch that runs again gives the same, bit by bit.
-        return rows.group_by(by, maintain_order=True).agg(parts)
+        grouped = rows.group_by(by, maintain_order=True).agg(parts)
+    if not user_defined:
+        return grouped
+    groups = Groups(grouped[_ROW], keys_of(aggregation, grouped))
+    made = [user_state(name, each, groups).alias(state_column(name)) for name, each in user_defined]
+    return grouped.drop(_ROW).with_columns(made)

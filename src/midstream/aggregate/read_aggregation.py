@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 from pyarrow import types
 from sqlglot import exp
 
 from midstream.aggregate.function import Argument, Function
 from midstream.aggregate.functions import ALIASES, FUNCTIONS
 from midstream.aggregate.split_call import Call, split_call
+from midstream.aggregate.user_function import UserCall
 from midstream.aggregate.window import Window
 from midstream.errors import QueryError, show_value
 from midstream.query.aggregation import Aggregate, Aggregation, EventWindows, Parameter, column_of
@@ -25,7 +27,7 @@ _COMPUTE = "compute it as a column of the DataFrame of its stream, with withColu
 
 
 def read_aggregation(
-    groups: Sequence[str | Window], items: Sequence[str], streams: Sequence[Stream]
+    groups: Sequence[str | Window], items: Sequence[str | UserCall], streams: Sequence[Stream]
 ) -> Aggregation:
     """The aggregation of results by groups, one of which is a window."""
     asked = [group for group in groups if isinstance(group, Window)]
@@ -124,13 +126,15 @@ def _stream_of_time(text: str, streams: Sequence[Stream]) -> Stream:
     )
 
 
-def _read_aggregate(item: str, streams: Sequence[Stream]) -> Aggregate:
+def _read_aggregate(item: str | UserCall, streams: Sequence[Stream]) -> Aggregate:
+    if isinstance(item, UserCall):
+        return _read_user_call(item, streams)
     call = split_call(item, _WRITE)
     name = ALIASES.get(call.function, call.function)
     if call.distinct:
         name = f"{name} distinct"
     if name == "count" and call.arguments in (["*"], ["1"]):
-        return Aggregate(call.name, name, None, (), FUNCTIONS[name].result(TIMESTAMP))
+        return Aggregate(call.name, name, (), (), FUNCTIONS[name].result(TIMESTAMP))
     function = FUNCTIONS.get(name)
     if function is None:
         known = ", ".join(sorted([*FUNCTIONS, *ALIASES]))
@@ -140,18 +144,32 @@ def _read_aggregate(item: str, streams: Sequence[Stream]) -> Aggregate:
         raise QueryError("an aggregate must be of a column", got=repr(item), hint=_WRITE)
     column = _read_column(call, function, item, streams)
     parameters = _read_parameters(call, function.arguments, item)
-    return Aggregate(call.name, name, column, parameters, function.result(column.type))
+    return Aggregate(call.name, name, (column,), parameters, function.result(column.type))
+
+
+def _read_user_call(call: UserCall, streams: Sequence[Stream]) -> Aggregate:
+    function = call.function
+    if call.name is None or not isinstance(function.type, pa.DataType):
+        hint = f"write {function.name}(...).alias('a_name')"
+        raise QueryError("an aggregate must have one name", got=repr(call), hint=hint)
+    columns = tuple(_column_named(text, repr(call), streams) for text in call.columns)
+    return Aggregate(call.name, function.name, columns, (), function.type, function.user_class)
 
 
 def _read_column(call: Call, function: Function, item: str, streams: Sequence[Stream]) -> Output:
-    name = dotted_name(parse(call.arguments[0], "what is aggregated"))
+    column = _column_named(call.arguments[0], repr(item), streams)
+    if types.is_null(column.type) or not function.accepts(column.type):
+        got = f"{column.ref} of type {show_type(column.type)}"
+        raise QueryError(f"{call.function} must be of {function.wants}", got=got)
+    return column
+
+
+def _column_named(text: str, item: str, streams: Sequence[Stream]) -> Output:
+    name = dotted_name(parse(text, "what is aggregated"))
     if name is None:
-        raise QueryError("an aggregate must be of a column of a stream", got=repr(item), hint=_COMPUTE)
+        raise QueryError("an aggregate must be of a column of a stream", got=item, hint=_COMPUTE)
     ref = resolve(streams, name)
     dtype = next(stream for stream in streams if stream.name == ref.stream).type_of(ref)
-    if types.is_null(dtype) or not function.accepts(dtype):
-        got = f"{ref} of type {show_type(dtype)}"
-        raise QueryError(f"{call.function} must be of {function.wants}", got=got)
     return Output(column_of(ref), ref, dtype)
 
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from midstream.aggregate.emit import emitted_windows
 from midstream.aggregate.next_step import is_due, is_out
 from midstream.aggregate.partials import HASH, PANE, merge_partials, partial_aggregates
+from midstream.aggregate.user_states import in_batch
 from midstream.engine.aggregate_step import AggregateStep
 from midstream.engine.arrays import as_array
 from midstream.engine.merge_slices import OpenSlice
@@ -43,12 +44,14 @@ def run_fragment(
     if aggregation is None or step is None:
         return run_step(program, fragment, partition, arrivals, open_slice)
     if fragment == step.fragment:
-        return _Groups(program, aggregation, step, partition, open_slice).run(arrivals)
+        with in_batch(program.epoch):
+            return _Groups(program, aggregation, step, partition, open_slice).run(arrivals)
     output = run_step(program, fragment, partition, arrivals, open_slice)
     if output.results is None or not output.results.num_rows:
         return replace_field(output, results=None)
     _check_in_time(output.results, step)
-    partials = _to_arrow(partial_aggregates(aggregation, output.results))
+    with in_batch(program.epoch):
+        partials = _to_arrow(partial_aggregates(aggregation, output.results))
     hashes = as_array(partials.column(HASH))
     (target,) = step.fragment.inputs
     routed = (

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from midstream.query.clauses import Output
 from midstream.query.stream import ColumnRef
+from midstream.query.types import show_type
 from midstream.values import Micros
 
 Parameter = int | float
@@ -52,10 +53,17 @@ class Aggregate:
 
     name: str
     function: str
-    column: Output | None
-    """The column, as results of the join have it; None for ``count(*)``."""
+    columns: tuple[Output, ...]
+    """Of what, as results of the join have them: Midstream's own functions of one, ``count(*)`` of none."""
     parameters: tuple[Parameter, ...]
     type: pa.DataType
+    user_class: type | None = None
+    """The class of a user-defined function; None for one of Midstream's own."""
+
+    @property
+    def column(self) -> Output | None:
+        """The column of one of Midstream's own functions; None for ``count(*)``."""
+        return self.columns[0] if self.columns else None
 
     @property
     def input_type(self) -> pa.DataType:
@@ -64,9 +72,10 @@ class Aggregate:
 
     @property
     def text(self) -> str:
-        """What is computed, as a definition has it."""
-        of = "*" if self.column is None else str(self.column.ref)
-        return f"{self.function}({', '.join([of, *map(str, self.parameters)])})"
+        """What is computed, as a definition has it. Of what users define that is the name, not the code."""
+        of = ", ".join(str(column.ref) for column in self.columns) or "*"
+        text = f"{self.function}({', '.join([of, *map(str, self.parameters)])})"
+        return text if self.user_class is None else f"{text}: {show_type(self.type)}"
 
 
 @dataclass(frozen=True)
@@ -83,7 +92,7 @@ class Aggregation:
     @cached_property
     def columns(self) -> tuple[Output, ...]:
         """The columns of the join's results that are needed, each once, with their names there."""
-        used = [*self.keys, *(each.column for each in self.aggregates if each.column is not None)]
+        used = [*self.keys, *(column for each in self.aggregates for column in each.columns)]
         return tuple(
             {output.ref: Output(column_of(output.ref), output.ref, output.type) for output in used}.values()
         )

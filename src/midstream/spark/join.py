@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from midstream.aggregate.read_aggregation import check_output_time, read_aggregation
+from midstream.aggregate.user_function import UserCall
 from midstream.aggregate.window import Window
 from midstream.errors import OptionError, QueryError, show_value
 from midstream.plan.build_layout import build_layout
@@ -23,6 +24,7 @@ from midstream.query.stream import Stream, check_name
 from midstream.query.types import show_type
 from midstream.spark.declared_watermark import declared_watermark, lateness_of, time_of
 from midstream.spark.join_arguments import (
+    check_aggregates,
     check_frame,
     check_groups,
     check_inner,
@@ -63,7 +65,7 @@ class Join:
     _select: tuple[str, ...] = ()
     _cross: bool = False
     _groups: tuple[str | Window, ...] | None = None
-    _aggregates: tuple[str, ...] = ()
+    _aggregates: tuple[str | UserCall, ...] = ()
 
     def __post_init__(self) -> None:
         check_session(self.spark)
@@ -266,14 +268,15 @@ class GroupedJoin:
     join: Join
     groups: tuple[str | Window, ...]
 
-    def agg(self, *items: str) -> Join:
+    def agg(self, *items: str | UserCall) -> Join:
         """Compute aggregates of each group and window, each with a name: ``agg("count(*) AS n")``.
+
+        One that is user-defined (``udaf``) is written ``my_median("payments.amount").alias("middle")``.
 
         A window comes out once, when no result of it can come any more. Its columns are those of
         ``groupBy``, where a window is a struct ``window`` of ``start`` and ``end``, and then the aggregates.
         """
-        check_texts("an aggregate", items, hint="write agg('count(*) AS n', 'sum(payments.amount) AS total')")
-        return replace(self.join, _groups=self.groups, _aggregates=items)
+        return replace(self.join, _groups=self.groups, _aggregates=check_aggregates(items))
 
     def count(self) -> Join:
         """How many results each group and window has, as a column ``count``."""

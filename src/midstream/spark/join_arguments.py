@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -10,11 +11,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
+from midstream.aggregate.user_function import UserCall
 from midstream.aggregate.window import Window
 from midstream.errors import QueryError, show_value
 from midstream.query.sql import split_name
 from midstream.query.stream import Stream, resolve_path
 from midstream.spark.logical_plan import kind_of
+from midstream.spark.schema import result_type
 
 _REGROUP = "name all columns in one groupBy; aggregate what was aggregated where the results are read"
 Predicate = TypeVar("Predicate")
@@ -46,6 +49,22 @@ def check_groups(groups: Iterable[object], *, selected: bool, grouped: bool) -> 
         hint="write groupBy('orders.region', window('10 minutes')), with the window of midstream",
     )
     return tuple(items)
+
+
+def check_aggregates(items: Iterable[object]) -> tuple[str | UserCall, ...]:
+    """What is computed of groups: texts, and user-defined aggregates, with their types in Arrow's words."""
+    given: list[Any] = list(items)
+    check_texts(
+        "an aggregate",
+        [item for item in given if not isinstance(item, UserCall)],
+        hint="write agg('count(*) AS n', 'sum(payments.amount) AS total'), or call what udaf has made",
+    )
+    return tuple(_with_type(item) if isinstance(item, UserCall) else item for item in given)
+
+
+def _with_type(call: UserCall) -> UserCall:
+    function = call.function
+    return replace(call, function=replace(function, type=result_type(function.name, function.type)))
 
 
 def check_not_grouped(grouped: bool) -> None:

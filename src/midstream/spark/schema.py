@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -22,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from midstream.errors import QueryError
+from midstream.errors import QueryError, show_value
 
 _SUPPORTED = (
     BinaryType,
@@ -75,6 +76,24 @@ def _check(column: str, dtype: DataType) -> None:
             got=f"{column} of type {dtype.simpleString()}",
             hint="drop or cast it in the DataFrame",
         )
+
+
+def result_type(function: str, given: object) -> pa.DataType:
+    """The type of results that a user has declared, by its text, or as a type of PySpark's or of Arrow's."""
+    try:
+        if isinstance(given, pa.DataType):
+            given = from_arrow_type(given, prefer_timestamp_ntz=True)
+        dtype = DataType.fromDDL(given) if isinstance(given, str) else given
+    except PySparkException:
+        dtype = None
+    if not isinstance(dtype, DataType):
+        raise QueryError(
+            f"the type of results of {function} must be one of Spark's",
+            got=show_value(given),
+            hint="write @udaf('double'), or another type as in Spark's DDL",
+        )
+    _check(f"the result of {function}", dtype)
+    return to_arrow_type(dtype, timezone="UTC")
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
