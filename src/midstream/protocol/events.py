@@ -54,24 +54,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-class FutureRows(Event, frozen=True, kw_only=True, tag="future-rows"):
-    """A stream had rows that are further ahead of the clock than ``maxEventTimeAhead``."""
-
-    severity: ClassVar[Severity] = "warning"
-    template: ClassVar[str] = (
-        "left out {counted} of stream {stream}, further ahead than maxEventTimeAhead; "
-        "if the times are right, raise it, or set eventTimeClock to 'stream'"
-    )
-
-    stream: str
-    rows: int
-
-    @property
-    def message(self) -> str:
-        """The event as a text for people."""
-        return self.template.format(counted=counted(self.rows, "row"), **msgspec.structs.asdict(self))
-
-
 class PlanDecision(Event, frozen=True, kw_only=True, tag="decision"):
     """The running plan was compared with the best one. Costs are in units per second."""
 
@@ -227,19 +209,12 @@ class MigrationEnded(MigrationEvent, frozen=True, kw_only=True, tag="migration-e
 def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, ...]:
     """The events of the epoch that led from one manifest to the next."""
     return (
-        *_future_events(query, before, after),
         *_decision_events(before, after),
         *_plan_events(query, before, after),
         *_migration_events(before, after),
         *_memory_events(before, after),
         *_rescale_events(before, after),
     )
-
-
-def _future_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Event]:
-    for name in query.names:
-        if rows := after.streams[name].future - before.streams[name].future:
-            yield FutureRows(batch_id=after.epoch, stream=name, rows=rows)
 
 
 def _decision_events(before: Manifest, after: Manifest) -> Iterator[Event]:
