@@ -67,6 +67,12 @@ def udaf(returnType: object) -> Callable[[object], UserFunction]:  # noqa: N803 
     Args:
         returnType: The type of results: its text as in Spark's DDL, or a type of PySpark or of Arrow.
     """
+    if inspect.isclass(returnType) and all(hasattr(returnType, name) for name in _METHODS):
+        raise QueryError(
+            "udaf must be given the type of the results",
+            got=f"the class {returnType.__name__} itself",
+            hint=f"write @udaf('double') before class {returnType.__name__}",
+        )
 
     def define(user_class: object) -> UserFunction:
         if not inspect.isclass(user_class):

@@ -31,7 +31,7 @@ from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
 from midstream.state.manifest import Manifest
 from midstream.state.sealed import RESTORE
-from midstream.values import Micros, duration
+from midstream.values import Micros, duration, show_duration
 
 MAX_GROUPS = 1 << 20
 ONE_DAY = Micros(86_400_000_000)
@@ -214,14 +214,33 @@ def _fixed(description: dict[str, Any], used: dict[str, frozenset[str]]) -> dict
         }
         for name, source in description["streams"].items()
     }
-    fixed = {key: description[key] for key in ("order", "timeZone", "on", "aggregation", "options")}
-    return {**fixed, "streams": streams}
+    fixed = {key: description[key] for key in ("order", "timeZone", "on", "options")}
+    return {**fixed, **_in_calls(description["aggregation"]), "streams": streams}
+
+
+def _in_calls(aggregation: dict[str, Any] | None) -> dict[str, list[str] | None]:
+    """An aggregation as the calls that ask for it, so that errors show what a user writes."""
+    if aggregation is None:
+        return {"groupBy": None, "agg": None}
+    window = aggregation["window"]
+    parts = ("length", "slide", "start") if window["start"] else ("length", "slide")
+    durations = ", ".join(repr(show_duration(window[part])) for part in parts)
+    time = "" if window["time"] is None else f", time of {window['time']}"
+    groups = list(aggregation["by"])
+    groups.insert(window["position"], f"window({durations}{time})")
+    return {"groupBy": groups, "agg": aggregation["aggregates"]}
+
+
+_UNDO = {
+    "timeZone": "set spark.sql.session.timeZone to what it was",
+    "options": "leave the option out",
+}
 
 
 def _hint(path: tuple[str, ...], before: Any) -> str:
     new_query = "start a new query with another checkpointLocation"
     if "columns" not in path:
-        return f"restore it, or {new_query}"
+        return f"{_UNDO.get(path[0], 'write it as it was')}, or {new_query}"
     if before is None:
         return f"name the columns in select, so that a new one of the source stays out, or {new_query}"
     return f"give the column its old name and type in the DataFrame, or {new_query}"

@@ -250,7 +250,7 @@ class Join:
     if not TYPE_CHECKING:  # a type checker must not believe that there are any others
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(name)
+            raise missing_attribute(name, self)
 
     def __repr__(self) -> str:
         return f"<Join {', '.join(self._frames) or 'without streams'}>"
@@ -285,7 +285,7 @@ class GroupedJoin:
     if not TYPE_CHECKING:  # a type checker must not believe that there are any others
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute_of_groups(name)
+            raise missing_attribute_of_groups(name, self)
 
 
 def _spark_plans(df: DataFrame) -> str:

@@ -45,17 +45,18 @@ _INSTEAD_OF_GROUPS: dict[str, str] = {
 }
 
 
-def missing_attribute(name: str) -> AttributeError:
+def missing_attribute(name: str, join: object) -> AttributeError:
     """The error for an attribute that a join does not have."""
     hint = _INSTEAD.get(name)
     if hint is None:
-        return AttributeError(f"'Join' object has no attribute {name!r}")
+        # Given the object, Python says which attribute may have been meant.
+        return AttributeError(f"'Join' object has no attribute {name!r}", name=name, obj=join)
     return NoSuchMethodError("a method must be one of a join, which is not a DataFrame", got=name, hint=hint)
 
 
-def missing_attribute_of_groups(name: str) -> AttributeError:
+def missing_attribute_of_groups(name: str, groups: object) -> AttributeError:
     """The error for an attribute that a join which was grouped does not have."""
     hint = _INSTEAD_OF_GROUPS.get(name)
     if hint is None:
-        return AttributeError(f"'GroupedJoin' object has no attribute {name!r}")
+        return AttributeError(f"'GroupedJoin' object has no attribute {name!r}", name=name, obj=groups)
     return NoSuchMethodError("a method must be one of a join that was grouped", got=name, hint=hint)

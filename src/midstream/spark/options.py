@@ -34,6 +34,7 @@ from midstream.spark.option_readers import (
     whole_number,
 )
 from midstream.spark.option_record import RECORD, Option, option
+from midstream.spark.options_elsewhere import said_elsewhere
 from midstream.values import Micros
 
 
@@ -256,7 +257,7 @@ class QueryOptions:
             raise OptionError(
                 "an option must be one that Midstream knows",
                 got=show_value(name),
-                hint=f"{meant}the options are {', '.join(names)}",
+                hint=said_elsewhere(str(name)) or f"{meant}the options are {', '.join(names)}",
             )
         attribute, record = entry
         if value is None:

@@ -25,6 +25,7 @@ from midstream.spark.output_tables import QueryTables
 from midstream.spark.parquet_source import sources_of
 from midstream.spark.publisher import SparkPublisher
 from midstream.spark.query import JoinStreamingQuery
+from midstream.spark.query_identity import check_name_is_free
 from midstream.spark.resume import begin_or_resume
 from midstream.spark.row_source import Sources
 from midstream.spark.session_defaults import check_session_settings, with_session_defaults
@@ -62,6 +63,7 @@ def start_query(
     request.options.check_sink(sink.format.name)
     options = with_session_defaults(request.options, spark, name)
     sink.format.check(options, name)
+    check_name_is_free(spark, name)
     check_session_settings(sink.format.session_settings, spark)
     partition_columns = sink.partition_columns(query.output_schema)
     checkpoint = options.checkpoint_location or temporary_checkpoint()
