@@ -21,7 +21,7 @@ from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.user_function import udaf
 from midstream.aggregate.window import Window, window
 from midstream.cli.main import app
-from midstream.errors import CheckpointError, MidstreamError, OptionError
+from midstream.errors import CheckpointError, MidstreamError, OptionError, QueryError
 from midstream.inline import InlineJoin
 from midstream.plan.tree import parse_plan
 from midstream.protocol.settings import check_same_definition
@@ -153,9 +153,16 @@ class _Settings:
         return default
 
 
+class _Context:
+    """Stands for what Spark runs in."""
+
+    _jsc: object = "is there"
+
+
 class _Session:
     """Stands for Spark, which is not needed before a query starts."""
 
+    sparkContext = _Context()  # noqa: N815  # Spark's name
     conf = _Settings()
 
 
@@ -167,7 +174,7 @@ class _SparkSession(SparkSession):
     """Stands for Spark where only its type is asked for."""
 
     def __init__(self) -> None:
-        pass
+        self._sc: Any = _Context()
 
     @property
     def conf(self) -> Any:
@@ -429,6 +436,10 @@ _HINTS: dict[str, tuple[Callable[[], object], str]] = {
         "must be given the type of the results; got the class _Longest itself. "
         "Hint: write @udaf('double') before class _Longest",
     ),
+    "a home": (
+        lambda: QueryOptions().with_option("path", "~/out"),
+        "path must not begin with '~', which is no home here; got '~/out'. Hint: write the",
+    ),
     "an option of the source": (
         lambda: QueryOptions().with_option("maxfilespertrigger", 1),
         "Hint: it is for reading: set it where the stream is read, spark.readStream.option('maxFiles",
@@ -502,6 +513,17 @@ def test_a_mistake_that_newcomers_make_is_told_with_what_to_do(name):
         mistake()
     assert_plain(raised.value)
     assert told in str(raised.value)
+
+
+def test_a_session_that_was_stopped_is_named():
+    join = _join_of_two(_predicates=("a.i = b.i",))
+    assert join.query().names == ("a", "b")
+    join.spark._sc._jsc = None  # type: ignore[assignment]  # as Spark does
+    with pytest.raises(
+        QueryError, match=r"a session that runs; got one that was stopped. Hint: make a new"
+    ) as raised:
+        _ = join.writeStream
+    assert_plain(raised.value)
 
 
 def test_a_method_that_joins_do_not_have_is_missing_as_python_expects_it():

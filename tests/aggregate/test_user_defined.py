@@ -178,6 +178,13 @@ def test_a_definition_has_the_name_and_the_type():
     assert query.aggregation.description["aggregates"] == ["Median(b.v): double AS mine"]
 
 
+class Weighted(Median):
+    """Its objects need an argument."""
+
+    def __init__(self, weight: float, *_rest: float, floor: float = 0, **_more: float) -> None:
+        super().__init__()
+
+
 def no_load(cls: type) -> type:
     return type("NoLoad", (), {name: getattr(cls, name) for name in ("add", "merge", "result", "dump")})
 
@@ -191,6 +198,7 @@ def no_load(cls: type) -> type:
             lambda: udaf("double")(type("Late", (Median,), {"load": lambda self, state: self})),
             "load must be a class method.*@classmethod",
         ),
+        (lambda: udaf("double")(Weighted), "without arguments; got Weighted, which needs weight. Hint: give"),
         (median, r"given columns by their names; got none.*alias\('a_name'\)"),
         (lambda: median(3), "given columns by their names; got 3"),  # type: ignore[arg-type]  # on purpose
         (lambda: median("b.v").alias(""), "name of an aggregate must be text"),

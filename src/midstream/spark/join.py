@@ -30,6 +30,7 @@ from midstream.spark.join_arguments import (
     check_inner,
     check_not_grouped,
     check_session,
+    check_session_runs,
     check_texts,
     equalities,
     without_how,
@@ -174,6 +175,7 @@ class Join:
 
     def query(self) -> Query:
         """The join as a checked value; raises the first error that is found."""
+        check_session_runs(self.spark)
         aggregation = None
         if self._groups is not None:
             aggregation = read_aggregation(self._groups, self._aggregates, self._streams)

@@ -121,6 +121,9 @@ def folder(name: str, text: str) -> str:
             hint="mount it on all machines and give the folder, or write there with Spark: "
             ".foreachBatch(lambda batch, id: batch.write.mode('overwrite').parquet(f'{address}/{id}'))",
         )
+    if text.startswith("~"):
+        hint = "write the whole path, or os.path.expanduser(...)"
+        raise OptionError(f"{name} must not begin with '~', which is no home here", got=repr(text), hint=hint)
     # '..' is resolved before links are followed, as in Spark; links stay, since they may differ by machine.
     path = os.path.abspath(unquote(url.path) if url.scheme else text)  # noqa: PTH100
     if set(path) & set("*?[]{}\\\0"):

@@ -18,6 +18,7 @@ from midstream.runtime.deciding import DecideInThread
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.listeners import Listener
 from midstream.spark.ctrl_c import stop_on_ctrl_c
+from midstream.spark.join_arguments import check_session_runs
 from midstream.spark.logical_plan import source_folders
 from midstream.spark.micro_batch_handler import MicroBatchHandler
 from midstream.spark.options import QueryOptions
@@ -33,6 +34,7 @@ from midstream.spark.sink_formats import SinkContext, SinkRequest
 from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
 from midstream.spark.task_ranges import TaskRanges
 from midstream.spark.trigger import Trigger
+from midstream.spark.user_classes import check_user_classes
 from midstream.spark.worker_packages import check_workers
 from midstream.spark.worker_python import use_this_python
 from midstream.storage.checkpoint_folder import check_not_foreign, explain_unusable
@@ -59,6 +61,7 @@ def start_query(
     spark: SparkSession, query: Query, frames: Mapping[str, DataFrame], request: StartRequest
 ) -> JoinStreamingQuery:
     """Start a query; everything that can be wrong is found before Spark starts anything."""
+    check_session_runs(spark)
     sink, trigger, name = request.sink, request.trigger, request.name
     request.options.check_sink(sink.format.name)
     options = with_session_defaults(request.options, spark, name)
@@ -69,6 +72,7 @@ def start_query(
     checkpoint = options.checkpoint_location or temporary_checkpoint()
     # First: a job, and a stream from when it is made, keeps the Python that its tasks run with.
     use_this_python(spark)
+    check_user_classes(spark.sparkContext, query)
     check_workers(spark.sparkContext, remote=is_remote(checkpoint))
     store = store_at(checkpoint)
     local_checkpoint = None if is_remote(checkpoint) else checkpoint
