@@ -63,7 +63,8 @@ class _Throwable:
 READ = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/0.json. SQLSTATE: KD001"
 TRACEBACK = (
     "An exception was thrown from the Python worker:\n"
-    "Traceback (most recent call last):\n  File 'x.py', line 4, in f\nValueError: bad 17\n"
+    'Traceback (most recent call last):\n  File "/spark/worker.py", line 9, in run\n'
+    '  File "/home/me/x.py", line 4, in f\nValueError: bad 17\n'
 )
 
 
@@ -80,7 +81,7 @@ TRACEBACK = (
         (JavaError("x" * 999), f"{'x' * 400} ..."),
         (JavaError("1", "2", "3", "4"), "1: 2: 3"),
         (JavaError(None), None),
-        (PythonException(TRACEBACK), "ValueError: bad 17"),
+        (PythonException(TRACEBACK), "ValueError: bad 17 (x.py, line 4)"),
         (PySparkException("[X] no\n\nJVM stacktrace:\norg.apache"), "[X] no"),
     ],
 )

@@ -159,11 +159,19 @@ def test_states_that_move(panics):
     assert f"(batch {program.epoch})" in str(error)
 
 
-def test_a_damaged_file_is_the_streams_fault(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("raised", "got"),
+    [
+        (pa.ArrowInvalid(CANARY), "bytes that cannot be decoded"),
+        (OSError(f"Corrupt snappy compressed data: {CANARY}"), "bytes that cannot be decoded"),
+        (OSError(5, "Input/output error", CANARY), "Input/output error"),
+    ],
+)
+def test_a_damaged_file_is_the_streams_fault(tmp_path, monkeypatch, raised, got):
     def fail(*_given: object, **_named: object) -> None:
-        raise pa.ArrowInvalid(CANARY)
+        raise raised
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", fail)
     error = failure(read(tmp_path))
     assert isinstance(error, StreamError)
-    assert "a.parquet; got bytes that cannot be decoded (batch 3, stream a)" in str(error)
+    assert f"a.parquet; got {got} (batch 3, stream a)" in str(error)

@@ -51,6 +51,8 @@ def readable_error(error: Exception) -> Exception:
     return error
 
 
+_PLACE = re.compile(r'File "(?:[^"]*[/\\])?([^"/\\]+)", line (\d+)')
+"""The file and the line of an entry of a stack of Python's."""
 _MOST_REASONS = 3
 _LONGEST_REASON = 400
 
@@ -89,6 +91,7 @@ def _in_one_line(text: str) -> str:
     """The message of an exception without its stack; of a failure in Python, the line that names it."""
     text = re.split(r"\n\s*at |\nDriver stacktrace|\n\nJVM stacktrace|\n== SQL", text)[0].strip()
     if "Traceback (most recent call last)" in text:
-        text = text.splitlines()[-1]
+        places = _PLACE.findall(text)
+        text = text.splitlines()[-1] + (" ({}, line {})".format(*places[-1]) if places else "")
     line = " ".join(text.split()).rstrip(".")
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."
