@@ -21,6 +21,11 @@ from tests.messages import assert_plain
             "the object store of the checkpoint must do what it is asked; got 'E'. Hint: look whether",
         ),
         ("java.io.IOException: No space left on device", "must have space"),
+        (
+            "Error from python worker:\n  /usr/bin/python3: Error while finding module specification for "
+            "'pyspark.daemon' (ModuleNotFoundError: No module named 'pyspark')\nPYTHONPATH was:",
+            "in DataFrames run with must have PySpark; got '/usr/bin/python3'. Hint: set PYSPARK_PYTHON, or",
+        ),
     ],
 )
 def test_a_known_failure_is_put_plainly_and_keeps_its_cause(line, must):

@@ -32,6 +32,13 @@ _PATTERNS = (
         f"look whether it can be reached and what it allows, {_GO_ON}",
     ),
     (
+        # Functions keep the Python that Spark would choose when they are made, before any join is started.
+        re.compile(r"Error from python worker:\s+(?P<got>\S+): .*No module named '?pyspark\b"),
+        "the Python that functions in DataFrames run with must have PySpark",
+        "set PYSPARK_PYTHON, or spark.pyspark.python, to the path of this Python before the session is made; "
+        f"{_GO_ON}",
+    ),
+    (
         re.compile(r"No space left on device"),
         "the disks of the checkpoint, the results and Spark's own files must have space",
         f"make space, {_GO_ON}",
