@@ -518,7 +518,7 @@ def test_a_mistake_that_newcomers_make_is_told_with_what_to_do(name):
 def test_a_session_that_was_stopped_is_named():
     join = _join_of_two(_predicates=("a.i = b.i",))
     assert join.query().names == ("a", "b")
-    join.spark._sc._jsc = None  # type: ignore[assignment]  # as Spark does
+    join.spark._sc._jsc = None  # as Spark does
     with pytest.raises(
         QueryError, match=r"a session that runs; got one that was stopped. Hint: make a new"
     ) as raised:

@@ -69,7 +69,7 @@ READ = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///
 TRACEBACK = (
     "An exception was thrown from the Python worker:\n"
     'Traceback (most recent call last):\n  File "/spark/worker.py", line 9, in run\n'
-    '  File "/home/me/x.py", line 4, in f\nValueError: bad 17\n'
+    '  File "/a/b/x.py", line 4, in f\nValueError: bad 17\n'
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import types
@@ -117,7 +118,7 @@ def _check_length(asked: Window, streams: Sequence[Stream]) -> None:
         raise QueryError("a window must begin with its length", got=show_value(length), hint=hint)
 
 
-def _is_duration(value: object) -> bool:
+def _is_duration(value: Any) -> bool:
     try:
         duration(value, "it")
     except QueryError:

@@ -76,8 +76,11 @@ class JoinStreamWriter:
         names = [name for col in cols for name in (col if isinstance(col, list | tuple) else [col])]
         for name in names:
             if not isinstance(name, str):
-                hint = "write .partitionBy('day')"
-                raise OptionError("partitionBy must have names of columns", got=show_value(name), hint=hint)
+                raise OptionError(
+                    "partitionBy must have names of columns",
+                    got=show_value(name),
+                    hint="write .partitionBy('day')",
+                )
         self._partition_by = tuple(names)
         return self
 
