@@ -501,6 +501,20 @@ _HINTS: dict[str, tuple[Callable[[], object], str]] = {
             "agg": "say of which groups",
             "orderBy": "do it with the results",
             "show": "write it to a sink",
+            "trigger": "write .writeStream before it",
+            "dropna": "choose columns with .select(",
+        }.items()
+    },
+    **{
+        f"{method} of groups": (
+            partial(getattr, _join_of_two().groupBy("a.i"), method),
+            f"a join that was grouped; got {method}. Hint: {hint}",
+        )
+        for method, hint in {
+            "within": "say first what is computed",
+            "explain": "say first what is computed",
+            "sum": "name the column and the result",
+            "pivot": "do it with the results",
         }.items()
     },
 }
