@@ -26,7 +26,7 @@ from midstream.engine.hot_keys import Positions, expand_ranges
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows, sort_rows
 from midstream.engine.payload import Payload
 from midstream.engine.probe import candidate_pairs
-from midstream.engine.probed_rows import ProbedRows
+from midstream.engine.probed_rows import Mask, ProbedRows
 from midstream.engine.references import Integers, arrived_between, epoch_of
 from midstream.engine.work import WorkCounts
 from midstream.plan.handover import EpochBounds, PlanSide, Restriction
@@ -39,6 +39,8 @@ from midstream.state.slices import Slice
 SliceFilter = Callable[[Slice], bool]
 OpenRuns = Callable[[StateId, Key, SliceFilter], Sequence[IndexRows]]
 """A function that returns the sorted runs of a state, arranged by a key, of the slices that pass a filter."""
+PairFilter = Callable[[IndexRows, Positions, Positions], Mask]
+"""Which pairs are joined, of probing rows and found rows at some positions."""
 
 
 @dataclass
@@ -231,9 +233,15 @@ class Joiner:
         return next(name for name in rows.references if stream in name.streams)
 
     def extend(
-        self, rows: IndexRows, probe: Probe, runs: Iterable[IndexRows], *, live_only: bool = False
+        self,
+        rows: IndexRows,
+        probe: Probe,
+        runs: Iterable[IndexRows],
+        *,
+        live_only: bool = False,
+        is_joined: PairFilter | None = None,
     ) -> IndexRows | None:
-        """The rows combined with matching rows of the runs.
+        """The rows combined with matching rows of the runs, those pairs that ``is_joined`` lets pass.
 
         New rows match only rows that are live; for others ``live_only`` makes sure of it.
         """
@@ -246,8 +254,9 @@ class Joiner:
             if run.stored_in is not None and run.stored_in.owner.partition != self.partition:
                 # Of another partition that has had some of the groups of this one, and none of the others.
                 needles = needles.near(run)
-            for left, right in candidate_pairs(needles, run, self.query.windows):
-                candidates += len(left)
+            for pairs in candidate_pairs(needles, run, self.query.windows):
+                candidates += len(pairs[0])
+                left, right = pairs if is_joined is None else _those(pairs, is_joined(needles, *pairs))
                 joined = self._check(needles, run, left, right, probe, live_only=live_only)
                 if len(joined):
                     extended.append(joined)
@@ -326,3 +335,8 @@ class Joiner:
             columns = {column_name(r): self.fetch(rows, r.stream, column_name(r)) for r in residual.columns}
             passed = filter_residual(residual, columns).to_numpy()
         return rows.take(passed)
+
+
+def _those(pairs: tuple[Positions, Positions], chosen: Mask) -> tuple[Positions, Positions]:
+    left, right = pairs
+    return left[chosen], right[chosen]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +28,7 @@ class Routing:
         return table[group_of(hashes, len(self.partitions))]
 
 
+@lru_cache(maxsize=64)
 def even_routing(partitions: int, groups: int) -> Routing:
     """The routing that gives every partition the same number of groups, neighbours together."""
     return Routing(tuple(group * partitions // groups for group in range(groups)))

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from midstream.engine.cleanup import owed_rows, restored_rows
-from midstream.engine.count_output import count_output
 from midstream.engine.epoch_filter import filter_by_epoch
 from midstream.engine.error_context import error_context
+from midstream.engine.group_counts import count_flows, count_results
+from midstream.engine.hashing import Hashes
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows
 from midstream.engine.intake import (
     Ingested,
@@ -35,7 +36,7 @@ from midstream.engine.probed_rows import ProbedRows
 from midstream.engine.program import NewSlice, Program, StepOutput, StreamCounts
 from midstream.engine.results import leaving_results, merge_by_time, timed_results
 from midstream.engine.routed_rows import Arrivals, RoutedRows, RowsKind
-from midstream.engine.send import send
+from midstream.engine.send import CountFlows, send
 from midstream.engine.stored_states import StoredStates
 from midstream.engine.work import WorkCounts
 from midstream.plan.fragment_name import fragment_name
@@ -202,9 +203,10 @@ class _Step:
         if rows is None:
             return
         self.produced[node.id] = self.produced.get(node.id, 0) + len(rows)
-        self.flows += count_output(self.program, self.fragment, node, rows, self.joiner)
         migration = self.program.migration_step
         if node.id == self.program.layout.root:
+            if self._counts_flows:
+                self.flows += count_results(rows.hashes, self.program.places.groups)
             defers = migration is not None and migration.defers_results and self._side(node) == "new"
             (self.deferred if defers else self.results).append(rows)
             return
@@ -223,7 +225,8 @@ class _Step:
         relevance = self.handover.relevance if self.handover else {}
         relevant = filter_by_epoch(rows, relevance.get(state), self.joiner.epochs)
         if relevant is not None:
-            self.outgoing += self._send(state, relevant, "arriving")
+            count = self._count_flows if self._counts_flows else None
+            self.outgoing += self._send(state, relevant, "arriving", count=count)
             self.joiner.record(WorkCounts(sent_rows=len(relevant)))
 
     def output(self) -> StepOutput:
@@ -288,6 +291,15 @@ class _Step:
     def _counts(self, target: FragmentInput) -> bool:
         return self.handover is None or (self.fragment.id, target.id) not in self.handover.counted_elsewhere
 
+    @property
+    def _counts_flows(self) -> bool:
+        """Whether rows that leave are counted by group: if there is a budget, but not during a migration."""
+        counts = self.program.memory is not None and self.program.memory.counts_groups
+        return counts and bool(self.fragment.key) and self.handover is None
+
+    def _count_flows(self, hashes: Hashes, receivers: Hashes) -> None:
+        self.flows += count_flows(hashes, receivers, self.program.places.groups)
+
     def _add_delta(self, state: StateId, rows: IndexRows) -> None:
         self.deltas[state] = rows
         copy = self.handover.copies.get(state) if self.handover else None
@@ -339,10 +351,16 @@ class _Step:
         return NewSlice(description, table)
 
     def _send(
-        self, state: StateId, rows: IndexRows, kind: RowsKind, arrived: int | None = None
+        self,
+        state: StateId,
+        rows: IndexRows,
+        kind: RowsKind,
+        *,
+        arrived: int | None = None,
+        count: CountFlows | None = None,
     ) -> Iterator[RoutedRows]:
-        receiver = self.program.layout.fragment_of_input[state]
-        return send(self.joiner, rows, receiver, state, self.program.routing, kind=kind, arrived=arrived)
+        joiner, program = self.joiner, self.program
+        return send(joiner, rows, program, state, kind=kind, arrived=arrived, count_flows=count)
 
     def _results(self) -> pa.Table | None:
         """The results of this epoch that are in this fragment, in order, with their times."""

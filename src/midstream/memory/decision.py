@@ -21,9 +21,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from midstream.engine.group_counts import Figures
 from midstream.memory.next_step import MemoryContext, MemoryDecision
 from midstream.memory.settings import MemorySettings
-from midstream.memory.sizes import Figures, GroupSizes
+from midstream.memory.sizes import GroupSizes
 from midstream.memory.statistics import read_statistics
 from midstream.memory.strategies import Candidate, rank_of
 from midstream.plan.fragment_name import FragmentName

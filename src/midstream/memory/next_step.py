@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -96,6 +96,10 @@ class MemoryContext:
 
     def sizes(self, slices: Sequence[Slice]) -> GroupSizes:
         """The sizes of the groups before the epoch."""
+        facts = self.plan, self.new_plan, self.copies, self.memory, self.places, slices
+        return _last_sizes.of(facts, lambda: self._sizes(slices))
+
+    def _sizes(self, slices: Sequence[Slice]) -> GroupSizes:
         return group_sizes(self.layouts, state_cuts(self, self.memory), slices, self.places)
 
     def purging(self, expiry: Expiry) -> Purging:
@@ -107,6 +111,23 @@ class MemoryContext:
     def holds(self) -> tuple[Hold, ...]:
         """What fragments owe after the last epoch."""
         return holds_of(self.memory, self.query.windows, frozenset(self.query.names))
+
+
+class _LastSizes:
+    """The sizes that were asked for last: for the progress of an epoch, and by the next one."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[object, ...], GroupSizes] | None = None
+
+    def of(self, facts: tuple[object, ...], sizes: Callable[[], GroupSizes]) -> GroupSizes:
+        """The sizes that follow from some facts."""
+        last = self._last
+        if last is None or last[0] != facts:
+            last = self._last = facts, sizes()
+        return last[1]
+
+
+_last_sizes = _LastSizes()
 
 
 def memory_context(query: Query, manifest: Manifest, places: Places) -> MemoryContext:

@@ -10,7 +10,6 @@ from midstream.engine.program import Program
 from midstream.errors import CheckpointError
 from midstream.memory.decision import Demands, decide_memory, owing_groups
 from midstream.memory.next_step import MemoryContext, memory_context, memory_step, without_unused
-from midstream.memory.sizes import bytes_per_row
 from midstream.memory.statistics import update_statistics
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
@@ -52,7 +51,7 @@ def memory_after(
         program.layout,
         memory.statistics,
         report.flows,
-        bytes_per_row(after.slices),
+        after.slices,
         groups=program.places.groups,
         seconds=after.statistics.elapsed - before.statistics.elapsed,
     )

@@ -8,6 +8,8 @@ only within a partition, so two partitions must not come to read the slices of o
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec.structs import replace
 
 from midstream.engine.places import Places
@@ -16,12 +18,19 @@ from midstream.errors import CheckpointError, OptionError, show_value
 from midstream.protocol.intent import Intent
 from midstream.protocol.settings import read_definition
 from midstream.state.manifest import Manifest
+from midstream.state.routing_table import RoutingTable
 from midstream.state.sealed import RESTORE
 
 
 def places_of(manifest: Manifest) -> Places:
     """Where groups are after the epoch of a manifest, and where they were."""
-    return Places(read_definition(manifest.definition).groups, manifest.routings)
+    return _places(read_definition(manifest.definition).groups, manifest.routings)
+
+
+@lru_cache(maxsize=64)
+def _places(groups: int, routings: tuple[RoutingTable, ...]) -> Places:
+    """Made once, since what follows from places is kept with them."""
+    return Places(groups, routings)
 
 
 def next_places(manifest: Manifest, intent: Intent) -> Places:
