@@ -29,6 +29,8 @@ from midstream.query.types import canonical_type
 
 HASH = "#hash"
 PANE = "#pane"
+WINDOW_END = "#end"
+"""In place of the pane, once panes are merged to windows."""
 _ROW = "#row"
 USER_STATE = "state"
 """The only part of the state of a user-defined aggregate."""
