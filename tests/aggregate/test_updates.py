@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.aggregate import emit, update
-from midstream.aggregate.partials import merge_partials, partial_aggregates
+from midstream.aggregate.partials import in_order, merge_partials, partial_aggregates
 from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.update import updated_windows
 from midstream.aggregate.window import window
@@ -176,7 +176,7 @@ def test_only_what_is_near_is_read():
 
     def panes(keys, seconds):
         times = np.full(len(keys), seconds * SECOND)
-        return partial_aggregates(aggregation, pa.table({"a.k": pa.array(keys), TIME: times}))
+        return in_order(partial_aggregates(aggregation, pa.table({"a.k": pa.array(keys), TIME: times})))
 
     stored = [panes(np.arange(count), at).to_arrow() for at in (0, 100, 110, 115, 130, 200)]
     merged = []

@@ -44,10 +44,8 @@ def emitted_windows(
     last = max(int(rows[PANE][-1]) for rows in found) + windows.length
     first, last = windows.first_end_after(begin), min(until, last)
     for ends in portions(windows, found, first, last):
-        needed = [
-            in_windows(windows, _between(rows, ends[0] - windows.length, ends[-1]), ends) for rows in found
-        ]
-        merged = merge_partials(aggregation, [rows for rows in needed if len(rows)] or needed[:1], WINDOW_END)
+        needed = pl.concat([_between(rows, ends[0] - windows.length, ends[-1]) for rows in found])
+        merged = merge_partials(aggregation, [in_windows(windows, needed, ends)], WINDOW_END)
         if len(merged):
             yield results_of_windows(aggregation, merged)
 
@@ -76,10 +74,12 @@ def in_windows(windows: EventWindows, rows: pl.DataFrame, ends: range) -> pl.Dat
     panes = rows[PANE].to_numpy()
     first = np.maximum(panes + windows.slide - (panes - ends[0]) % windows.slide, ends[0])
     counts = np.maximum((np.minimum(panes + windows.length, ends[-1]) - first) // windows.slide + 1, 0)
+    rows = rows.drop(PANE)
+    if (counts == 1).all():
+        return rows.with_columns(pl.Series(WINDOW_END, first))
     positions = np.repeat(np.arange(len(panes)), counts)
     number = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts)
-    column = pl.Series(WINDOW_END, first[positions] + number * windows.slide)
-    return rows.drop(PANE)[positions].with_columns(column)
+    return rows[positions].with_columns(pl.Series(WINDOW_END, first[positions] + number * windows.slide))
 
 
 def results_of_windows(aggregation: Aggregation, merged: pl.DataFrame) -> pa.Table:
