@@ -276,6 +276,7 @@ _IN_WRITERS: dict[str, Callable[[], object]] = {
     "no function": lambda: _writer().foreachBatch("print"),  # type: ignore[arg-type]
     "an object for a function": lambda: _writer().foreachBatch(object()),  # type: ignore[arg-type]
     "another mode": lambda: _writer().outputMode("complete"),
+    "updates of results": lambda: _writer().outputMode("update").format("console").start(),
     "no name": lambda: _writer().queryName(""),
     "no trigger": lambda: _writer().trigger(),
     "two triggers": lambda: _writer().trigger(once=True, availableNow=True),

@@ -366,7 +366,7 @@ class _Step:
         """The results of this epoch that are in this fragment, in order, with their times."""
         parts = [timed_results(self.joiner, rows, self.program.query.outputs) for rows in self.results]
         parts += self.collected
-        return merge_by_time(parts) if parts else None
+        return merge_by_time(self.program.query, parts) if parts else None
 
     def _leaving_results(self, results: pa.Table | None) -> pa.Table | None:
         """Deferred results, if they are released, then those of this epoch."""

@@ -169,6 +169,7 @@ class _Windows(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Aggregated(msgspec.Struct, forbid_unknown_fields=True):
+    mode: Literal["append", "update"]
     by: list[str]
     window: _Windows
     aggregates: list[str]

@@ -275,8 +275,9 @@ class GroupedJoin:
 
         One that is user-defined (``udaf``) is written ``my_median("payments.amount").alias("middle")``.
 
-        A window comes out once, when no result of it can come any more. Its columns are those of
-        ``groupBy``, where a window is a struct ``window`` of ``start`` and ``end``, and then the aggregates.
+        A window comes out once, when no result of it can come any more; with ``outputMode("update")`` each
+        group does whenever it changes. Its columns are those of ``groupBy``, where a window is a struct
+        ``window`` of ``start`` and ``end``, and then the aggregates.
         """
         return replace(self.join, _groups=self.groups, _aggregates=check_aggregates(items))
 
