@@ -219,20 +219,33 @@ class Schedule:
 
     def check(self) -> None:
         """No result is lost, repeated, or made by a mix of two plans."""
-        found: Counter[tuple[int, ...]] = Counter()
+        self.check_plans()
+        self.check_results()
+
+    def check_plans(self) -> None:
+        """The sites did in each epoch what one sequence says, for each head."""
         known = {
             head: [_as_sets(operators_of_sequence(s, self.case.model.topology)) for s in sequences]
             for head, sequences in self.wanted.items()
         }
+        for head, sequences in known.items():
+            for epoch in range(EPOCHS):
+                done = _as_sets(self._operators(head, epoch))
+                assert done in sequences, f"{head} in epoch {epoch}: a mix of two plans"
+
+    def check_results(self) -> None:
+        """They are those of the join by nested loops, each once."""
+        found: Counter[tuple[int, ...]] = Counter()
         for head, epochs in self.case.rows.items():
             for epoch, rows in enumerate(epochs):
-                operators = {
-                    site: mine for site in self.machines if (mine := self.ran[site, epoch].get(head, ()))
-                }
-                assert _as_sets(operators) in known[head], f"{head} in epoch {epoch}: a mix of two plans"
-                found.update(self._results(head, epoch, rows, operators))
+                found.update(self._results(head, epoch, rows, self._operators(head, epoch)))
         assert sum(found.values()) == sum(self.case.expected.values())
         assert found == self.case.expected
+
+    def _operators(self, head: str, epoch: int) -> dict[Site, Operators]:
+        """What each site did for a head, if anything."""
+        ran = ((site, self.ran[site, epoch].get(head, ())) for site in self.machines)
+        return {site: operators for site, operators in ran if operators}
 
     def _results(
         self, head: str, epoch: int, rows: list[tuple[int, int]], operators: dict[Site, Operators]
@@ -309,6 +322,7 @@ def run_changes(case: Case, seed: int) -> Schedule:
         for _ in range(rng.randint(10, 60)):
             schedule.step()
     schedule.finish()
+    schedule.check_results()
     plan = greedy_plan(case.model, figures)
     for sequence in plan.sequences:
         sets = operators_of_sequence(sequence, topology)

@@ -9,7 +9,7 @@ from midstream.sites import switch as switch_module
 from midstream.sites.cost import StreamFigures
 from midstream.sites.delivery import Delivery, Envelope, PeerState
 from midstream.sites.greedy import greedy_plan
-from midstream.sites.messages import Fetch, LocalReady
+from midstream.sites.messages import LocalReady, Portion, Subscribed
 from midstream.sites.operators import windows_in
 from midstream.sites.site_machine import SiteMachine, SiteSettings, first_state
 from midstream.sites.sited_plan import JoinSequence, SitedPlan
@@ -109,19 +109,19 @@ def test_a_switch_is_not_before_the_one_before_it():
     assert [epoch for epoch, _ in machines["N1"].state.switches.in_use["S1"]] == [0, 7, 7]
 
 
-def test_only_what_is_missing_of_a_window_is_fetched_and_the_newest_first():
+def test_only_what_is_missing_of_a_window_is_copied_and_the_newest_first():
     """N1 had a copy of S2's window until a switch; it wants one again two epochs later."""
     names = ("S1", "S2")
     at_n1 = SitedPlan((JoinSequence("S1", ("S2",), (0,)), JoinSequence("S2", ("S1",), (1,))))
     at_n2 = JoinSequence("S1", ("S2",), (1,))
     machines = _machines(2, at_n1, lead=0, portion=1)
-    fetched = []
+    copied = []
 
     def deliver(network: list[Envelope]) -> None:
         while network:
             envelope = network.pop(0)
-            if isinstance(envelope.message, Fetch):
-                fetched.append(envelope.message.epochs)
+            if isinstance(envelope.message, Subscribed | Portion):
+                copied.append(envelope.message.epochs)
             network += machines[envelope.target].receive(envelope)
 
     def run_epochs(count: int) -> None:
@@ -140,7 +140,7 @@ def test_only_what_is_missing_of_a_window_is_fetched_and_the_newest_first():
     deliver(machines["N1"].switch_to((at_n1.sequence("S1"),)))
     run_epochs(1)
     # A window is three epochs before the new one, 7: of 4, 5 and 6 only the last two are missing.
-    assert fetched == [(6,), (5,)]
+    assert copied == [(6,), (5,)]
 
 
 def _run_many(count: int) -> None:

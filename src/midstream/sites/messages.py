@@ -1,7 +1,7 @@
 """What sites tell each other, as frozen values.
 
-Rows are in none of them: ``Portion`` and ``Rows`` name the epochs whose rows go with them. The rows of a
-stream and an epoch never change, so whoever delivers a message can add them.
+Rows are in none of them: ``Subscribed``, ``Portion`` and ``Rows`` name the epochs whose rows go with them.
+The rows of a stream and an epoch never change, so whoever delivers a message can add them.
 """
 
 from __future__ import annotations
@@ -98,13 +98,19 @@ class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
     """To the site of a stream: the sender keeps a copy of its window from now on."""
 
     stream: str
+    first: int
+    """The first epoch whose rows it needs."""
+    held: tuple[int, ...]
+    """Those that it still has from earlier."""
 
 
 class Subscribed(msgspec.Struct, frozen=True, tag="subscribed"):
-    """The answer: rows from this epoch on come by themselves, earlier ones can be fetched."""
+    """The answer: rows from this epoch on come by themselves, those of some earlier ones are here."""
 
     stream: str
     starts: int
+    epochs: tuple[int, ...]
+    """The newest of those that the other site lacks; it fetches the others."""
     oldest: int
     """The first epoch whose rows have not expired."""
 

@@ -29,9 +29,14 @@ class Flow(msgspec.Struct, frozen=True):
     last: str
     """The stream that was joined last; the head itself, before anything was."""
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether these are a stream's own rows."""
+        return self.last == self.head
+
     def __str__(self) -> str:
         """``S2^S1`` is what S1 has found up to S2; the paper writes the head above and S2 below."""
-        return self.head if self.last == self.head else f"{self.last}^{self.head}"
+        return self.head if self.is_stream else f"{self.last}^{self.head}"
 
 
 class Join(msgspec.Struct, frozen=True, tag="join"):

@@ -225,8 +225,10 @@ class SiteMachine:
                     queue.extend(self._handle(self.site, message))
                 else:
                     sent.append(self._delivery.send((target, message)))
-            wanted = self._switches.wanted_windows(self.state.next_epoch)
-            queue = [*self._windows.want(wanted), *self._switches.advance(self.state.next_epoch)]
+            next_epoch = self.state.next_epoch
+            wanted = self._switches.wanted_windows(next_epoch)
+            queue = self._windows.want(wanted, next_epoch + self.settings.lead)
+            queue += self._switches.advance(next_epoch)
             for id_ in [one for one in self.state.waiting if one not in self.state.switches.under_way]:
                 queue += self._finished(self.state.waiting.pop(id_))
             if not queue:

@@ -74,15 +74,17 @@ class WindowCopies:
         own.end += 1
         return [(site, Rows(stream, own.end - 1)) for site in own.subscribers]
 
-    def want(self, streams: Iterable[str]) -> list[Outgoing]:
-        """These windows and no others are needed here."""
+    def want(self, streams: Iterable[str], first: int) -> list[Outgoing]:
+        """These windows and no others are needed here, new ones for epochs from ``first`` on."""
         wanted = [stream for stream in streams if stream not in self.state.own]
         found: list[Outgoing] = []
         for stream in wanted:
             copy = self.state.copies.setdefault(stream, WindowCopy())
             if not copy.is_subscribed:
                 copy.is_subscribed, copy.starts = True, None
-                found.append((self.site_of[stream], Subscribe(stream)))
+                oldest = max(0, first - self.window)
+                held = tuple(sorted(epoch for epoch in copy.held if epoch >= oldest))
+                found.append((self.site_of[stream], Subscribe(stream, oldest, held)))
         for stream, copy in self.state.copies.items():
             if copy.is_subscribed and stream not in wanted:
                 copy.is_subscribed, copy.starts, copy.is_fetching = False, None, False
@@ -92,19 +94,22 @@ class WindowCopies:
     def handle(self, source: Site, message: WindowMessage, first: int) -> list[Outgoing]:
         """Take a message about windows; those that are fetched are for epochs from ``first`` on."""
         match message:
-            case Subscribe(stream):
+            case Subscribe(stream, needed, held):
                 own = self.state.own[stream]
                 own.subscribers.append(source)
-                return [(source, Subscribed(stream, own.end, own.oldest))]
+                alive = range(own.end - 1, max(own.oldest, needed) - 1, -1)
+                lacking = tuple(epoch for epoch in alive if epoch not in held)[: self.portion]
+                return [(source, Subscribed(stream, own.end, lacking, own.oldest))]
             case Unsubscribe(stream):
                 self.state.own[stream].subscribers.remove(source)
                 return []
             case Fetch(stream, epochs):
                 oldest = self.state.own[stream].oldest
-                alive = tuple(epoch for epoch in epochs if epoch >= oldest)
-                return [(source, Portion(stream, alive, oldest))]
-            case Subscribed(stream, starts, oldest):
+                found = tuple(epoch for epoch in epochs if epoch >= oldest)
+                return [(source, Portion(stream, found, oldest))]
+            case Subscribed(stream, starts, epochs, oldest):
                 copy = self.state.copies[stream]
+                copy.held.update(epochs)
                 copy.starts, copy.oldest = starts, max(copy.oldest, oldest)
             case Portion(stream, epochs, oldest):
                 copy = self.state.copies[stream]

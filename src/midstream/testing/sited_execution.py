@@ -84,7 +84,7 @@ class HeadRun:
                 joined = [pair for pair in pairs if self.joins(operator.stream, pair)]
                 results = results + self._follow(epoch, Flow(flow.head, operator.stream), site, joined)
             elif isinstance(operator, Ship) and operator.flow == flow:
-                if flow.last != flow.head:
+                if not flow.is_stream:
                     size = sum(self.row_bytes[stream] for stream in found[0])
                     self.work.ship(site, operator.site, len(found), size * len(found))
                 results = results + self._follow(epoch, flow, operator.site, found)
@@ -110,7 +110,7 @@ class SitedExecution:
         sets = node_operator_sets(plan, topology)
         for site, operators in sets.items():
             for operator in operators:
-                if isinstance(operator, Ship) and operator.flow.last == operator.flow.head:
+                if isinstance(operator, Ship) and operator.flow.is_stream:
                     shipped = len(rows.get(operator.flow.head, ()))
                     size = shipped * self.row_bytes[operator.flow.head]
                     work.ship(site, operator.site, shipped, size)
