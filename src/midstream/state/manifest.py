@@ -22,7 +22,7 @@ from midstream.state.statistics import Statistics
 from midstream.state.upgrade import OLDEST_FORMAT, upgrade_manifest
 from midstream.state.window_change import WindowChange
 
-FORMAT = 7
+FORMAT = 8
 
 
 class StreamProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
