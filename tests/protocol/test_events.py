@@ -13,7 +13,9 @@ from midstream.protocol.events import (
     MemoryEvent,
     MigrationEnded,
     MigrationEvent,
+    MigrationJudged,
     MigrationStarted,
+    MigrationTakenBack,
     MigrationWaits,
     PlanDecision,
     Rescaled,
@@ -65,10 +67,22 @@ EXAMPLES = (
         best_cost=1200.0,
         changed=("rows of a",),
     ),
+    MigrationTakenBack(
+        batch_id=7, migration=2, plan="a (b c)", cost=1500.0, best="(a b) c", best_cost=1234.0
+    ),
     SinglePartitionPlan(batch_id=7, plan="a b c", nodes="{a,b,c}"),
     MigrationStarted(batch_id=7, **PLANS, strategy="hybrid"),
     StateCompleted(batch_id=7, **PLANS, state="b,c"),
     MigrationEnded(batch_id=7, **PLANS, epochs=4),
+    MigrationJudged(
+        batch_id=7,
+        **PLANS,
+        verdict="worse",
+        predicted_cost=900.0,
+        cost=1000.0,
+        predicted_gain=None,
+        gain=-266.0,
+    ),
     StateSpilled(batch_id=7, **SPILLED),
     StateCleanedUp(batch_id=7, **SPILLED),
     StateBroughtBack(batch_id=7, **SPILLED),
@@ -98,10 +112,12 @@ def test_there_is_an_example_of_every_kind_and_all_have_names_of_their_own():
         "state-growing",
         "slow-epochs",
         "decision",
+        "migration-taken-back",
         "single-partition",
         "migration-started",
         "state-completed",
         "migration-ended",
+        "migration-judged",
         "state-spilled",
         "state-cleaned-up",
         "state-brought-back",
@@ -127,8 +143,8 @@ def test_the_json_form_has_the_type_the_epoch_the_fields_and_a_text(event):
 def test_problems_and_what_limits_scale_are_warnings_and_plans_are_for_information():
     severities = {type(event): event.severity for event in EXAMPLES}
     warnings = {kind for kind, severity in severities.items() if severity == "warning"}
-    assert warnings == {*kinds(Problem), SinglePartitionPlan}
-    assert kinds(MigrationEvent) == {MigrationStarted, StateCompleted, MigrationEnded}
+    assert warnings == {*kinds(Problem), MigrationTakenBack, SinglePartitionPlan}
+    assert kinds(MigrationEvent) == {MigrationStarted, StateCompleted, MigrationEnded, MigrationJudged}
 
 
 def test_the_texts():
@@ -143,6 +159,13 @@ def test_the_texts():
     )
     assert texts["decision"] == "decided to stay: it saves 1% ('a b' costs 1,234, 'b a' 1,200 units/s)"
     assert texts["single-partition"].startswith("plan 'a b c' has {a,b,c} in one engine partition, because")
+    assert texts["migration-taken-back"] == (
+        "migration 2 is taken back, once: 'a (b c)' costs 1,500 units/s, and '(a b) c', which it left, "
+        "would cost 1,234 now"
+    )
+    assert texts["migration-judged"] == (
+        "migration 2 turned out worse: it cost 1,000 units (estimated: 900), and 'a (b c)' saves -266 units/s"
+    )
     assert texts["migration-started"] == "migration 2 started: from '(a b) c' to 'a (b c)' by hybrid"
     assert texts["state-completed"] == "migration 2: the new plan has all rows of {b,c} now"
     assert texts["state-spilled"] == "spilled 12 groups of fragment '0: a b', 45,678 bytes: so it is"

@@ -78,6 +78,23 @@ class PlanDecision(Event, frozen=True, kw_only=True, tag="decision"):
         return template.format_map(msgspec.structs.asdict(self))
 
 
+class MigrationTakenBack(Event, frozen=True, kw_only=True, tag="migration-taken-back"):
+    """A migration turned out worse than what was left, so the query goes back to the plan before it."""
+
+    severity: ClassVar[Severity] = "warning"
+    template: ClassVar[str] = (
+        "migration {migration} is taken back, once: {plan!r} costs {cost:,.0f} units/s, and {best!r}, which "
+        "it left, would cost {best_cost:,.0f} now"
+    )
+
+    migration: int
+    """The number of the migration that is taken back."""
+    plan: str
+    cost: float
+    best: str
+    best_cost: float
+
+
 class SinglePartitionPlan(Event, frozen=True, kw_only=True, tag="single-partition"):
     """A plan begins to run that has all rows of some nodes in one engine partition."""
 
@@ -206,12 +223,44 @@ class MigrationEnded(MigrationEvent, frozen=True, kw_only=True, tag="migration-e
         return self.template.format(duration=duration, **msgspec.structs.asdict(self))
 
 
+class MigrationJudged(MigrationEvent, frozen=True, kw_only=True, tag="migration-judged"):
+    """What a migration has cost and what its plan saves, compared with what was estimated.
+
+    Costs are in units, what is saved in units per second. Estimates are None if there were none.
+    """
+
+    template: ClassVar[str] = (
+        "migration {migration} turned out {verdict}: it cost {cost:,.0f} units{expected_cost}, and "
+        "{new_plan!r} saves {gain:,.0f} units/s{expected_gain}"
+    )
+
+    verdict: Literal["worse", "as good or better"]
+    predicted_cost: float | None
+    cost: float
+    predicted_gain: float | None
+    gain: float
+
+    @property
+    def message(self) -> str:
+        """The event as a text for people."""
+        return self.template.format(
+            expected_cost=_expected(self.predicted_cost),
+            expected_gain=_expected(self.predicted_gain),
+            **msgspec.structs.asdict(self),
+        )
+
+
+def _expected(value: float | None) -> str:
+    return "" if value is None else f" (estimated: {value:,.0f})"
+
+
 def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, ...]:
     """The events of the epoch that led from one manifest to the next."""
     return (
         *_decision_events(before, after),
         *_plan_events(query, before, after),
         *_migration_events(before, after),
+        *_outcome_events(before, after),
         *_memory_events(before, after),
         *_rescale_events(before, after),
     )
@@ -230,6 +279,32 @@ def _decision_events(before: Manifest, after: Manifest) -> Iterator[Event]:
         best=decision.best_plan,
         best_cost=decision.best_cost,
         changed=decision.changed,
+    )
+    if decision.takes_back:
+        yield MigrationTakenBack(
+            batch_id=after.epoch,
+            migration=decision.takes_back,
+            plan=decision.plan,
+            cost=decision.cost,
+            best=decision.best_plan,
+            best_cost=decision.best_cost,
+        )
+
+
+def _outcome_events(before: Manifest, after: Manifest) -> Iterator[Event]:
+    outcome = after.adaptation.last_outcome
+    if outcome is None or outcome == before.adaptation.last_outcome:
+        return
+    yield MigrationJudged(
+        batch_id=after.epoch,
+        migration=outcome.migration,
+        old_plan=outcome.old_plan,
+        new_plan=outcome.new_plan,
+        verdict="worse" if outcome.is_worse else "as good or better",
+        predicted_cost=outcome.predicted_cost,
+        cost=outcome.cost,
+        predicted_gain=outcome.predicted_gain,
+        gain=outcome.gain,
     )
 
 

@@ -32,11 +32,13 @@ from midstream.migration.request import Request
 from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, deletable_slices, still_holds
 from midstream.protocol.intent import Intent
 from midstream.protocol.lease import LeaseHandle
+from midstream.protocol.measurements import measurements_of
 from midstream.protocol.report import Report
 from midstream.protocol.rescaling import may_rescale
 from midstream.runtime.crash_points import crash_point
 from midstream.runtime.deciding import Decide, Decided, Deciding
 from midstream.state.adaptation import Verdict
+from midstream.state.costs import Measurement
 from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.intents import (
     delete_intent,
@@ -114,6 +116,8 @@ class EpochRunner:
         self._requests = RequestQueue(store, coordinator.query, coordinator.settings)
         self._run_identity = RunIdentity(self.manifest.id, lease.number, run)
         self._deciding = deciding(coordinator.decide)
+        self._measurements: tuple[Measurement, ...] | None = None
+        """What the last epoch took; None before the first of this run, which takes longer than others."""
         self._deciding_ms = 0.0
         """How long the last decision took."""
         self._left_behind: list[str] | None = []
@@ -206,6 +210,7 @@ class EpochRunner:
             applied_requests=applied,
             request=request,
             verdict=None if decided is None or request is not None else self._verdict(decided),
+            measurements=self._measurements or (),
             waiting=waiting,
             applied_rescales=rescales if rescales_now else self.manifest.applied_rescales,
             partitions=asked if rescales_now else None,
@@ -261,10 +266,8 @@ class EpochRunner:
             self.publish()
         decided = self._deciding.take()
         self._deciding_ms = self._deciding_ms if decided is None else decided.millis
-        new_intent = self.new_intent(
-            now, background_epochs, decided, drains=drains, without_batch=without_batch
-        )
-        intent = write_or_read_intent(self.store, new_intent)
+        new = self.new_intent(now, background_epochs, decided, drains=drains, without_batch=without_batch)
+        intent = write_or_read_intent(self.store, new)
         self._check_of_this_query(intent)
         self._requests.leave_out(intent)
         crash_point("after the intent is written")
@@ -289,14 +292,14 @@ class EpochRunner:
             self._commit(after)
         crash_point("after the commit")
         self._deciding.begin(after)
+        self._measurements = () if self._measurements is None else measurements_of(program, report)
         self._run_identity = self._add_written(report)
         with self._timed("publish"):
             self.publish()
         with self._timed("clean"):
             self._requests.delete_applied(after)
             self._clean(before)
-        total = 1000 * (time.perf_counter() - begin)
-        self.millis = {"total": total, **self.millis, "decide": self._deciding_ms}
+        self.millis |= {"total": 1000 * (time.perf_counter() - begin), "decide": self._deciding_ms}
         return report
 
     def _check_of_this_query(self, intent: Intent) -> None:

@@ -82,6 +82,10 @@ def move_states(program: Program, partition: int, store: Store) -> Iterator[Rout
         yield from moved_rows(program, partition, _Reader(program, store))
 
 
+Clock = Callable[[], float]
+"""Seconds since some moment."""
+
+
 def run_partition(
     program: Program,
     stage: int,
@@ -89,9 +93,10 @@ def run_partition(
     arrivals: Arrivals,
     store: Store,
     writer: OutputWriter,
+    clock: Clock | None = None,
 ) -> tuple[Report, list[RoutedRows]]:
     """Run every fragment of ``stage`` in one partition."""
-    run = StageRun(program, stage, store, writer)
+    run = StageRun(program, stage, store, writer, clock)
     outgoing = run.run(partition, arrivals)
     return run.finish(), outgoing
 
@@ -114,7 +119,12 @@ class StageRun:
     partition is in memory, and a bounded amount of what others have written.
     """
 
-    def __init__(self, program: Program, stage: int, store: Store, writer: OutputWriter) -> None:
+    def __init__(
+        self, program: Program, stage: int, store: Store, writer: OutputWriter, clock: Clock | None = None
+    ) -> None:
+        """``clock`` measures what the work costs; without one, nothing is measured."""
+        self._clock = clock
+        self._cpu_seconds = 0.0
         self._program = program
         self._fragments = [fragment for fragment in program.fragments if fragment.stage == stage]
         self._store = store
@@ -129,6 +139,10 @@ class StageRun:
 
     def run(self, partition: int, arrivals: Arrivals) -> list[RoutedRows]:
         """Run every fragment in a partition; gives rows for fragments of other stages."""
+        with self._measured():
+            return self._run(partition, arrivals)
+
+    def _run(self, partition: int, arrivals: Arrivals) -> list[RoutedRows]:
         outgoing: list[RoutedRows] = []
         received = dict(arrivals)
         for fragment in self._fragments:
@@ -145,9 +159,15 @@ class StageRun:
 
     def finish(self) -> Report:
         """Write what is not written yet; gives the report of all partitions."""
-        self._write()
+        with self._measured():
+            self._write()
         millis = {part: 1000 * seconds for part, seconds in self._seconds.items()}
-        return replace(merge_reports(self._reports), millis=millis, touched_bytes=self._touched_bytes)
+        return replace(
+            merge_reports(self._reports),
+            millis=millis,
+            cpu_seconds={} if self._clock is None else {"join": self._cpu_seconds},
+            touched_bytes=self._touched_bytes,
+        )
 
     def _step(self, fragment: Fragment, partition: int, arrivals: Arrivals) -> StepOutput:
         reader = _Reader(self._program, self._store)
@@ -178,7 +198,9 @@ class StageRun:
             replaced=step.replaced,
             counts=dict(step.counts),
             results=step.results.num_rows if step.results is not None else 0,
-            work=sum(step.work.values(), WorkCounts()),
+            work=(work := sum(step.work.values(), WorkCounts())),
+            unplaced_work=WorkCounts() if fragment.key else work,
+            steps=1,
             work_by_plan=dict(step.work),
             keys=dict(step.keys),
             produced=dict(step.produced),
@@ -218,6 +240,13 @@ class StageRun:
 
     def _within(self, fragment: Fragment) -> Callable[..., AbstractContextManager[None]]:
         return partial(error_context, batch=self._program.epoch, streams=_streams(fragment))
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        begin = 0.0 if self._clock is None else self._clock()
+        yield
+        if self._clock is not None:
+            self._cpu_seconds += self._clock() - begin
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:

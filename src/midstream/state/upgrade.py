@@ -11,7 +11,8 @@ A manifest is upgraded when it is read. Nothing is written: the next commit writ
 | 7      | spilled groups; states that are moved, or go to two locations; decisions made beside epochs;   |
 |        | the number of partitions may change: it is in the routings, no longer in the definition;       |
 |        | aggregates                                                                                     |
-| 8      | aggregates in update mode; before, all were in append mode                                     |
+| 8      | aggregates in update mode; before, all were in append mode; what work costs is learned; what   |
+|        | migrations turned out to cost and to save                                                      |
 """
 
 from __future__ import annotations
