@@ -20,8 +20,13 @@ from midstream.plan.state_id import StateId
 from midstream.state.slices import Slice
 
 
-def owed_rows(joiner: Joiner, cleanup: Cleanup, groups: int, open_runs: OpenRuns) -> Iterator[IndexRows]:
-    """The combinations of several of the generations that become one."""
+def owed_rows(
+    joiner: Joiner, cleanup: Cleanup, groups: int, scan: OpenRuns, open_runs: OpenRuns
+) -> Iterator[IndexRows]:
+    """The combinations of several of the generations that become one.
+
+    ``scan`` opens runs with nothing but rows of this partition, ``open_runs`` those to be searched.
+    """
     node, probed = cleanup.node, joiner.probed
     for number in range(1, max(map(len, cleanup.generations.values()))):
         # Groups with fewer generations are done.
@@ -32,7 +37,7 @@ def owed_rows(joiner: Joiner, cleanup: Cleanup, groups: int, open_runs: OpenRuns
         for i, head in enumerate(node.inputs):
             joiner.probed = {s: until if j < i else before for j, s in enumerate(node.inputs)}
             joiner.probed[head] = this
-            scanned = _scan(joiner, head, node, bounds, this, groups, open_runs)
+            scanned = _scan(joiner, head, node, bounds, this, groups, scan)
             rows = _join(joiner, node, i, scanned, open_runs)
             if rows is not None and i == len(node.inputs) - 1:
                 # Only the last input is joined with nothing but rows up to this generation.
@@ -43,11 +48,11 @@ def owed_rows(joiner: Joiner, cleanup: Cleanup, groups: int, open_runs: OpenRuns
 
 
 def restored_rows(
-    joiner: Joiner, node: Node, restored: Sequence[int], groups: int, open_runs: OpenRuns
+    joiner: Joiner, node: Node, restored: Sequence[int], groups: int, scan: OpenRuns, open_runs: OpenRuns
 ) -> IndexRows | None:
     """All rows of a node, of groups that come back, that may still be in a result."""
     head = node.inputs[0]
-    scanned = _scan(joiner, head, node, restored, joiner.probed.get(head), groups, open_runs)
+    scanned = _scan(joiner, head, node, restored, joiner.probed.get(head), groups, scan)
     live = None if scanned is None else scanned.take(joiner.expiry.is_live(scanned.times))
     return _join(joiner, node, 0, live, open_runs, live_only=True)
 

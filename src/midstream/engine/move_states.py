@@ -54,4 +54,6 @@ def _move(
                 # First, since it leaves few rows, and references alone tell which.
                 rows = rows.take(gained_between(rows, move.epochs))
             rows = purging.useful(rows, slice_)
-            yield from send(joiner, rows, receiver, move.target, program.routing, kind=kind)
+            yield from send(
+                joiner, rows, receiver, move.target, program.places.routing(receiver.key), kind=kind
+            )

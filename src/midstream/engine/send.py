@@ -14,7 +14,7 @@ from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.index_rows import IndexRows
 from midstream.engine.joiner import Joiner
 from midstream.engine.routed_rows import RoutedRows, RowsKind
-from midstream.engine.routing import Routing, split
+from midstream.engine.routing import Routing
 from midstream.plan.layout import Fragment, FragmentInput, epoch_column
 from midstream.plan.state_id import StateId
 
@@ -44,8 +44,9 @@ def send(
         end = min(start + count, len(rows))
         part = rows if end - start == len(rows) else rows.take(np.arange(start, end))
         hashes, table = _with_payload(joiner, part, receiver, receiver.inputs_by_id[state], kind, arrived)
-        for partition, routed in split(table, routing.targets(hashes)):
-            yield RoutedRows(partition, state, kind, routed)
+        for routed in routing.split(table, hashes, state.streams):
+            is_copied = routed.is_copy and kind == "arriving"
+            yield RoutedRows(routed.partition, state, "copied" if is_copied else kind, routed.table)
         start = end
         count = min(_MAX_GROWTH * count, max(1, len(part) * _PART_BYTES // max(1, table.nbytes)))
 

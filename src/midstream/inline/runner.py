@@ -296,7 +296,7 @@ class _InlineExecution:
         messages: list[RoutedRows] = []
         report = Report()
         for stream, table in self._arrivals.items():
-            encoder = make_encoder(program.query, program.layout, stream, program.routing, whole_rows=True)
+            encoder = make_encoder(program.query, program.layout, stream, program.places, whole_rows=True)
             with error_context("encoding rows", batch=program.epoch, streams=[stream]):
                 source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
                 parts, nulls = encoder(source)

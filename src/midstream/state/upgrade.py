@@ -11,6 +11,7 @@ A manifest is upgraded when it is read. Nothing is written: the next commit writ
 | 7      | spilled groups; states that are moved, or go to two locations; decisions made beside epochs;   |
 |        | the number of partitions may change: it is in the routings, no longer in the definition;       |
 |        | aggregates                                                                                     |
+| 8      | groups may be in other partitions than an even division says, and hot keys in several          |
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ _PENDING_SUFFIX = "~"
 
 
 def upgrade_manifest(fields: Fields, version: int, current: int) -> Fields:
-    """The fields of a manifest of formats 3 to 6 in the current format; new fields get their defaults."""
+    """The fields of a manifest of formats 3 to 7 in the current format; new fields get their defaults."""
+    if version == 7:
+        return fields | {"format": current}
     upgraded = _with_new_names(fields) if version < 5 else fields
     partitions = upgraded["definition"]["options"]["partitions"]
     return upgraded | {
