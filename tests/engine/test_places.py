@@ -15,6 +15,7 @@ from midstream.state.routing_table import RoutingTable
 from midstream.state.slices import Slice, SliceKind, SliceOwner
 
 GROUPS = 16
+KEY = (0,)
 
 
 def places(*tables: tuple[int, int]) -> Places:
@@ -24,14 +25,14 @@ def places(*tables: tuple[int, int]) -> Places:
 def slice_of(
     partition: int, placed: int, kind: SliceKind = "index", epochs: tuple[int, int] = (0, 0)
 ) -> Slice:
-    owner = SliceOwner(kind, StateId("a"), (0,), partition)
+    owner = SliceOwner(kind, StateId("a"), KEY, partition)
     return Slice(owner, *epochs, 1, 1, (0,), placed=placed)
 
 
 def test_without_a_change_each_partition_reads_and_merges_its_own():
     now = places((0, 3))
     for partition in range(3):
-        assert now.sources(partition) == (partition,)
+        assert now.sources(partition, KEY) == (partition,)
         for kind in ("index", "payload", "pending"):
             slice_ = slice_of(partition, 0, kind, (0, 7))
             assert now.readers(slice_) == (partition,)
@@ -41,9 +42,9 @@ def test_without_a_change_each_partition_reads_and_merges_its_own():
 def test_a_slice_is_read_by_all_that_have_its_groups_now():
     up, down = places((0, 2), (5, 8)), places((0, 8), (5, 2))
     assert up.readers(slice_of(1, 0)) == (4, 5, 6, 7)
-    assert [up.sources(p) for p in (0, 1, 4, 7)] == [(0,), (0, 1), (1, 4), (1, 7)]
+    assert [up.sources(p, KEY) for p in (0, 1, 4, 7)] == [(0,), (0, 1), (1, 4), (1, 7)]
     assert down.readers(slice_of(5, 0)) == (1,)
-    assert down.sources(0) == (0, 1, 2, 3, 4, 6)
+    assert down.sources(0, KEY) == (0, 1, 2, 3, 4, 6)
     # A partition that no longer has anything to do with its former rows.
     assert up.readers(slice_of(1, 5)) == (1,)
 
@@ -73,7 +74,7 @@ def test_deferred_results_are_released_by_one_partition_that_there_is():
     for partition in range(8):
         (reader,) = now.readers(slice_of(partition, 0, "deferred"))
         assert reader < 3
-        assert partition in now.sources(reader)
+        assert partition in now.sources(reader, KEY)
 
 
 def test_tables_that_no_slice_needs_are_forgotten():
@@ -92,7 +93,7 @@ def test_what_tasks_get_of_places_does_not_grow_with_what_was_asked_of_them():
     now = places((0, 2), (5, 8))
     size = len(pickle.dumps(now))
     assert now.readers(slice_of(1, 0)) == (4, 5, 6, 7)
-    assert now.sources(7) == (1, 7)
+    assert now.sources(7, KEY) == (1, 7)
     assert len(pickle.dumps(now)) == size
     assert pickle.loads(pickle.dumps(now)) == now  # noqa: S301  # written right here
 
@@ -112,8 +113,8 @@ def test_every_group_of_a_slice_is_read_by_the_partition_that_has_it(seed):
             for partition in range(table.partitions):
                 for kind in ("index", "payload"):
                     slice_ = slice_of(partition, table.since, kind, (0, table.since))
-                    has_now = np.array(now.routing.partitions)[now.held(slice_)]
+                    has_now = np.array(now.routing(KEY).partitions)[now.held(slice_)]
                     assert set(has_now.tolist()) == set(now.readers(slice_))
-                    assert all(partition in now.sources(reader) for reader in now.readers(slice_))
+                    assert all(partition in now.sources(reader, KEY) for reader in now.readers(slice_))
                     assert now.keeper(slice_) in (*now.readers(slice_), None)
-                    assert not (now.held(slice_) & ~now.ever_held(partition)).any()
+                    assert not (now.held(slice_) & ~now.ever_held(partition, KEY)).any()

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from midstream.inline import InlineJoin
 from midstream.protocol.events import (
     Event,
+    HotKeyGathered,
+    HotKeySpread,
     MemoryEvent,
     MigrationEnded,
     MigrationEvent,
@@ -24,6 +26,7 @@ from midstream.protocol.events import (
     StateBroughtBack,
     StateCleanedUp,
     StateCompleted,
+    StateRelocated,
     StateSpilled,
     events_of,
 )
@@ -46,6 +49,14 @@ from tests.helpers import small_query
 QUERY = small_query(["a.k = b.k"], default_window=30)
 PLANS: dict[str, Any] = {"migration": 2, "old_plan": "(a b) c", "new_plan": "a (b c)"}
 SPILLED: dict[str, Any] = {"fragment": "0: a b", "groups": 12, "bytes": 45678, "reason": "so it is"}
+HOT_KEY: dict[str, Any] = {
+    "key": "0",
+    "hash": 1 << 63,
+    "partitions": 4,
+    "stream": "a",
+    "share": 0.75,
+    "reason": "so it is",
+}
 EXAMPLES = (
     StreamMissing(batch_id=7, since=7, stream="a", rows=1234),
     StreamIdle(batch_id=7, since=7, stream="a"),
@@ -89,6 +100,9 @@ EXAMPLES = (
     MigrationWaits(batch_id=7, plan="a (b c)"),
     Rescaled(batch_id=7, before=2, partitions=64),
     RescaleWaits(batch_id=7, partitions=64),
+    StateRelocated(batch_id=7, key="0", groups=1, bytes=45678, sender=2, receiver=0, ratio=0.25),
+    HotKeySpread(batch_id=7, **HOT_KEY),
+    HotKeyGathered(batch_id=7, **HOT_KEY),
 )
 
 
@@ -124,6 +138,9 @@ def test_there_is_an_example_of_every_kind_and_all_have_names_of_their_own():
         "migration-waits",
         "rescaled",
         "rescale-waits",
+        "state-relocated",
+        "hot-key-spread",
+        "hot-key-gathered",
     ]
 
 

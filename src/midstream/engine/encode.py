@@ -20,8 +20,9 @@ from midstream.engine.arrays import as_array, as_column
 from midstream.engine.error_context import error_context
 from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.micros import int64_micros
-from midstream.engine.routed_rows import RoutedRows
-from midstream.engine.routing import Routing, split
+from midstream.engine.places import Places
+from midstream.engine.routed_rows import RoutedRows, RowsKind
+from midstream.engine.routing import Routing
 from midstream.plan.layout import Layout, column_name, key_column
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
@@ -51,19 +52,27 @@ class SourceColumn:
 
 
 @dataclass(frozen=True)
+class Destination:
+    """A fragment input that rows are sent to."""
+
+    state: StateId
+    columns: tuple[str, ...]
+    """The columns by which rows are hashed for it."""
+    routing: Routing
+
+
+@dataclass(frozen=True)
 class Encoder:
     """Encodes the rows of one stream for a plan."""
 
     stream: str
     keys: tuple[tuple[str, ...], ...]
     """The stream's columns in each of its key classes; in one class, all must be equal."""
-    destinations: tuple[tuple[StateId, tuple[str, ...]], ...]
-    """The fragment inputs that rows are sent to, and the columns by which they are hashed for each. There may
-    be several during a migration, if the two plans need the rows by different keys."""
+    destinations: tuple[Destination, ...]
+    """There may be several during a migration, if the two plans need the rows by different keys."""
     payload: tuple[str, ...]
     """The columns that are sent besides hash and time."""
     source: tuple[SourceColumn, ...]
-    routing: Routing
 
     def __call__(self, table: pa.Table) -> tuple[list[RoutedRows], int]:
         """Split source rows by target partition; also count those that are not sent: a key is null."""
@@ -80,22 +89,23 @@ class Encoder:
         """Split rows that the encoder of another plan has sent, by the fragment inputs of this plan."""
         with error_context(streams=[self.stream]):
             joins = np.ones(table.num_rows, np.bool_)
-            for name in {name for _, hashed in self.destinations for name in hashed}:
+            for name in {name for to in self.destinations for name in to.columns}:
                 joins &= as_array(table.column(name).is_valid())
             yield from self._split(table, joins)
 
     def empty(self, table: pa.Table) -> RoutedRows:
         """A table without rows, to be sent if there are none: the count of null keys travels with it."""
         no_rows = self._columns_to_send(table.slice(0, 0), np.zeros(0, np.uint64))
-        return RoutedRows(0, self.destinations[0][0], "arriving", no_rows)
+        return RoutedRows(0, self.destinations[0].state, "arriving", no_rows)
 
     def _split(self, table: pa.Table, joins: BoolArray) -> Iterator[RoutedRows]:
-        for state, hashed in self.destinations:
-            with error_context(columns=self._shown(hashed)):
-                hashes = _hash(table, joins, hashed)
+        for to in self.destinations:
+            with error_context(columns=self._shown(to.columns)):
+                hashes = _hash(table, joins, to.columns)
             sent = self._columns_to_send(table, hashes)
-            for target, part in split(sent, self.routing.targets(hashes)):
-                yield RoutedRows(target, state, "arriving", part)
+            for part in to.routing.split(sent, hashes, (self.stream,)):
+                kind: RowsKind = "copied" if part.is_copy else "arriving"
+                yield RoutedRows(part.partition, to.state, kind, part.table)
 
     def _columns_to_send(self, table: pa.Table, hashes: Hashes) -> pa.Table:
         sent = table.select([time_column(self.stream), *self.payload])
@@ -148,7 +158,7 @@ def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArr
         return values.cast(column.type, safe=not pa.types.is_floating(column.type))
 
 
-def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *, whole_rows: bool) -> Encoder:
+def make_encoder(query: Query, layout: Layout, stream: str, places: Places, *, whole_rows: bool) -> Encoder:
     """The encoder of a stream in a plan; with ``whole_rows`` it sends every column, for the late table."""
     fragments = {s: f for s, f in layout.fragment_of_input.items() if s.streams == (stream,)}
     stored_columns = next(f.inputs_by_id[s].columns for s, f in fragments.items())
@@ -170,16 +180,18 @@ def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *,
     return Encoder(
         stream=stream,
         keys=tuple(keys.values()),
-        destinations=tuple((s, tuple(keys[c][0] for c in f.key)) for s, f in sorted(fragments.items())),
+        destinations=tuple(
+            Destination(s, tuple(keys[c][0] for c in f.key), places.routing(f.key))
+            for s, f in sorted(fragments.items())
+        ),
         payload=tuple(dict.fromkeys([*stored_columns, *sent_columns])),
         source=tuple(source),
-        routing=routing,
     )
 
 
-def make_encoders(query: Query, layout: Layout, routing: Routing, *, whole_rows: bool) -> dict[str, Encoder]:
+def make_encoders(query: Query, layout: Layout, places: Places, *, whole_rows: bool) -> dict[str, Encoder]:
     """The encoders of all streams in a plan."""
-    return {name: make_encoder(query, layout, name, routing, whole_rows=whole_rows) for name in query.names}
+    return {name: make_encoder(query, layout, name, places, whole_rows=whole_rows) for name in query.names}
 
 
 def _user_columns(query: Query, stream: str) -> list[ColumnRef]:

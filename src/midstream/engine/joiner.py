@@ -43,6 +43,15 @@ PairFilter = Callable[[IndexRows, Positions, Positions], Mask]
 """Which pairs are joined, of probing rows and found rows at some positions."""
 
 
+HiddenIn = Callable[[Slice], Hashes]
+_NO_HASHES: Hashes = np.empty(0, np.uint64)
+
+
+def no_hot_keys(_slice: Slice) -> Hashes:
+    """In no slice are rows of hot keys that other partitions have."""
+    return _NO_HASHES
+
+
 @dataclass
 class Joiner:
     """Joins rows of a fragment's inputs in one engine partition."""
@@ -52,6 +61,8 @@ class Joiner:
     expiry: Expiry
     epoch: int
     partition: int
+    hidden: HiddenIn = no_hot_keys
+    """The hot keys whose rows in a slice are those of other partitions."""
     side: PlanSide = "both"
     """The plan of a migration for which work is counted."""
     probed: Mapping[StateId, ProbedRows] = field(default_factory=dict)
@@ -251,9 +262,8 @@ class Joiner:
         for run in runs:
             candidates = 0
             needles = rows if probed is None else probed.needles(rows, run)
-            if run.stored_in is not None and run.stored_in.owner.partition != self.partition:
-                # Of another partition that has had some of the groups of this one, and none of the others.
-                needles = needles.near(run)
+            if run.stored_in is not None:
+                needles = self._needles_here(needles, run, run.stored_in)
             for pairs in candidate_pairs(needles, run, self.query.windows):
                 candidates += len(pairs[0])
                 left, right = pairs if is_joined is None else _those(pairs, is_joined(needles, *pairs))
@@ -266,6 +276,16 @@ class Joiner:
             return None
         self.record(WorkCounts(intermediate_rows=sum(map(len, extended))))
         return merge_rows(extended)
+
+    def _needles_here(self, needles: IndexRows, run: IndexRows, stored_in: Slice) -> IndexRows:
+        """The probing rows whose matches in a slice are rows of this partition."""
+        hidden = self.hidden(stored_in)
+        if len(hidden):
+            needles = needles.take(~np.isin(needles.hashes, hidden))
+        if stored_in.owner.partition != self.partition:
+            # Of another partition that has had some of the groups of this one, and none of the others.
+            needles = needles.near(run)
+        return needles
 
     def _check(
         self,

@@ -15,7 +15,6 @@ from midstream.engine.index_rows import IndexRows
 from midstream.engine.joiner import Joiner
 from midstream.engine.program import Program
 from midstream.engine.routed_rows import RoutedRows, RowsKind
-from midstream.engine.routing import split
 from midstream.plan.layout import Fragment, FragmentInput, epoch_column
 from midstream.plan.state_id import StateId
 
@@ -45,6 +44,7 @@ def send(
     counted by ``count_flows``, if it is given.
     """
     receiver = program.layout.fragment_of_input[state]
+    routing = program.places.routing(receiver.key)
     start, count = 0, _FIRST_PART_ROWS
     while start < len(rows):
         end = min(start + count, len(rows))
@@ -52,8 +52,9 @@ def send(
         hashes, table = _with_payload(joiner, part, receiver, receiver.inputs_by_id[state], kind, arrived)
         if count_flows is not None:
             count_flows(part.hashes, hashes)
-        for partition, routed in split(table, program.routing.targets(hashes)):
-            yield RoutedRows(partition, state, kind, routed)
+        for routed in routing.split(table, hashes, state.streams):
+            is_copied = routed.is_copy and kind == "arriving"
+            yield RoutedRows(routed.partition, state, "copied" if is_copied else kind, routed.table)
         start = end
         count = min(_MAX_GROWTH * count, max(1, len(part) * _PART_BYTES // max(1, table.nbytes)))
 

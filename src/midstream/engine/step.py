@@ -26,7 +26,7 @@ from midstream.engine.intake import (
     ingest,
     ingest_backfilled,
 )
-from midstream.engine.joiner import Joiner
+from midstream.engine.joiner import Joiner, no_hot_keys
 from midstream.engine.key_sample import KeyCounts, count_keys
 from midstream.engine.memory_step import Cleanup
 from midstream.engine.merge_slices import OpenSlice, count_rows, merge_slices
@@ -107,7 +107,10 @@ class _Step:
         }
         spilled = program.memory.states if program.memory else {}
         probed = {state: ProbedRows.of(cuts) for state, cuts in spilled.items()}
-        self.joiner = Joiner(program.query, payloads, program.expiry, program.epoch, partition, probed=probed)
+        hidden = partial(program.places.hidden, partition=partition) if fragment.key else no_hot_keys
+        self.joiner = Joiner(
+            program.query, payloads, program.expiry, program.epoch, partition, hidden, probed=probed
+        )
 
     def ingest_backfill(self, target: FragmentInput, arrivals: Arrivals) -> None:
         """Give references to rows that an input's state lacks."""
@@ -124,20 +127,24 @@ class _Step:
 
     def ingest(self, target: FragmentInput, arrivals: Arrivals) -> None:
         """Admit new rows of an input and give them references."""
-        tables = arrivals.get((target.id, "arriving"))
-        if tables is None:
+        tables, copied = arrivals.get((target.id, "arriving")), arrivals.get((target.id, "copied"), ())
+        if tables is None and not copied:
             return
         program = self.program
-        table = concat_arrivals(target.id, tables)
+        accepted = [] if tables is None else [concat_arrivals(target.id, tables)]
+        copies = [concat_arrivals(target.id, copied)] if copied else []
         if target.is_stream:
             (stream,) = target.streams
-            admitted = admit(program, stream, table)
-            table = admitted.table
-            if self._counts(target):
-                self.counts[stream] = admitted.count
-                self.keys |= count_keys(program.query, stream, self.fragment.key, table, program.sampling)
-                if admitted.late.num_rows:
-                    self.late[stream] = admitted.late
+            admitted = [admit(program, stream, table) for table in accepted]
+            accepted = [each.table for each in admitted]
+            copies = [admit(program, stream, table).table for table in copies]
+            for each in admitted if self._counts(target) else ():
+                self.counts[stream] = each.count
+                key = self.fragment.key
+                self.keys |= count_keys(program.query, stream, key, each.table, program.sampling)
+                if each.late.num_rows:
+                    self.late[stream] = each.late
+        table = concat_arrivals(target.id, [*accepted, *copies])
         if table.num_rows:
             ingested = ingest(program, self.partition, self.fragment.key, target, table)
             self._store_payload(target, ingested)
@@ -181,7 +188,9 @@ class _Step:
             return
         groups = program.places.groups
         self.joiner.side = "both"
-        for rows in owed_rows(self.joiner, cleanup, groups, self.states.runs):
+        # Only rows of this partition: all of a group are brought together.
+        stored = self.states.own_rows
+        for rows in owed_rows(self.joiner, cleanup, groups, stored):
             if cleanup.node.id == program.layout.root:
                 self.results.append(rows)
             else:
@@ -189,9 +198,7 @@ class _Step:
                 self.joiner.record(WorkCounts(sent_rows=len(rows)))
         for node in fragment.nodes if cleanup.restored else ():
             if node.id in fragment.arrangements:
-                restored = restored_rows(
-                    self.joiner, node, sorted(cleanup.restored), groups, self.states.runs
-                )
+                restored = restored_rows(self.joiner, node, sorted(cleanup.restored), groups, stored)
                 if restored is not None:
                     self._insert(node.id, restored, program.epoch, "backfill", "both")
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from midstream.engine.group_counts import Figures, count_pairs, read_pairs, sums_by_group, write_pairs
 from midstream.engine.memory_step import StateCuts
-from midstream.engine.places import Places
+from midstream.engine.places import HOME, Places
 from midstream.engine.probed_rows import ProbedRows
-from midstream.plan.fragment_name import FragmentName, fragment_name
+from midstream.plan.fragment_name import FragmentName, fragment_name, key_of
 from midstream.plan.layout import Fragment, Layout
 from midstream.plan.state_id import StateId
 from midstream.state.slices import Counts, Slice, SliceKind
@@ -50,15 +49,15 @@ class GroupSizes:
     """Of fragments that a key places; others cannot be spilled."""
     fixed: Figures
     """For each partition, the active bytes of fragments that no key places."""
-    partitions: npt.NDArray[np.int64]
-    """The engine partition of each group."""
+    places: Places
 
     @cached_property
     def active(self) -> list[float]:
         """For each partition, its active bytes."""
         active = self.fixed.copy()
-        for fragment in self.fragments.values():
-            active += np.bincount(self.partitions, fragment.active, minlength=len(active))
+        for name, fragment in self.fragments.items():
+            here = self.places.routing(key_of(name)).partitions
+            active += np.bincount(here, fragment.active, minlength=len(active))
         by_partition: list[float] = active.tolist()
         return by_partition
 
@@ -67,7 +66,6 @@ def group_sizes(
     layouts: Iterable[Layout], states: Mapping[StateId, StateCuts], slices: Sequence[Slice], places: Places
 ) -> GroupSizes:
     """The sizes of the groups of running plans; ``states`` are those with spilled groups."""
-    partitions = np.array(places.routing.partitions)
     counter = _Counter(states, slices, places)
     sizes: dict[FragmentName, FragmentSizes] = {}
     fixed = np.zeros(places.partitions)
@@ -78,11 +76,11 @@ def group_sizes(
         counted = counter.fragment(fragment, new_states)
         if not fragment.key:
             # Without a key, all rows are in the first group.
-            fixed[places.home] += counted.active.sum()
+            fixed[HOME] += counted.active.sum()
             continue
         name = fragment_name(fragment)
         sizes[name] = counted if name not in sizes else sizes[name] + counted
-    return GroupSizes(sizes, fixed, partitions)
+    return GroupSizes(sizes, fixed, places)
 
 
 def bytes_per_row(slices: Iterable[Slice], states: Set[StateId]) -> dict[StateId, float]:

@@ -153,6 +153,58 @@ _MEMORY_EVENTS: dict[MemoryAction, type[MemoryEvent]] = {
 }
 
 
+class StateRelocated(Event, frozen=True, kw_only=True, tag="state-relocated"):
+    """Groups have another partition from this epoch on: the steps of the papers' protocol in one commit."""
+
+    template: ClassVar[str] = (
+        "relocated {counted} of key {key}, {bytes:,} bytes, from partition {sender} to {receiver}, which had "
+        "{ratio:.0%} of its active state"
+    )
+
+    key: str
+    """The key classes that place them."""
+    groups: int
+    bytes: int
+    sender: int
+    receiver: int
+    ratio: float
+
+    @property
+    def message(self) -> str:
+        """The event as a text for people."""
+        return self.template.format(counted=counted(self.groups, "group"), **msgspec.structs.asdict(self))
+
+
+class HotKeyEvent(Event, frozen=True, kw_only=True):
+    """Something that was done about a hot key."""
+
+    key: str
+    """The key class."""
+    hash: int
+    partitions: int
+    stream: str
+    share: float
+    reason: str
+
+
+class HotKeySpread(HotKeyEvent, frozen=True, kw_only=True, tag="hot-key-spread"):
+    """Partitions share a key from now on."""
+
+    template: ClassVar[str] = (
+        "the key of class {key} with hash {hash}, which makes {share:.0%} of the work, is shared by "
+        "{partitions} partitions, and rows of {stream} are dealt out among them: {reason}"
+    )
+
+
+class HotKeyGathered(HotKeyEvent, frozen=True, kw_only=True, tag="hot-key-gathered"):
+    """One partition has a key again that several had shared."""
+
+    template: ClassVar[str] = "one partition has the key of class {key} with hash {hash} again: {reason}"
+
+
+_HOT_KEY_EVENTS: dict[str, type[HotKeyEvent]] = {"spread": HotKeySpread, "gathered": HotKeyGathered}
+
+
 class MigrationWaits(Event, frozen=True, kw_only=True, tag="migration-waits"):
     """A change of plan that was requested waits until what it changes is cleaned up."""
 
@@ -263,6 +315,7 @@ def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, .
         *_outcome_events(before, after),
         *_memory_events(before, after),
         *_rescale_events(before, after),
+        *_balance_events(after),
     )
 
 
@@ -340,6 +393,14 @@ def _rescale_events(before: Manifest, after: Manifest) -> Iterator[Event]:
     waiting = after.waiting_partitions
     if waiting and waiting != before.waiting_partitions:
         yield RescaleWaits(batch_id=after.epoch, partitions=waiting)
+
+
+def _balance_events(after: Manifest) -> Iterator[Event]:
+    for moved in after.balance.relocations:
+        yield StateRelocated(batch_id=after.epoch, **msgspec.structs.asdict(moved))
+    for change in after.balance.hot_keys:
+        fields = msgspec.structs.asdict(change)
+        yield _HOT_KEY_EVENTS[fields.pop("action")](batch_id=after.epoch, **fields)
 
 
 def _migration_events(before: Manifest, after: Manifest) -> Iterator[Event]:

@@ -14,6 +14,7 @@ import msgspec
 from midstream.adapt.policy import MigrationPolicy
 from midstream.adapt.single_partition import SinglePartition, check_plan
 from midstream.errors import CheckpointError, QueryError
+from midstream.memory.balance import BalanceSettings
 from midstream.memory.settings import MemorySettings
 from midstream.migration.lifecycle import ROWS_MOVED_AT_ONCE
 from midstream.plan.tree import Plan
@@ -30,6 +31,7 @@ from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
 from midstream.state.manifest import Manifest
+from midstream.state.routing_table import Shares
 from midstream.state.sealed import RESTORE
 from midstream.values import Micros, duration, show_duration
 
@@ -61,6 +63,10 @@ class Settings:
     """Whether plans may have nodes that no key places, whose rows are all in one partition."""
     memory: MemorySettings | None = None
     """The budget of memory; None if there is none."""
+    balance: BalanceSettings = field(default_factory=BalanceSettings)
+    """When state moves between partitions."""
+    shares: Shares = ()
+    """In which proportion partitions have groups when the query begins; empty for as many each."""
     rows_moved_at_once: int = ROWS_MOVED_AT_ONCE
     """How many rows a state may have that a migration moves at once; a larger one is moved in portions."""
 

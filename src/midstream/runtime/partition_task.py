@@ -17,6 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 from msgspec.structs import replace
 
+from midstream.adapt.cost import work_in_units
 from midstream.aggregate.run_fragment import run_fragment
 from midstream.engine.error_context import error_context
 from midstream.engine.move_states import moved_rows
@@ -193,14 +194,16 @@ class StageRun:
         for stream, rows in step.late.items():
             unstaged.late.setdefault(stream, []).append(rows)
             self._bytes += rows.nbytes
+        work = sum(step.work.values(), WorkCounts())
         report = Report(
             slices=tuple(each.slice for each in encoded),
             replaced=step.replaced,
             counts=dict(step.counts),
             results=step.results.num_rows if step.results is not None else 0,
-            work=(work := sum(step.work.values(), WorkCounts())),
+            work=work,
             unplaced_work=WorkCounts() if fragment.key else work,
             steps=1,
+            partition_work={partition: work_in_units(work)},
             work_by_plan=dict(step.work),
             keys=dict(step.keys),
             produced=dict(step.produced),

@@ -257,7 +257,7 @@ class _SparkExecution:
         """A shuffle before each stage of the layout."""
         context = self.session.sparkContext
         encoders = make_encoders(
-            program.query, program.layout, program.routing, whole_rows=self.writer.keeps_late_rows
+            program.query, program.layout, program.places, whole_rows=self.writer.keeps_late_rows
         )
         ranges = TaskRanges.for_cores(program.places.partitions, context.defaultParallelism)
         messages: RDD[AddressedMessage] = (

@@ -108,7 +108,7 @@ def _encode_again(
 ) -> Callable[[SourceMessage], Iterable[SourceMessage]]:
     """The function that turns a message for one plan into messages for another."""
     # A stream's rows may have been sent to several inputs; they are taken from the first.
-    streams = {encoder.destinations[0][0]: stream for stream, encoder in before.items()}
+    streams = {encoder.destinations[0].state: stream for stream, encoder in before.items()}
 
     def run(message: SourceMessage) -> Iterable[SourceMessage]:
         _, content = message
@@ -124,6 +124,9 @@ def _encode_again(
     def encode(encoder: Encoder, content: RowsMessage) -> Iterator[AddressedRows]:
         with error_context(streams=[encoder.stream]):
             table = unpack(content.blob).table
+            if content.kind == "copied":
+                # Another message has the same rows; this one may have the count of null keys.
+                table = table.slice(0, 0)
             parts = list(encoder.reencode(table)) or [encoder.empty(table)]
             outbox = Outbox(ranges, content.null_keys)
             yield from outbox.add(parts, content.origin)

@@ -145,7 +145,7 @@ def _make_sources(
     If that epoch changes the plan after all, and with it where rows go, they are encoded again.
     """
     program = runner.coordinator.program(runner.manifest, runner.new_intent(0, None))
-    encoders = make_encoders(program.query, program.layout, program.routing, whole_rows=whole_rows)
+    encoders = make_encoders(program.query, program.layout, program.places, whole_rows=whole_rows)
     ranges = TaskRanges.for_cores(program.places.partitions, cores)
     return sources_of(program.query, frames, encoders, ranges)
 

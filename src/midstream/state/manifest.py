@@ -13,6 +13,7 @@ import msgspec
 from midstream.errors import FormatError
 from midstream.plan.state_id import StateId, decode_state_id, encode_state_id
 from midstream.state.adaptation import Adaptation
+from midstream.state.balance import Balance
 from midstream.state.memory import Memory
 from midstream.state.migration import Migration
 from midstream.state.routing_table import RoutingTable
@@ -93,6 +94,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The last decision about the plan."""
     memory: Memory = Memory()
     """The groups that are spilled."""
+    balance: Balance = Balance()
+    """What was done lately to divide state evenly."""
     routings: tuple[RoutingTable, ...]
     """How groups are divided among engine partitions, and were when rows were stored that are still there;
     the last is that of now."""

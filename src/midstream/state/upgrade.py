@@ -12,7 +12,8 @@ A manifest is upgraded when it is read. Nothing is written: the next commit writ
 |        | the number of partitions may change: it is in the routings, no longer in the definition;       |
 |        | aggregates                                                                                     |
 | 8      | aggregates in update mode; before, all were in append mode; what work costs is learned; what   |
-|        | migrations turned out to cost and to save                                                      |
+|        | migrations turned out to cost and to save; groups may be in other partitions than an even      |
+|        | division says, and hot keys in several                                                         |
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pyarrow as pa
 from midstream.aggregate.partials import HASH
 from midstream.engine.arrays import as_array
 from midstream.engine.hashing import group_of
-from midstream.engine.index_rows import IndexRows, in_time_order
+from midstream.engine.index_rows import IndexRows, in_ranges, in_time_order
 from midstream.engine.payload import segments_of
 from midstream.engine.references import split_references
 from midstream.errors import CheckpointError
@@ -215,9 +215,10 @@ class _SliceChecks:
         # Expired rows may lose their payload before compaction drops them.
         rows = rows.take(self._expiry.is_live(rows.times, slice_.last_epoch))
         if slice_.owner.state in self._spread:
-            targets = self._places.routing.targets(rows.hashes)
-            for partition in np.unique(targets).tolist():
-                self._check_references_in([partition], slice_, rows.take(targets == partition))
+            for reader in self._places.readers(slice_):
+                ranges = self._places.own_ranges(slice_, reader)
+                own = rows if ranges is None else in_ranges(rows, *ranges)
+                self._check_references_in([reader], slice_, own)
         else:
             self._check_references_in(range(self._places.partitions), slice_, rows)
 
