@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import msgspec
 from msgspec.structs import replace
 
 from midstream.engine.places import Places
@@ -46,13 +47,14 @@ def check_same_shares(settings: Settings, manifest: Manifest) -> None:
 
 def places_of(manifest: Manifest) -> Places:
     """Where groups are after the epoch of a manifest, and where they were."""
-    return _places(read_definition(manifest.definition).groups, manifest.routings)
+    routings = msgspec.msgpack.encode(manifest.routings)
+    return _places(read_definition(manifest.definition).groups, routings)
 
 
 @lru_cache(maxsize=64)
-def _places(groups: int, routings: tuple[RoutingTable, ...]) -> Places:
-    """Made once, since what follows from places is kept with them."""
-    return Places(groups, routings)
+def _places(groups: int, routings: bytes) -> Places:
+    """Made once, since what follows from places is kept with them; tables have no hash, what is written has."""
+    return Places(groups, msgspec.msgpack.decode(routings, type=tuple[RoutingTable, ...]))
 
 
 def next_places(manifest: Manifest, intent: Intent) -> Places:
