@@ -48,16 +48,15 @@ def explain_unusable(what: str, location: str, kind: type[MidstreamError]) -> It
 
 def check_not_foreign(location: str, store: Store) -> None:
     """Refuse a location with something else in it than a checkpoint of a join."""
-    is_new = not has_checkpoint(store)
-    outer = _checkpoint_around(location) if is_new else None
-    if outer is not None:
+    outer = _checkpoint_around(location)
+    if outer is not None and not has_checkpoint(store):
         raise CheckpointError(
             "checkpointLocation must not be inside of another checkpoint, which would remove its files",
             got=f"{location}, inside of {outer}",
             hint="give the join a folder beside that one",
         )
     names = [name for name in names_at(location) if not name.startswith(".") and name != "lost+found"]
-    if not set(names) - {TEMPORARY} or not is_new:
+    if not set(names) - {TEMPORARY} or has_checkpoint(store):
         return
     if "metadata" in names and set(names) <= set(_SPARK_NAMES):
         got = f"{location}, the checkpoint of a query of Spark's own ({', '.join(names)})"
