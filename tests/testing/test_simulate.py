@@ -73,6 +73,7 @@ FEATURES = {
     "a request that waits",
     "a request that leaves a choice",
     "a request while an epoch runs",
+    "a rescale while an epoch runs",
     "a decision to stay",
     "a decision to migrate",
     "a late verdict",

@@ -160,13 +160,15 @@ class EpochRunner:
 
         If this fails, the request may have been kept nevertheless.
         """
-        self._requests.check_plan(self.manifest, request.plan)
-        self._keep(self._requests.plans, request)
+        with self._requests.lock:
+            self._requests.check_plan(self.manifest, request.plan)
+            self._keep(self._requests.plans, request)
 
     def request_rescale(self, partitions: int) -> None:
         """Keep a request for another number of engine partitions; the newest one counts."""
-        self._requests.check_partitions(self.manifest, partitions)
-        self._keep(self._requests.partitions, partitions)
+        with self._requests.lock:
+            self._requests.check_partitions(self.manifest, partitions)
+            self._keep(self._requests.partitions, partitions)
 
     def _keep(self, requests: NumberedRequests[R], request: R) -> None:
         self._lease.check()

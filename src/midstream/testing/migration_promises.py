@@ -66,15 +66,21 @@ class MigrationPromises:
         self._manifests[manifest.epoch] = manifest
 
     @contextmanager
-    def requesting(self, request: WrittenRequest) -> Iterator[None]:
-        """For the time in which a driver makes a request, which may be paused meanwhile, or fail."""
+    def requesting(self, request: WrittenRequest, *, others_paused: bool) -> Iterator[None]:
+        """For the time in which a driver makes a request, which may be paused meanwhile, or fail.
+
+        Another driver that was paused may wake up just in time to begin the next epoch, without the request.
+        """
         made = _MadeRequest(request)
         self._requests.append(made)
         try:
             yield
-            made.taken = True
-            # It takes the place of all that came before it.
-            self._requests = [r for r in self._requests if r.taken or not r.ended or r.applied_by is not None]
+            made.taken = not others_paused
+            if made.taken:
+                # It takes the place of all that came before it.
+                self._requests = [
+                    r for r in self._requests if r.taken or not r.ended or r.applied_by is not None
+                ]
         finally:
             made.ended = True
 

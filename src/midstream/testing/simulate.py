@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from midstream.errors import CheckpointError, FencedError
@@ -33,7 +34,7 @@ from midstream.storage.intents import intent_name
 from midstream.storage.lease import Lease, seize_lease
 from midstream.storage.manifest_log import newest_manifest
 from midstream.testing.drains import Drains
-from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash
+from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash, faults_survived
 from midstream.testing.late_verdicts import late_verdicts
 from midstream.testing.outcome import Outcome
 from midstream.testing.process import Process, newest_lease
@@ -176,8 +177,7 @@ class _Simulation:
             self._enter_epoch(query)
             self._request_migration(query)
             if self.rescales.is_asked_for():
-                self._expect_epochs(self.life.epoch, self.life.epoch + 1)
-                self.rescales.ask(query, others_paused=self.paused > 0)
+                self._rescale(query)
             now = self._clock()
             drains = self.workload.settings.memory is not None and self.chance.random() < _DRAIN_RATE
             if has_begun_drain or self.drains.is_asked_for(query):
@@ -247,25 +247,31 @@ class _Simulation:
         self.requested.add(epoch)
         self._request(query, request)
 
-    def _maybe_request(self) -> None:
+    def _maybe_ask(self) -> None:
         """While an epoch runs, another thread may make a request; if that fails, the epoch goes on."""
         query, requests = self.life.query, list(self.workload.requests.values())
-        if query is None or not requests or self.user.random() >= self.ask_rate:
+        if query is None:
             return
-        try:
-            self._request(query, self.user.choice(requests))
-            self.outcome.features.add("a request while an epoch runs")
-        except OSError as error:
-            if "simulated" not in str(error):
-                raise
-        except CheckpointError:
-            if not self._is_fenced():
-                raise
+        if requests and self.user.random() < self.ask_rate:
+            with faults_survived(self._is_fenced):
+                self._request(query, self.user.choice(requests))
+                self.outcome.features.add("a request while an epoch runs")
+        if self.rescales.is_asked_for_meanwhile():
+            with faults_survived(self._is_fenced):
+                self._rescale(query)
+                self.outcome.features.add("a rescale while an epoch runs")
+
+    def _rescale(self, query: InlineJoin) -> None:
+        self._expect_epochs(self.life.epoch, self.life.epoch + 1)
+        self.rescales.ask(query, others_paused=self.paused > 0)
+        hold("partitions", not self._is_fenced(), "a driver that was fenced has confirmed a request")
 
     def _request(self, query: InlineJoin, request: Request) -> None:
         # Processes that have died or are paused may have begun epochs already, without this request.
         self._expect_epochs(self.life.epoch, self.life.epoch + 1)
-        with self.promises.migration_promises.requesting(write_request(request)):
+        with self.promises.migration_promises.requesting(
+            write_request(request), others_paused=self.paused > 0
+        ):
             query.migrate(
                 request.plan,
                 request.strategy,
@@ -292,7 +298,7 @@ class _Simulation:
                 self.promises.check_batch(self.life.epoch, self.life.results.staged)
             case "after the commit":
                 self._add_manifest()
-        self._maybe_request()
+        self._maybe_ask()
         self._maybe_read(1.0)
         self._maybe_pause(1.0)
         if self.store.draw_fault(self.crash_rate):
@@ -357,18 +363,10 @@ class _Simulation:
         paused, self.life = (self.life, self.store.written), Process()
         self.store.written = []
         self.store.faults[kind] += 1
-        try:
+        with suppress(SimulatedCrash), faults_survived(self._is_fenced):
             lease = self._take_lease(kind)
             command(lease)
             lease.release()
-        except SimulatedCrash:
-            pass
-        except OSError as error:
-            if "simulated" not in str(error):
-                raise
-        except CheckpointError:
-            if not self._is_fenced():
-                raise
         self.resets.note()
         self.checks.after_life(None)
         self.life, self.store.written = paused
