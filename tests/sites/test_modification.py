@@ -89,7 +89,7 @@ def _own_cost_changes(model, old, new, sequence, stream) -> bool:
         flow = model.start(sequence.head, figures[sequence.head])
         for name, placement in zip(sequence.order, sequence.placements, strict=True):
             if name == stream:
-                costs.append(model.step(flow, name, figures[name]).cost)
+                costs.append(model.step(flow, name, figures[name]).priority)
             flow = model.join(flow, name, figures[name], placement)
     return len(set(costs)) > 1
 

@@ -98,6 +98,20 @@ def test_streams_without_a_predicate_between_them_make_all_pairs():
     assert apart.join(apart.start("S1", FIGURES["S1"]), "S3", figures, 1).rate == 100 * clique.rate
 
 
+def test_joins_without_a_predicate_come_last():
+    """In a chain there always is one with a predicate, and it is taken even if it costs more."""
+    rng = Random(3)
+    model = random_model(rng, 5)
+    while model.neighbours is None:
+        model = random_model(rng, 5)
+    figures = {name: random_figures(rng) for name in model.topology.site_of}
+    for sequence in greedy_plan(model, figures).sequences:
+        joined = {sequence.head}
+        for stream in sequence.order:
+            assert model.neighbours[stream] & joined
+            joined.add(stream)
+
+
 def test_the_best_plan_of_many_streams_is_refused():
     model = paper_model(7)
     figures = dict.fromkeys(model.topology.site_of, FIGURES["S1"])

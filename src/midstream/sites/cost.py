@@ -21,6 +21,9 @@ from midstream.sites.network import Site
 from midstream.sites.sited_plan import DESTINATION, SOURCE, JoinSequence, Placement, SitedPlan
 from midstream.sites.topology import Topology
 
+Priority = tuple[bool, float]
+"""Of a join, the lowest first: whether it makes all pairs, then what it costs."""
+
 
 class StreamFigures(msgspec.Struct, frozen=True):
     """What is known of a stream."""
@@ -46,9 +49,9 @@ class FlowFigures(msgspec.Struct, frozen=True):
 
 
 class Step(NamedTuple):
-    """One join of a sequence: what it costs, and where it is done for that."""
+    """One join of a sequence, where it costs less."""
 
-    cost: float
+    priority: Priority
     placement: Placement
 
 
@@ -85,16 +88,17 @@ class SiteCostModel:
     def step(self, flow: FlowFigures, stream: str, figures: StreamFigures) -> Step:
         """The next join where it costs less (equation 3)."""
         at_source, at_destination = self.costs(flow, stream, figures)
+        all_pairs = self._makes_all_pairs(flow, stream)
         if at_source <= at_destination:
-            return Step(at_source, SOURCE)
-        return Step(at_destination, DESTINATION)
+            return Step((all_pairs, at_source), SOURCE)
+        return Step((all_pairs, at_destination), DESTINATION)
 
     def join(
         self, flow: FlowFigures, stream: str, figures: StreamFigures, placement: Placement
     ) -> FlowFigures:
         """What the rows have become after the join."""
         matching = min(flow.selectivity, figures.selectivity)
-        if self.neighbours is not None and self.neighbours[stream].isdisjoint(flow.streams):
+        if self._makes_all_pairs(flow, stream):
             matching = 1.0
         return FlowFigures(
             (*flow.streams, stream),
@@ -103,6 +107,9 @@ class SiteCostModel:
             flow.row_bytes + figures.row_bytes,
             flow.site if placement == SOURCE else self.topology.site_of[stream],
         )
+
+    def _makes_all_pairs(self, flow: FlowFigures, stream: str) -> bool:
+        return self.neighbours is not None and self.neighbours[stream].isdisjoint(flow.streams)
 
     def sequence_cost(self, sequence: JoinSequence, figures: Mapping[str, StreamFigures]) -> float:
         """The cost of a sequence: the sum of its joins, each where the sequence has it."""

@@ -1,7 +1,8 @@
 """The greedy plan (algorithm 1), and the invariant that it keeps (equation 4).
 
-Each sequence takes, one after the other, the stream whose join costs least now. On equal costs the stream
-that the query names first is taken, so that everybody who has the same figures finds the same plan.
+Each sequence takes, one after the other, the stream whose join costs least now. If there is one with a
+predicate on what has been joined, only such streams are looked at: the others make all pairs. On equal costs
+the stream that the query names first is taken, so whoever has the same figures finds the same plan.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def greedy_sequence(model: SiteCostModel, figures: Mapping[str, StreamFigures], 
     while rest:
         steps = [model.step(flow, stream, figures[stream]) for stream in rest]
         # The first of those that cost the same: the streams that are left are in the order of the query.
-        best = min(range(len(rest)), key=lambda i: steps[i].cost)
+        best = min(range(len(rest)), key=lambda i: steps[i].priority)
         stream = rest.pop(best)
         order.append(stream)
         placements.append(steps[best].placement)
@@ -40,8 +41,8 @@ def keeps_invariant(
     flow = model.start(sequence.head, figures[sequence.head])
     for position, (stream, placement) in enumerate(zip(sequence.order, sequence.placements, strict=True)):
         own = model.step(flow, stream, figures[stream])
-        later = (model.step(flow, other, figures[other]).cost for other in sequence.order[position:])
-        if own.placement != placement or own.cost > min(later):
+        later = (model.step(flow, other, figures[other]).priority for other in sequence.order[position:])
+        if own.placement != placement or own.priority > min(later):
             return False
         flow = model.join(flow, stream, figures[stream], placement)
     return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from midstream.sites.cost import FlowFigures, StreamFigures
+from midstream.sites.cost import FlowFigures, Priority, StreamFigures
 from midstream.sites.network import Site
 from midstream.sites.operators import Operators
 from midstream.sites.sited_plan import JoinSequence, Placement
@@ -49,7 +49,7 @@ class Candidate(msgspec.Struct, frozen=True):
     """The stream that costs least of those that were asked."""
 
     stream: str
-    cost: float
+    priority: Priority
     placement: Placement
     figures: StreamFigures
 

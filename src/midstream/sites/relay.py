@@ -98,9 +98,9 @@ class Relay:
         stream = sequence.order[position]
         own = self.state.figures[stream]
         if stream != message.stream:
-            own_cost = self.model.step(flow, stream, own).cost
-            its_cost = self.model.step(flow, message.stream, message.figures).cost
-            if (own_cost, self._rank[stream]) < (its_cost, self._rank[message.stream]):
+            own_priority = self.model.step(flow, stream, own).priority
+            its_priority = self.model.step(flow, message.stream, message.figures).priority
+            if (own_priority, self._rank[stream]) < (its_priority, self._rank[message.stream]):
                 after = self.model.join(flow, stream, own, sequence.placements[position])
                 return self._ask(Seek(sequence, position + 1, after, message.stream, message.figures))
         return self._select(Select(sequence, position, position, flow, None))
@@ -108,10 +108,10 @@ class Relay:
     def _select(self, message: Select) -> list[Outgoing]:
         stream = message.sequence.order[message.asked]
         own = self.state.figures[stream]
-        cost, placement = self.model.step(message.flow, stream, own)
+        priority, placement = self.model.step(message.flow, stream, own)
         best = message.best
-        if best is None or (cost, self._rank[stream]) < (best.cost, self._rank[best.stream]):
-            best = Candidate(stream, cost, placement, own)
+        if best is None or (priority, self._rank[stream]) < (best.priority, self._rank[best.stream]):
+            best = Candidate(stream, priority, placement, own)
         if message.asked < len(message.sequence.order) - 1:
             following = Select(message.sequence, message.position, message.asked + 1, message.flow, best)
             return self._ask(following)
