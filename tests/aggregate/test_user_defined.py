@@ -25,6 +25,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.storage.memory import MemoryStore
 from midstream.testing import Shape, generate, stream
+from midstream.testing.aggregate_oracle import aggregation_of
 from midstream.values import Micros
 from tests.aggregate.aggregate_run import FAR, AggregateRun
 from tests.aggregate.user_classes import Median, histogram, median
@@ -116,6 +117,14 @@ def test_a_run_with_restarts_and_a_migration_gives_what_the_built_in_median_give
         run.tables.append(run.join.run_epoch({}))
     out = pa.concat_tables(run.tables)
     assert len(out) > 100
+    assert max(out.column("n").to_pylist()) > 3
+    assert out.column("mine").to_pylist() == out.column("exact").to_pylist()
+
+
+def test_updates_have_what_the_built_in_median_gives():
+    query = user_query(median_of("b.v"), "median(b.v) AS exact", "count(*) AS n")
+    join = InlineJoin(replace(query, aggregation=replace(aggregation_of(query), updates=True)))
+    out = pa.concat_tables(run_all(join, generate(dict.fromkeys("abc", SHAPE), epochs=8, seed=3)))
     assert max(out.column("n").to_pylist()) > 3
     assert out.column("mine").to_pylist() == out.column("exact").to_pylist()
 

@@ -136,7 +136,7 @@ def test_a_state_whose_last_portion_is_not_moved_is_seen(monkeypatch):
     monkeypatch.setattr(portions, "EpochSpan", lambda first, end: EpochSpan(first or end, end))
     seeds = seeds_of_several_keys(seeds_with("hybrid"))
     in_portions = (seed for seed in seeds if workload_of(seed).settings.rows_moved_at_once == 0)
-    assert broken_promise(in_portions, likely=93) in ("prefix", "conservation")
+    assert broken_promise(in_portions, likely=111) in ("prefix", "conservation")
 
 
 def test_results_that_are_sent_on_and_do_not_leave_are_seen(monkeypatch):

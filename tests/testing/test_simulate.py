@@ -38,6 +38,8 @@ FAULTS = {
 
 
 FEATURES = {
+    "aggregates in append mode",
+    "aggregates in update mode",
     "cuts at random",
     "groups spilled",
     "groups cleaned up",

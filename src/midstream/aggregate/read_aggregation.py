@@ -35,8 +35,8 @@ def read_aggregation(
     asked = [group for group in groups if isinstance(group, Window)]
     if len(asked) != 1:
         raise QueryError(
-            "results must be grouped by one window: without it no row could ever leave, as there may always "
-            "be another result of its group",
+            "results must be grouped by one window: without it no group is ever complete, as there may "
+            "always be another result of it, and its state would stay for ever",
             got=f"{len(asked) or 'no'} window{'s' if asked else ''}",
             hint="add one, as in groupBy('orders.region', window('10 minutes')); to aggregate all of a "
             "bounded input, write the results to a sink and aggregate them there",

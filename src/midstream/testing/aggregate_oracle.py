@@ -64,7 +64,12 @@ def timed_results(
     if since is not None:
         are_new = [rows.column(name).to_numpy() >= since[name] for name in query.names]
         rows = rows.filter(pa.array(np.any(are_new, axis=0)))
-    times = _times(query, aggregation_of(query), tables, rows)
+    return results_with_times(query, tables, rows)
+
+
+def results_with_times(query: Query, tables: Mapping[str, pa.Table], rows: pa.Table) -> pa.Table:
+    """Results, as row numbers of tables, with their columns and times."""
+    times = _times(query, tables, rows)
     # There may be no other column.
     columns = [*outputs(query, tables, rows).columns, times]
     return pa.table(columns, schema=query.joined_schema.append(pa.field(TIME, pa.int64())))
@@ -90,11 +95,14 @@ def assert_same_updates(got: pa.Table, made: pa.Table, before: pa.Table, query: 
     Each comes once, with its value over these results and those of ``before``.
     """
     of_all = aggregate_results(query, pa.concat_tables([before, made]))
-    changed = _by_group(aggregate_results(query, made), aggregation_of(query))
-    groups = _groups_of(of_all, aggregation_of(query))
-    assert_same_windows(
-        got, of_all.filter(pa.array([group in changed for group in groups], pa.bool_())), query
-    )
+    assert_same_windows(got, only_groups_of(of_all, aggregate_results(query, made), query), query)
+
+
+def only_groups_of(table: pa.Table, others: pa.Table, query: Query) -> pa.Table:
+    """The rows of a table whose windows and groups are in another table, too."""
+    kept = set(_groups_of(others, aggregation_of(query)))
+    groups = _groups_of(table, aggregation_of(query))
+    return table.filter(pa.array([group in kept for group in groups], pa.bool_()))
 
 
 def last_updates(updates: Sequence[pa.Table], query: Query) -> pa.Table:
@@ -135,8 +143,15 @@ def _by_group(table: pa.Table, aggregation: Aggregation) -> dict[tuple[str, ...]
 
 def _groups_of(table: pa.Table, aggregation: Aggregation) -> list[tuple[str, ...]]:
     """The window and group of each row, as text."""
-    columns = (column.to_pylist() for column in table.columns[: 1 + len(aggregation.keys)])
+    columns = (_plain(column).to_pylist() for column in table.columns[: 1 + len(aggregation.keys)])
     return list(zip(*(map(str, column) for column in columns), strict=True))
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """A column without times that Python's calendar does not have: windows by the numbers of their ends."""
+    if not types.is_struct(column.type):
+        return column
+    return column.combine_chunks().field("end").cast(pa.int64())
 
 
 def _is_near(one: int, other: int) -> bool:
@@ -152,16 +167,14 @@ def _is_same(one: Any, other: Any) -> bool:
     return one == other and type(one) is type(other)
 
 
-def _times(
-    query: Query, aggregation: Aggregation, tables: Mapping[str, pa.Table], rows: pa.Table
-) -> pa.Array:
-    """The time of each result, in microseconds."""
+def _times(query: Query, tables: Mapping[str, pa.Table], rows: pa.Table) -> pa.Array:
+    """The time of each result, in microseconds, by which it is in windows."""
     times = {}
     for stream in query.streams:
         moments = tables[stream.name].column(stream.time.path[0])
         micros = moments.cast(pa.timestamp("us", moments.type.tz)).cast(pa.int64())
         times[stream.name] = micros.take(rows.column(stream.name)).to_numpy()
-    chosen = aggregation.windows.stream
+    chosen = aggregation_of(query).windows.stream
     of_results = times[chosen] if chosen is not None else np.maximum.reduce(list(times.values()))
     return pa.array(of_results, pa.int64())
 

@@ -175,6 +175,10 @@ class MigrationPromises:
             missing: Missing = "deferred" if migration is not None and _defers(migration) else "nothing"
             yield group, "owed" if self.may_owe(group[-1]) else missing
 
+    def emitted(self, epoch: int) -> int | None:
+        """The output watermark of an epoch, by which windows of aggregates leave."""
+        return self._manifests[epoch].emitted if epoch in self._manifests else None
+
     def is_under_way(self, epoch: int) -> bool:
         """Whether a migration is under way after an epoch."""
         return self._under_way(epoch) is not None

@@ -74,8 +74,8 @@ class _Simulation:
         self.reset_rate = self.user.choice((0.0, 0.0, 0.5))
         self.ask_rate = self.user.choice((0.0, 0.0, 0.01, 0.03))
         self.workload = draw_workload(chance, seed)
-        if self.workload.may_spill:
-            # While state is spilled, a watermark is not set back.
+        if self.workload.may_spill or self.workload.query.aggregation is not None:
+            # While state is spilled, or once windows have left, a watermark is not set back.
             self.reset_rate = 0.0
         if self.reset_rate:
             self.workload = with_runaway(self.workload, self.user)
@@ -125,7 +125,7 @@ class _Simulation:
                 hold("liveness", lives < self.max_lives, f"{self.max_lives} lives were not enough")
             self._check_end()
             self.life = Process(pausable=False)  # none of the query's
-            check_variation(self.workload, self.promises.expected, self.chance)
+            check_variation(self.workload, self.promises, self.chance)
         self.outcome.results = sum(table.num_rows for table in self.promises.expected.tables["results"])
         self.outcome.late = sum(table.num_rows for table in self.promises.expected.tables["late"])
         self.outcome.replays = self.promises.replays
