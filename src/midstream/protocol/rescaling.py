@@ -53,7 +53,7 @@ def places_of(manifest: Manifest) -> Places:
 
 @lru_cache(maxsize=64)
 def _places(groups: int, routings: bytes) -> Places:
-    """Made once, since what follows from places is kept with them; tables have no hash, what is written has."""
+    """Made once, as what follows from places is kept with them; only what is written of a table has a hash."""
     return Places(groups, msgspec.msgpack.decode(routings, type=tuple[RoutingTable, ...]))
 
 
