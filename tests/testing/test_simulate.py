@@ -38,7 +38,9 @@ FAULTS = {
 
 
 FEATURES = {
+    "balance",
     "cuts at random",
+    "places at random",
     "groups spilled",
     "groups cleaned up",
     "groups brought back",
