@@ -134,7 +134,7 @@ def run(console: Console) -> dict[str, Any]:
     """Measure all, and show them."""
     balance = BalanceSettings(mode="lazy_disk", pause=Micros(8 * MICROS_PER_SECOND))
     cases: Mapping[str, tuple[str, Settings, bool]] = {
-        f"{kind}, {partitions} partitions, {'shared' if shares else 'as it is'}": (
+        f"{kind} in {partitions}{', shared' if shares else ''}": (
             kind,
             Settings(partitions, 64),
             shares,
@@ -145,8 +145,8 @@ def run(console: Console) -> dict[str, Any]:
     }
     cases = {
         **cases,
-        f"uniform, groups {UNEVEN}, as it is": ("uniform", Settings(3, 63, shares=UNEVEN), False),
-        f"uniform, groups {UNEVEN}, lazy_disk": (
+        "uneven": ("uniform", Settings(3, 63, shares=UNEVEN), False),
+        "uneven, lazy_disk": (
             "uniform",
             Settings(3, 63, shares=UNEVEN, balance=balance),
             False,
