@@ -72,7 +72,8 @@ def epochs_of(shape: str, count: int) -> list[Epoch]:
     random = np.random.default_rng(5)
     skewed = shape.startswith("skewed")
     return [
-        {n: _rows(random, n, number * EPOCH_SECONDS, skewed=skewed and n != "D") for n in NAMES} for number in range(count)
+        {n: _rows(random, n, number * EPOCH_SECONDS, skewed=skewed and n != "D") for n in NAMES}
+        for number in range(count)
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +44,7 @@ def epoch(number: int, count: int = 40) -> dict[str, pa.Table]:
     return {name: rows(*((10 * number, key, number, name) for key in range(count))) for name in "ab"}
 
 
-def run(settings: Settings, epochs: int = 8) -> tuple[InlineJoin, list[pa.Table], list[dict[str, object]]]:
+def run(settings: Settings, epochs: int = 8) -> tuple[InlineJoin, list[pa.Table], list[dict[str, Any]]]:
     join = InlineJoin(QUERY, settings=settings)
     tables, events = [], []
     for number in range(epochs):

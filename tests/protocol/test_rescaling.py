@@ -21,7 +21,7 @@ from midstream.protocol.rescaling import check_routings, may_rescale
 from midstream.protocol.settings import Settings
 from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.state.manifest import Manifest
-from midstream.state.routing_table import RoutingTable
+from midstream.state.routing_table import RoutingTable, Spread
 from midstream.state.slices import SliceOwner
 from midstream.state.upgrade import upgrade_manifest
 from midstream.storage.memory import MemoryStore
@@ -313,6 +313,14 @@ def test_a_request_waits_as_long_as_there_are_such_rows(monkeypatch):
         (RoutingTable(0, 2), RoutingTable(9, 3)),
         (RoutingTable(1, 2), RoutingTable(0, 3)),
         (RoutingTable(-1, 2),),
+        (RoutingTable(0, 2, shares=(1, 1, 1)),),
+        (RoutingTable(0, 2, shares=(0, 1)),),
+        (RoutingTable(0, 2, moved={"0": {0: 1}}),),
+        (RoutingTable(0, 2, moved={"0": {3: 2}}),),
+        (RoutingTable(0, 2, moved={"0": {16: 1}}),),
+        (RoutingTable(0, 2, spread={"0": {1: Spread((0,), "a")}}),),
+        (RoutingTable(0, 2, spread={"0": {1: Spread((1, 2), "a")}}),),
+        (RoutingTable(0, 2, spread={"0": {1: Spread((1, 1), "a")}}),),
     ],
 )
 def test_routings_that_cannot_be_are_refused(routings):

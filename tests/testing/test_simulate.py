@@ -40,7 +40,9 @@ FAULTS = {
 FEATURES = {
     "aggregates in append mode",
     "aggregates in update mode",
+    "balance",
     "cuts at random",
+    "places at random",
     "groups spilled",
     "groups cleaned up",
     "groups brought back",

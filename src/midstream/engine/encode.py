@@ -7,7 +7,7 @@ aside together with late rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,23 +85,31 @@ class Encoder:
                 table, joins = table.filter(as_column(is_sent)), joins[is_sent]
             return list(self._split(table, joins)), null_keys
 
-    def reencode(self, table: pa.Table) -> Iterator[RoutedRows]:
-        """Split rows that the encoder of another plan has sent, by the fragment inputs of this plan."""
+    def reencode(self, table: pa.Table, sent_to: Destination) -> Iterator[RoutedRows]:
+        """Split rows that another encoder has sent to a destination, by the fragment inputs of this plan."""
         with error_context(streams=[self.stream]):
             joins = np.ones(table.num_rows, np.bool_)
-            for name in {name for to in self.destinations for name in to.columns}:
+            # Keys that are not compared are not sent: the hash says all of them.
+            others = [to for to in self.destinations if to.columns != sent_to.columns]
+            for name in {name for to in others for name in to.columns}:
                 joins &= as_array(table.column(name).is_valid())
-            yield from self._split(table, joins)
+            hashes = as_array(table.column(HASH)).view(np.uint64)
+            yield from self._split(table, joins, {sent_to.columns: hashes})
 
     def empty(self, table: pa.Table) -> RoutedRows:
         """A table without rows, to be sent if there are none: the count of null keys travels with it."""
         no_rows = self._columns_to_send(table.slice(0, 0), np.zeros(0, np.uint64))
         return RoutedRows(0, self.destinations[0].state, "arriving", no_rows)
 
-    def _split(self, table: pa.Table, joins: BoolArray) -> Iterator[RoutedRows]:
+    def _split(
+        self, table: pa.Table, joins: BoolArray, known: Mapping[tuple[str, ...], Hashes] | None = None
+    ) -> Iterator[RoutedRows]:
+        """Rows by target; ``known`` are hashes by the columns that they are of."""
         for to in self.destinations:
-            with error_context(columns=self._shown(to.columns)):
-                hashes = _hash(table, joins, to.columns)
+            hashes = None if known is None else known.get(to.columns)
+            if hashes is None:
+                with error_context(columns=self._shown(to.columns)):
+                    hashes = _hash(table, joins, to.columns)
             sent = self._columns_to_send(table, hashes)
             for part in to.routing.split(sent, hashes, (self.stream,)):
                 kind: RowsKind = "copied" if part.is_copy else "arriving"

@@ -53,7 +53,7 @@ def places_of(manifest: Manifest) -> Places:
 
 @lru_cache(maxsize=64)
 def _places(groups: int, routings: bytes) -> Places:
-    """Made once, as what follows from places is kept with them; only what is written of a table has a hash."""
+    """Made once, as what follows from places is kept with them. Tables have no hash, so they come encoded."""
     return Places(groups, msgspec.msgpack.decode(routings, type=tuple[RoutingTable, ...]))
 
 

@@ -41,6 +41,7 @@ from midstream.migration.lifecycle import layout_of
 from midstream.plan.state_id import StateId
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.protocol.intent import Intent
+from midstream.protocol.rescaling import places_of
 from midstream.protocol.terms import terms_of
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
@@ -59,6 +60,7 @@ from midstream.testing.faults import STAGED, FaultStore
 from midstream.testing.migration_promises import MigrationPromises, Missing
 from midstream.testing.reference import AcceptRules, ExpectedProgress
 from midstream.testing.rescales import Rescales
+from midstream.testing.seen_rows import rows_once
 from midstream.testing.store_sink import Reader, read_rows
 from midstream.testing.workload import Workload
 
@@ -286,7 +288,7 @@ class Promises:
 
     def check_state(self, store: MemoryStore, manifest: Manifest) -> None:
         """*conservation*, of the state: it has the accepted rows except for those that have expired."""
-        files = SliceFiles(store)
+        files, places = SliceFiles(store), places_of(manifest)
         held: dict[str, dict[tuple[StateId, tuple[int, ...]], Counter[tuple[int, int]]]] = {
             name: {} for name in self.workload.query.names
         }
@@ -294,7 +296,7 @@ class Promises:
             state, key = slice_.owner.state, slice_.owner.key
             if slice_.owner.kind == "index" and state.is_base:
                 (name,) = state.streams
-                rows = IndexRows.from_table(files.open(slice_), key)
+                rows = rows_once(places, slice_, IndexRows.from_table(files.open(slice_), key))
                 (references,) = rows.references.values()
                 arrivals = zip(epoch_of(references).tolist(), rows.times[name].tolist(), strict=True)
                 held[name].setdefault((state, key), Counter()).update(arrivals)

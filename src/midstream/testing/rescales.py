@@ -39,7 +39,7 @@ class Rescales:
     def at_start(self, settings: Settings) -> Settings:
         """The settings that a query is started with, sometimes with another number of partitions."""
         if self._user.random() < self.rate:
-            settings = replace(settings, partitions=self._draw(settings))
+            settings = replace(settings, partitions=self._draw(settings), shares=())
         if settings.partitions is not None:
             # If that is not the number to come, the start requests it, and may fail at any time.
             self._requests.append(_Request(settings.partitions))

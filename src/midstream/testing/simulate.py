@@ -40,6 +40,7 @@ from midstream.testing.outcome import Outcome
 from midstream.testing.process import Process, newest_lease
 from midstream.testing.promises import Promises, hold, other_errors_are_broken_promises, step_files
 from midstream.testing.random_cuts import decided_by
+from midstream.testing.random_places import placed_by
 from midstream.testing.random_streams import SECOND, START
 from midstream.testing.rescales import Rescales
 from midstream.testing.store_checks import StoreChecks
@@ -61,7 +62,7 @@ _DRAIN_RATE = 0.1
 def simulate(seed: int) -> Outcome:
     """Run one seed; an error names the promise that was broken."""
     simulation = _Simulation(seed)
-    with decided_by(simulation.workload.cuts):
+    with decided_by(simulation.workload.cuts), placed_by(simulation.workload.places):
         return simulation.run()
 
 

@@ -25,9 +25,11 @@ from midstream.query.clauses import Output
 from midstream.query.query import Query
 from midstream.query.window import Windows, imply_windows
 from midstream.testing.draw_aggregates import draw_aggregation
+from midstream.testing.draw_balance import draw_balance
 from midstream.testing.draw_memory import draw_budget, draw_memory
 from midstream.testing.draw_plans import draw_plan, draw_requests, leave_a_choice, strategy_name
 from midstream.testing.random_cuts import RandomCuts, draw_cuts
+from midstream.testing.random_places import RandomPlaces
 from midstream.testing.random_streams import SECOND, Shape, generate, stream
 from midstream.values import Micros
 
@@ -93,6 +95,8 @@ class Workload:
     """Whether there is a budget of memory, from the first start or from a later one on."""
     cuts: RandomCuts | None = None
     """What decides about memory while there is a budget, if not the production code."""
+    places: RandomPlaces | None = None
+    """What decides about balance while it is on, if not the production code."""
 
     @property
     def widest(self) -> Query:
@@ -101,7 +105,7 @@ class Workload:
         return replace(self.query, windows=Windows(tuple(max(of_pair) for of_pair in bounds)))
 
     def __str__(self) -> str:
-        idle = self.settings.idle_timeout
+        settings, idle = self.settings, self.settings.idle_timeout
         options = [
             f"{self.settings.partitions} of {self.settings.groups}",
             *([f"idle after {idle // SECOND} s"] if idle is not None else []),
@@ -110,6 +114,8 @@ class Workload:
             *([str(self.settings.memory)] if self.settings.memory is not None else []),
             *([str(self.cuts)] if self.cuts is not None else []),
             *([str(self.query.aggregation)] if self.query.aggregation is not None else []),
+            *([str(settings.balance)] if settings.balance.mode != "off" else []),
+            *([str(self.places)] if self.places is not None else []),
             *(f"{strategy_name(r)} to {r.plan} from {epoch} on" for epoch, r in self.requests.items()),
         ]
         return f"{self.plan} over {len(self.epochs)} epochs ({', '.join(options)})"
@@ -135,6 +141,8 @@ def features_of(workload: Workload) -> set[str]:
         "cuts at random": workload.cuts is not None,
         "aggregates in append mode": query.aggregation is not None and not query.aggregation.updates,
         "aggregates in update mode": query.aggregation is not None and query.aggregation.updates,
+        "balance": settings.balance.mode != "off" and workload.places is None,
+        "places at random": workload.places is not None,
         "a wrong time": any(_has_wrong_time(table) for epoch in workload.epochs for table in epoch.values()),
     }
     return {name for name, present in features.items() if present}
@@ -188,8 +196,20 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
         # Windows stay while state is spilled.
         other_terms = tuple(replace(other, windows=query.windows) for other in other_terms)
     cuts = draw_cuts(memory_chance) if may_spill and memory_chance.random() < _RANDOM_CUTS_RATE else None
+    balance_chance = random.Random(f"balance {seed}")  # noqa: S311  # it must be reproducible
+    settings, places = draw_balance(balance_chance, query, plan, arrivals, settings)
     return Workload(
-        query, plan, settings, arrivals, keeps_late, requests, background_epochs, other_terms, may_spill, cuts
+        query,
+        plan,
+        settings,
+        arrivals,
+        keeps_late,
+        requests,
+        background_epochs,
+        other_terms,
+        may_spill,
+        cuts,
+        places,
     )
 
 
