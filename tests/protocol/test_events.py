@@ -8,27 +8,31 @@ import pytest
 from msgspec.structs import replace
 
 from midstream.inline import InlineJoin
+from midstream.protocol.event import Event
 from midstream.protocol.events import (
-    Event,
-    HotKeyGathered,
-    HotKeySpread,
-    MemoryEvent,
     MigrationEnded,
     MigrationEvent,
     MigrationJudged,
     MigrationStarted,
     MigrationTakenBack,
-    MigrationWaits,
     PlanDecision,
-    Rescaled,
-    RescaleWaits,
     SinglePartitionPlan,
+    StateCompleted,
+    events_of,
+)
+from midstream.protocol.memory_events import (
+    MemoryEvent,
+    MigrationWaits,
     StateBroughtBack,
     StateCleanedUp,
-    StateCompleted,
-    StateRelocated,
     StateSpilled,
-    events_of,
+)
+from midstream.protocol.place_events import (
+    HotKeyGathered,
+    HotKeySpread,
+    Rescaled,
+    RescaleWaits,
+    StateRelocated,
 )
 from midstream.protocol.problems import (
     EventTimeStalled,

@@ -10,7 +10,8 @@ import pytest
 
 from midstream.errors import OptionError
 from midstream.inline import InlineJoin
-from midstream.protocol.events import Event, MigrationEnded, MigrationStarted
+from midstream.protocol.event import Event
+from midstream.protocol.events import MigrationEnded, MigrationStarted
 from midstream.protocol.problems import StreamStalled
 from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings

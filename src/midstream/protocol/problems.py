@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from midstream.protocol.events import Event, Severity
+from midstream.protocol.event import Event, Severity
 from midstream.protocol.trigger_facts import BacklogUnit, Trend
 
 Status = Literal["began", "continues", "over"]
