@@ -10,7 +10,7 @@ from itertools import chain
 import pytest
 
 from midstream.testing import simulate as simulator
-from midstream.testing.promises import BrokenPromiseError
+from midstream.testing.broken_promise import BrokenPromiseError
 from midstream.testing.rescales import Rescales
 from midstream.testing.simulate import simulate
 from midstream.testing.workload import Workload, draw_workload

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from midstream.cli.main import app
 from midstream.testing import simulate as simulator
+from midstream.testing.broken_promise import BrokenPromiseError
 from midstream.testing.outcome import never_reached
-from midstream.testing.promises import BrokenPromiseError
 from midstream.testing.simulate import simulate
 from tests.testing.seed_pool import run_seeds
 

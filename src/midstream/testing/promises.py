@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
 
 import pyarrow as pa
@@ -54,6 +53,7 @@ from midstream.storage.numbered_requests import REQUESTS
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.slice_files import SliceFiles, digest_in
 from midstream.testing.aggregate_promises import AggregatePromises
+from midstream.testing.broken_promise import BrokenPromiseError, failures_break, hold
 from midstream.testing.compare import assert_same_rows, difference
 from midstream.testing.expected import Expected, late_rows_of
 from midstream.testing.faults import STAGED, FaultStore
@@ -66,44 +66,6 @@ from midstream.testing.workload import Workload
 
 Written = list[tuple[str, pa.Buffer]]
 """Files in the order in which they were written."""
-
-
-class BrokenPromiseError(AssertionError):
-    """A promise that did not hold."""
-
-    def __init__(self, promise: str, what: str) -> None:
-        super().__init__(promise, what)
-        self.promise = promise
-        self.what = what
-
-    def __str__(self) -> str:
-        return f"{self.promise}: {self.what}"
-
-
-def hold(promise: str, kept: bool, what: str) -> None:
-    """Raise if a promise was not kept."""
-    if not kept:
-        raise BrokenPromiseError(promise, what)
-
-
-@contextmanager
-def other_errors_are_broken_promises() -> Iterator[None]:
-    """Any other error is a broken promise, too."""
-    try:
-        yield
-    except BrokenPromiseError:
-        raise
-    except Exception as error:
-        raise BrokenPromiseError("errors", f"{type(error).__name__}: {error}") from error
-
-
-@contextmanager
-def failures_break(promise: str) -> Iterator[None]:
-    """A comparison that fails breaks a promise."""
-    try:
-        yield
-    except AssertionError as error:
-        raise BrokenPromiseError(promise, str(error)) from error
 
 
 class Promises:

@@ -33,12 +33,13 @@ from midstream.storage.fsck import collect_garbage
 from midstream.storage.intents import intent_name
 from midstream.storage.lease import Lease, seize_lease
 from midstream.storage.manifest_log import newest_manifest
+from midstream.testing.broken_promise import hold, other_errors_are_broken_promises
 from midstream.testing.drains import Drains
 from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash, faults_survived
 from midstream.testing.late_verdicts import late_verdicts
 from midstream.testing.outcome import Outcome
 from midstream.testing.process import Process, newest_lease
-from midstream.testing.promises import Promises, hold, other_errors_are_broken_promises, step_files
+from midstream.testing.promises import Promises, step_files
 from midstream.testing.random_cuts import decided_by
 from midstream.testing.random_places import placed_by
 from midstream.testing.random_streams import SECOND, START

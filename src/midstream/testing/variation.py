@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from midstream.inline import InlineJoin
 from midstream.storage.memory import MemoryStore
+from midstream.testing.broken_promise import failures_break, hold
 from midstream.testing.compare import assert_same_rows
-from midstream.testing.promises import Promises, failures_break, hold
+from midstream.testing.promises import Promises
 from midstream.testing.workload import Workload, vary
 
 
