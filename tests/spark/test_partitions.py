@@ -1,6 +1,8 @@
 """Many engine partitions: exact, in few tasks and files."""
 
+import signal
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -78,6 +80,30 @@ def test_a_cluster_that_has_grown_since_the_query_started_gets_more_tasks(
     assert max(stages_of(spark, query)) == 8 * spark.sparkContext.defaultParallelism
 
 
+CLUSTER = "local-cluster[3,1,1024]"
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_query_within_a_budget_changes_plan_and_partitions_and_dies_on_several_executors(tmp_path):
+    killable_query = KillableQuery(tmp_path, epochs=10, seed=13)
+    options: dict[str, str | int] = {
+        "partitions": 3,
+        "groups": 16,
+        "stateMemory": "4k",
+        "spill": "global_output",
+    }
+    changes = [Change(2, "a (b c)", "hybrid", partitions=7), Change(6, "(a b) c", "moving_state", "off", 2)]
+    start = partial(killable_query.start, options=options, master=CLUSTER)
+    process = start(migrations=changes, point="before the step", phase="asked")
+    assert process.wait(300) == -signal.SIGKILL
+    killable_query.finish(start(migrations=changes[1:]))
+    killable_query.check()
+    manifest = killable_query.manifest()
+    assert manifest.epochs_without_batch > 0
+    assert manifest.routings[-1].partitions == 2
+
+
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_a_join_in_many_partitions_changes_its_plan_and_is_exact_on_several_executors(tmp_path):
@@ -87,7 +113,7 @@ def test_a_join_in_many_partitions_changes_its_plan_and_is_exact_on_several_exec
         Change(3, "(a b) c", "parallel_track"),
         Change(7, "a (b c)", "hybrid"),
     ]
-    process = killable_query.start(migrations=migrations, partitions=256, master="local-cluster[3,1,1024]")
+    process = killable_query.start(migrations=migrations, options={"partitions": 256}, master=CLUSTER)
     killable_query.finish(process)
     assert "DONE 3" in (tmp_path / "log").read_text()
     killable_query.check()
