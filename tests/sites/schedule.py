@@ -110,6 +110,8 @@ class Schedule:
     machines: dict[Site, SiteMachine] = field(init=False)
     network: list[Envelope] = field(default_factory=list)
     arrived: dict[str, int] = field(init=False)
+    cut: frozenset[Site] = frozenset()
+    """Two sites that do not hear of each other until all works again."""
     down: dict[Site, int] = field(default_factory=dict)
     """For how many steps a site is down."""
     ran: dict[tuple[Site, int], dict[str, Operators]] = field(default_factory=dict)
@@ -159,7 +161,7 @@ class Schedule:
             if random > 1 - self.faults.lost:
                 self.counts["lost"] += 1
                 return
-        if envelope.target in self.down:
+        if envelope.target in self.down or self.cut == {envelope.source, envelope.target}:
             self.counts["lost"] += 1
         else:
             network += self.machines[envelope.target].receive(envelope)
@@ -198,6 +200,7 @@ class Schedule:
     def finish(self) -> None:
         """Nothing goes wrong any more: everything must come to its end."""
         self.down.clear()
+        self.cut = frozenset()
         for _ in range(60):
             for site in self.machines:
                 self._resend(site)
@@ -287,6 +290,10 @@ def run_switches(case: Case, seed: int, faults: Faults = USUAL_FAULTS) -> Schedu
     rng = Random(seed)
     schedule = Schedule(case, rng, faults)
     site_of = case.model.topology.site_of
+    if faults.lost and len(schedule.machines) > 1 and rng.random() < 0.2:
+        schedule.cut = (
+            frozenset(rng.sample([*schedule.machines], 2)) if len(schedule.machines) > 1 else frozenset()
+        )
     free = rng.choice([0.0, 0.1, 0.5])
     for number in range(rng.randint(40, 120)):
         schedule.step()
