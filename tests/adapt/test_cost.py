@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from midstream.adapt.cost import UNITS_PER_INSERTED_ROW, UNITS_PER_SENT_ROW, Cost, work_in_units
+from midstream.adapt.cost import work_in_units
 from midstream.engine.work import WorkCounts
+from midstream.state.costs import DEFAULT_WEIGHTS, Cost
 
 
 def test_costs_are_added_and_multiplied_kind_by_kind():
@@ -14,15 +15,15 @@ def test_costs_are_added_and_multiplied_kind_by_kind():
     )
     assert cost + Cost() == cost
     assert cost + cost == cost * 2
-    assert math.isclose((cost * 2.5).units, 2.5 * cost.units)
+    assert math.isclose((cost * 2.5).units(DEFAULT_WEIGHTS), 2.5 * cost.units(DEFAULT_WEIGHTS))
 
 
 def test_counted_work_has_the_weights_of_estimated_work():
     assert work_in_units(WorkCounts()) == 0
     assert work_in_units(WorkCounts(probes=3, candidates=5, intermediate_rows=2)) == 3 + 5 + 2 * 2
-    assert (
-        work_in_units(WorkCounts(inserted_rows=1, sent_rows=1)) == UNITS_PER_INSERTED_ROW + UNITS_PER_SENT_ROW
-    )
+    weights = DEFAULT_WEIGHTS
+    both = work_in_units(WorkCounts(inserted_rows=1, sent_rows=1))
+    assert both == weights.inserted_rows + weights.sent_rows
 
 
 def test_comparisons_of_a_nested_loop_cost_nothing_because_nobody_makes_them():

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from midstream.adapt.cost import Cost
 from midstream.adapt.cost_error import log_ratio_error
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.plan_cost import cost_of, cost_terms
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import parse_plan
+from midstream.state.costs import DEFAULT_WEIGHTS, Cost
 from tests.adapt.synthetic_streams import SHAPES, clique, epochs_of, query_of, statistics_of, uniform
 
 NAMES = "abcde"
@@ -35,7 +35,7 @@ def ratio(one: str, other: str, estimates: Estimator) -> tuple[float, float]:
     """The logarithm of the ratio of the costs of two plans, and its error."""
     layouts = [build_layout(QUERY, parse_plan(plan, QUERY.names)) for plan in (one, other)]
     terms = [cost_terms(layout, estimates, 1) for layout in layouts]
-    costs = [cost_of(layout, estimates, 1).units for layout in layouts]
+    costs = [cost_of(layout, estimates, 1).units(DEFAULT_WEIGHTS) for layout in layouts]
     return math.log(costs[0] / costs[1]), log_ratio_error(*terms, estimator=estimates)
 
 
@@ -47,7 +47,10 @@ def test_the_terms_add_up_to_the_cost_and_grow_with_their_join(shape, plan):
     statistics = statistics_of(query, epochs_of(rates, dict.fromkeys("abcd", uniform(30)), 10))
     estimates, layout = Estimator(query, statistics), build_layout(query, parse_plan(plan, query.names))
     terms = cost_terms(layout, estimates, 3)
-    assert math.isclose(cost_of(layout, estimates, 3).units, math.fsum(c.units for c in terms.values()))
+    assert math.isclose(
+        cost_of(layout, estimates, 3).units(DEFAULT_WEIGHTS),
+        math.fsum(c.units(DEFAULT_WEIGHTS) for c in terms.values()),
+    )
     doubled = Estimator(query, statistics)
     for streams in terms:
         if streams:
@@ -55,7 +58,9 @@ def test_the_terms_add_up_to_the_cost_and_grow_with_their_join(shape, plan):
             doubled._estimates[streams] = type(estimate)(2 * estimate.value, estimate.error)
     grown = cost_terms(layout, doubled, 3)
     for streams, cost in terms.items():
-        assert math.isclose(grown[streams].units, cost.units * (2 if streams else 1)), streams
+        assert math.isclose(
+            grown[streams].units(DEFAULT_WEIGHTS), cost.units(DEFAULT_WEIGHTS) * (2 if streams else 1)
+        ), streams
 
 
 def test_what_two_plans_have_in_common_has_no_error():

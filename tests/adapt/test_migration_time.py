@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from midstream.adapt import migration_time
-from midstream.adapt.cost import SECONDS_PER_UNIT, work_in_units
+from midstream.adapt.cost import work_in_units
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import migration_costs
 from midstream.adapt.migration_time import black_boxes, describe_times
 from midstream.migration.paper_models import BlackBoxes, ghm_duration, gms_duration
 from midstream.plan.tree import parse_plan
+from midstream.state.costs import SECONDS_PER_UNIT, Calibration
 from tests.adapt.adaptive_run import FIXED, adaptive_run, explanation
 from tests.adapt.synthetic_streams import clique, epochs_of, query_of, uniform
 from tests.recorded_run import RecordedRun
@@ -71,11 +72,11 @@ def test_each_strategy_that_ends_is_described(window, strategies):
     assert slowest.endswith(" s")
 
 
-def test_a_plan_that_is_too_slow_never_catches_up(monkeypatch):
-    monkeypatch.setattr(migration_time, "SECONDS_PER_UNIT", 1.0)
+def test_a_plan_that_is_too_slow_never_catches_up():
     run = warmed_up()
+    statistics = replace(run.last.statistics, calibration=Calibration(seconds_per_unit=1.0))
     layout, plan = run.join.coordinator.layout(run.last), parse_plan(NEW, NAMES)
-    lines = list(describe_times(layout, plan, Estimator(run.query, run.last.statistics), 1))
+    lines = list(describe_times(layout, plan, Estimator(run.query, statistics), 1))
     assert any(line.endswith(" s without results, and it never catches up") for line in lines)
     assert "hybrid with background work: from 20 s to 20 s" in lines
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as replace_fields
 from functools import cache
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from midstream.adapt.cost import UNITS_PER_SENT_ROW, Cost, work_in_units
+from midstream.adapt.cost import work_in_units
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.optimizer import best_plan
 from midstream.adapt.plan_cost import cost_of
@@ -18,6 +17,7 @@ from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import Plan, all_plans, parse_plan
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
+from midstream.state.costs import DEFAULT_WEIGHTS, Cost
 from midstream.state.statistics import Statistics
 from tests.adapt.synthetic_streams import (
     SHAPES,
@@ -73,7 +73,8 @@ def work_of(query: Query, plan: Plan, epochs: list[Epoch]) -> tuple[float, Stati
         if number >= WARM_UP:
             work += work_in_units(run.report.work)
             work += sum(
-                UNITS_PER_SENT_ROW * table.num_rows * (1 + stages[name]) for name, table in epoch.items()
+                DEFAULT_WEIGHTS.sent_rows * table.num_rows * (1 + stages[name])
+                for name, table in epoch.items()
             )
     return work / (EPOCH_SECONDS * (len(epochs) - WARM_UP)), run.manifest.statistics
 
@@ -97,7 +98,7 @@ def only_samples(statistics: Statistics) -> Statistics:
 
 def counted_units(cost: Cost) -> float:
     """The part of a cost that tasks count as well."""
-    return replace_fields(cost, stages=0, stored_bytes=0).units
+    return replace(cost, stages=0.0, stored_bytes=0.0).units(DEFAULT_WEIGHTS)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -148,6 +149,6 @@ def test_the_work_of_a_node_without_a_common_key_counts_for_all_partitions_that_
     many_way = build_layout(query, parse_plan("a b c", query.names))
     binary = build_layout(query, parse_plan("(a b) c", query.names))
     one, eight = (cost_of(many_way, estimator, partitions) for partitions in (1, 8))
-    assert eight.units == pytest.approx(8 * one.units)
+    assert eight.units(DEFAULT_WEIGHTS) == pytest.approx(8 * one.units(DEFAULT_WEIGHTS))
     assert cost_of(binary, estimator, 8) == cost_of(binary, estimator, 1)
     assert cost_of(binary, estimator, 1).stages > 0 == one.stages

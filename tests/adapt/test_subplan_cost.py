@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from midstream.adapt import cost as cost_model
 from midstream.adapt.estimate import Estimator
@@ -14,6 +15,7 @@ from midstream.adapt.plan_cost import cost_of, plan_cost
 from midstream.adapt.subplan_cost import SubplanCosts
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import all_plans, parse_plan
+from midstream.state.costs import DEFAULT_WEIGHTS, Calibration, CostWeights
 from tests.adapt.synthetic_streams import (
     SHAPES,
     double_chain,
@@ -49,14 +51,9 @@ QUERIES: dict[str, Callable[[Sequence[str]], list[str]]] = {
     "without keys": without_keys,
     "two components": two_components,
 }
-WEIGHTS = [
-    name
-    for name, value in vars(cost_model).items()
-    # Only migrations scan rows, and only their duration is in seconds.
-    if name.isupper()
-    and isinstance(value, float)
-    and name not in ("UNITS_PER_SCANNED_ROW", "SECONDS_PER_UNIT")
-]
+# Only migrations scan rows.
+WEIGHTS = [kind for kind in CostWeights.__struct_fields__ if kind != "scanned_rows"]
+CONSTANTS = ["EXPIRED_CANDIDATE_FACTOR", "INDEX_VALUE_BYTES"]
 
 
 @cache
@@ -89,12 +86,20 @@ def test_whatever_the_order_of_inputs(query):
         assert costs.of_plan(plan) == pytest.approx(plan_cost(plan, estimator, 2), rel=EQUAL), str(plan)
 
 
-@pytest.mark.parametrize("weight", WEIGHTS)
-def test_neither_has_weights_of_its_own(weight, monkeypatch):
+def with_weights(estimator: Estimator, **weights: float) -> Estimator:
+    calibration = Calibration(weights=replace(DEFAULT_WEIGHTS, **weights))
+    return Estimator(estimator.query, replace(estimator.statistics, calibration=calibration))
+
+
+@pytest.mark.parametrize("changed", [*WEIGHTS, *CONSTANTS])
+def test_neither_has_weights_of_its_own(changed, monkeypatch):
     estimator = estimator_of("abcd", "chain")
     plans = list(all_plans("abcd"))
     before = [plan_cost(plan, estimator, 2) for plan in plans]
-    monkeypatch.setattr(cost_model, weight, 7 * getattr(cost_model, weight))
+    if changed in CONSTANTS:
+        monkeypatch.setattr(cost_model, changed, 7 * getattr(cost_model, changed))
+    else:
+        estimator = with_weights(estimator, **{changed: 7 * getattr(DEFAULT_WEIGHTS, changed)})
     costs = SubplanCosts(estimator, 2)
     after = [plan_cost(plan, estimator, 2) for plan in plans]
     assert any(new > old for new, old in zip(after, before, strict=True))

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 from midstream import errors
-from midstream.protocol.events import Event
+from midstream.protocol.event import Event
 from midstream.protocol.health import HEALTH_CHECKS
 from midstream.query.expression import Call, Expression, Operator
 from midstream.query.predicate import read_predicate

@@ -31,8 +31,9 @@ def test_events_of_start_completed_states_and_end():
         (4, "state-completed"),
         (5, "state-completed"),
         (6, "migration-ended"),
+        (8, "migration-judged"),
     ]
-    assert [event.message for event in run.events] == [
+    assert [event.message for event in run.events[:-1]] == [
         "migration 1 started: from '((a b) c) d' to '((c d) a) b' by hybrid",
         "migration 1: the new plan has all rows of {c,d} now",
         "migration 1: the new plan has all rows of {a,c,d} now",
@@ -40,17 +41,17 @@ def test_events_of_start_completed_states_and_end():
     ]
     events = [event.to_dict() for event in run.events]
     assert {(e["migration"], e["from"], e["to"]) for e in events} == {(1, LEFT_DEEP, REORDERED)}
-    assert [e.get("state") for e in events] == [None, "c,d", "a,c,d", None]
+    assert [e.get("state") for e in events] == [None, "c,d", "a,c,d", None, None]
 
 
 def test_moving_state_begins_and_ends_in_one_epoch():
     run = run_migration(StrategyCase("moving_state"))
-    assert run.event_types() == [(3, "migration-started"), (3, "migration-ended")]
+    assert run.event_types() == [(3, "migration-started"), (3, "migration-ended"), (5, "migration-judged")]
 
 
 def test_without_background_work_no_state_is_completed():
     run = run_migration(SHARING)
-    assert run.event_types() == [(3, "migration-started"), (7, "migration-ended")]
+    assert run.event_types() == [(3, "migration-started"), (7, "migration-ended"), (9, "migration-judged")]
 
 
 def test_an_explanation_shows_both_plans_and_their_shares():

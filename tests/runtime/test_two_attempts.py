@@ -76,7 +76,7 @@ class Rivals:
         self._table = table
         self._zombies = zombies
 
-    def __call__(self, program, stage, partition, arrivals, store, _writer) -> Done:
+    def __call__(self, program, stage, partition, arrivals, store, _writer, _clock=None) -> Done:
         call = Call(program, stage, partition, arrivals, store, self._table)
         # In turn one that has results to stage, and one that has rows for the next stage.
         zombie = self._zombies and (stage, partition) == (program.epoch % 2, 0)

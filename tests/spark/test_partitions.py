@@ -1,13 +1,18 @@
 """Many engine partitions: exact, in few tasks and files."""
 
+from dataclasses import replace
+
 import pytest
 
 from midstream import Join
+from midstream.plan.tree import parse_plan
 from midstream.spark import micro_batch_handler
 from midstream.spark.task_ranges import TaskRanges
+from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import Shape, generate
+from midstream.testing.random_places import RandomPlaces, hashes_of, placed_by
 from tests.spark.killable_main import Change
 from tests.spark.killable_query import KillableQuery
 from tests.spark.migration_scenario import columns, rows
@@ -89,3 +94,25 @@ def test_a_join_in_many_partitions_changes_its_plan_and_is_exact_on_several_exec
     manifest = killable_query.manifest()
     assert (manifest.plan, manifest.migration, manifest.migrations) == ("a (b c)", None, 3)
     assert manifest.routings[-1].partitions == 256
+
+
+def test_state_moves_and_hot_keys_are_shared_and_results_are_exact(spark, feed, runner):
+    """Any group and any key, by chance: the decision is the driver's, all that follows from it the tasks'."""
+    epochs = generate(dict.fromkeys("abc", replace(SHAPE, keys=6, rows=30)), epochs=6, seed=4)
+    feed.add(*epochs)
+    join = Join(spark)
+    for name in "abc":
+        join = join.stream(name, rows(feed.df(name)), time="t", lateness="5 seconds")
+    join = join.on("a.k = b.k", "b.k = c.k").within("12 seconds").select("a.id", "b.id", "c.id")
+    query = join.query()
+    places = RandomPlaces(3, 0.9, 0.6, hashes_of(query, parse_plan("a b c", query.names), feed.epochs))
+    with placed_by(places):
+        options = {"balance": "lazy_disk", "balancePause": "0 seconds", "initialShares": "3,1,0,2"}
+        running = runner.run(join, partitions=4, groups=16, lateRows=runner.out.parent / "late", **options)
+    assert check(query, feed.epochs, runner.results()).num_rows > 100
+    assert len(running.recentProgress) == len(epochs)
+    manifest = newest_manifest(LocalStore(str(runner.checkpoint)))
+    assert manifest is not None
+    assert any(table.spread.get("0") for table in manifest.routings)
+    assert any(table.moved.get("0") for table in manifest.routings)
+    assert fsck(LocalStore(str(runner.checkpoint))).problems == ()

@@ -95,8 +95,8 @@ def test_any_truncation_is_detected():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": FORMAT + 1}, "must have a format from 3 to 7; got 8. Hint: upgrade Midstream"),
-        ({"format": 0}, "must have a format from 3 to 7; got 0. Hint: restore the file"),
+        ({"format": FORMAT + 1}, "must have a format from 3 to 8; got 9. Hint: upgrade Midstream"),
+        ({"format": 0}, "must have a format from 3 to 8; got 0. Hint: restore the file"),
         ({"surprise": 1}, "must be readable; got .*unknown field `surprise`"),
         ({"epoch": "3"}, "must be readable; got Expected `int`"),
         ({"slices": [{"name": "../x"}]}, "must be readable"),

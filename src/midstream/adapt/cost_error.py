@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from midstream.adapt.cost import Cost
 from midstream.adapt.estimate import Estimator, Streams
+from midstream.state.costs import Cost, CostWeights
 
 # An estimate cannot be too large by more than all of it: a larger error, of a join that was never seen, means
 # that nothing is known, and its estimate is one that cannot be ruled out.
@@ -30,7 +30,8 @@ def log_ratio_error(
     rows and keys that each stream happened to have. A join has an equal part of its error from each stream.
     """
     by_stream: dict[str, float] = {}
-    shares = [_shares(terms) for terms in (one, other)]
+    weights = estimator.statistics.calibration.weights
+    shares = [_shares(terms, weights) for terms in (one, other)]
     for streams in dict.fromkeys(streams for plan in shares for streams in plan if streams):
         difference = shares[0].get(streams, 0.0) - shares[1].get(streams, 0.0)
         error = difference * min(estimator.estimate(streams).error, _MAX_ERROR) / math.sqrt(len(streams))
@@ -40,7 +41,7 @@ def log_ratio_error(
     return math.hypot(*(by_stream[name] for name in sorted(by_stream)))
 
 
-def _shares(terms: Mapping[Streams, Cost]) -> dict[Streams, float]:
-    units = {streams: cost.units for streams, cost in terms.items()}
+def _shares(terms: Mapping[Streams, Cost], weights: CostWeights) -> dict[Streams, float]:
+    units = {streams: cost.units(weights) for streams, cost in terms.items()}
     total = max(math.fsum(units.values()), _TINY)
     return {streams: of_term / total for streams, of_term in units.items()}

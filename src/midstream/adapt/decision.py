@@ -32,7 +32,7 @@ from midstream.adapt.statistics import window_or_recent
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
 from midstream.plan.layout import Layout
-from midstream.plan.tree import join, leaf
+from midstream.plan.tree import join, leaf, parse_plan
 from midstream.query.query import Query
 from midstream.state.adaptation import Adaptation, Decision
 from midstream.state.statistics import Statistics
@@ -42,7 +42,7 @@ _CHANGE_THRESHOLD = math.log(1.35)
 # An estimate must have changed by so many of its standard errors more, as a logarithm.
 _CHANGE_PER_ERROR = 2.0
 # The other plan must cost at most this share of the running one.
-_MAX_COST_SHARE = 0.85
+MAX_COST_SHARE = 0.85
 # And it must be cheaper beyond doubt. The best of many plans looks better than it is, by chance. So the
 # interval of confidence is one for all plans at once, with a probability of 99.9 %: these are standard errors
 # of a comparison, beyond those for the number of streams. A plan that is four times cheaper is taken however
@@ -124,11 +124,14 @@ class DecisionContext:
 def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPolicy) -> Adaptation:
     """What is decided while no migration is under way; if nothing is, the adaptation as it was."""
     now, window = context.now, context.window
+    if (taken_back := _taken_back(context, adaptation, policy)) is not None:
+        return taken_back
     if now < max(adaptation.cooldown_until, window / 2) or context.streams_without_statistics:
         return adaptation
     is_forbidden = context.single_partition == "forbid" and not context.is_allowed(context.layout)
-    is_requested = adaptation.requested_plan == str(context.layout.plan) and not is_forbidden
-    if is_requested and not adaptation.baseline:
+    chosen_plans = (adaptation.requested_plan, adaptation.restored_plan)
+    is_chosen = str(context.layout.plan) in chosen_plans and not is_forbidden
+    if is_chosen and not adaptation.baseline:
         # A user's request is a decision too, and stands until the streams change.
         return replace(adaptation, baseline=context.figures)
     decided_before, since_last = adaptation.last_decision is not None, now - adaptation.decided_at
@@ -136,12 +139,17 @@ def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPo
         return adaptation
     changes = _changes(adaptation.baseline, context)
     recheck = min(_RECHECK_WINDOWS * window, _RECHECK_SHARE * adaptation.decided_at)
-    waits = is_requested or (decided_before and since_last < recheck)
+    waits = is_chosen or (decided_before and since_last < recheck)
     if not changes and waits and not is_forbidden:
         return adaptation
-    decision = _compare(context, changes, _HORIZON_WINDOWS * window / adaptation.patience, policy)
+    decision = _compare(context, changes, _horizon(context, adaptation), policy)
     if decision.verdict == "stay":
         return replace(adaptation, last_decision=decision, decided_at=now, baseline=context.figures)
+    return _migrating(context, adaptation, decision)
+
+
+def _migrating(context: DecisionContext, adaptation: Adaptation, decision: Decision) -> Adaptation:
+    now, window = context.now, context.window
     patience = _next_patience(adaptation, now, window)
     return Adaptation(
         last_decision=decision,
@@ -150,7 +158,55 @@ def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPo
         cooldown_until=now + window * patience,
         patience=patience,
         migrated_at=now,
+        trial=adaptation.trial,
+        last_outcome=adaptation.last_outcome,
     )
+
+
+def _taken_back(
+    context: DecisionContext, adaptation: Adaptation, policy: MigrationPolicy
+) -> Adaptation | None:
+    """A migration that turned out worse than what was left is taken back, once; None if there is none.
+
+    The plan that it goes back to stays until the streams change, so that it does not lead to the same one.
+    """
+    outcome, last = adaptation.last_outcome, adaptation.last_decision
+    if outcome is None or not outcome.is_worse or outcome.is_final:
+        return None
+    is_answered = last is not None and last.epoch >= outcome.epoch
+    if is_answered or outcome.new_plan != str(context.layout.plan):
+        return None
+    plan = parse_plan(outcome.old_plan, context.query.names)
+    if not context.is_allowed(build_layout(context.query, plan)):
+        return None
+    estimator, horizon = context.estimator, _horizon(context, adaptation)
+    migration = pick(allowed_migrations(context.layout, plan, estimator, policy), policy.goal)
+    pays = -outcome.gain * horizon >= _MIN_SAVINGS_PER_COST * migration.work
+    reason = f"migration {outcome.migration} turned out worse than what was left"
+    decision = Decision(
+        epoch=context.epoch,
+        verdict="migrate" if pays else "stay",
+        reason=reason if pays else f"{reason}, but to take it back would not pay",
+        plan=outcome.new_plan,
+        cost=outcome.new_cost,
+        best_plan=outcome.old_plan,
+        best_cost=outcome.old_cost,
+        strategy=migration.strategy,
+        background=migration.background,
+        isolated=migration.isolated,
+        migration_cost=max(0.0, float(migration.work)),
+        horizon=horizon,
+        takes_back=outcome.migration if pays else 0,
+    )
+    if not pays:
+        figures = context.figures
+        return replace(adaptation, last_decision=decision, decided_at=context.now, baseline=figures)
+    return replace(_migrating(context, adaptation, decision), restored_plan=outcome.old_plan)
+
+
+def _horizon(context: DecisionContext, adaptation: Adaptation) -> float:
+    """For how many seconds what a plan saves counts."""
+    return _HORIZON_WINDOWS * context.window / adaptation.patience
 
 
 def _window(query: Query, statistics: Statistics) -> float:
@@ -184,7 +240,7 @@ def _compare(
     migration = pick(allowed_migrations(context.layout, best.plan, estimator, policy), policy.goal)
     terms = [cost_terms(layout, estimator, partitions) for layout in (context.layout, best_layout)]
     error = log_ratio_error(*terms, estimator=estimator)
-    max_share = min(_MAX_COST_SHARE, max(_MIN_COST_SHARE, math.exp(-_standard_errors(query) * error)))
+    max_share = min(MAX_COST_SHARE, max(_MIN_COST_SHARE, math.exp(-_standard_errors(query) * error)))
     must_leave = not context.is_allowed(context.layout)
     is_cheaper = best.cost <= max_share * cost
     pays = (cost - best.cost) * horizon >= _MIN_SAVINGS_PER_COST * migration.work

@@ -16,7 +16,8 @@ from midstream.adapt.statistics import entries
 from midstream.plan.layout import key_column
 from midstream.plan.tree import parse_plan
 from midstream.query.query import Query
-from midstream.state.adaptation import Adaptation, Decision
+from midstream.state.adaptation import Adaptation, Decision, Outcome
+from midstream.state.costs import DEFAULT_WEIGHTS, KINDS
 from midstream.state.statistics import KeyStatistics, Statistics
 from midstream.values import MICROS_PER_SECOND
 
@@ -43,12 +44,15 @@ def explain_adaptive(context: DecisionContext, adaptation: Adaptation, *, adapts
         lines.append(f"It has {nodes} in one engine partition: no key is common to all inputs.")
     lines += ["", "Streams", *_streams(context.query, context.statistics, estimator)]
     lines += ["", "Joins", *_joins(context)]
+    lines += ["", *_weights(context.statistics)]
     if adaptation.last_decision is not None:
         lines += ["", *describe_decision(adaptation.last_decision)]
         best = parse_plan(adaptation.last_decision.best_plan, context.query.names)
         if best != plan:
             times = describe_times(context.layout, best, estimator, context.partitions)
             lines += ["  A migration takes", *(f"    {time}" for time in times)]
+    if adaptation.last_outcome is not None:
+        lines += ["", *describe_outcome(adaptation.last_outcome)]
     cooldown = adaptation.cooldown_until - context.now
     if adapts and cooldown > 0:
         lines.append(f"Nothing is changed for {cooldown:,.0f} s of event time.")
@@ -74,6 +78,34 @@ def describe_decision(decision: Decision) -> Iterator[str]:
         saved = (decision.cost - decision.best_cost) * decision.horizon
         yield f"  A migration by {decision.strategy}{how} costs {decision.migration_cost:,.0f} units;"
         yield f"  in {decision.horizon:,.0f} s the best plan saves {saved:,.0f}."
+
+
+def describe_outcome(outcome: Outcome) -> Iterator[str]:
+    """What a migration turned out to cost and to save, and what was estimated."""
+    plans = f"from {outcome.old_plan} to {outcome.new_plan}"
+    yield f"Migration {outcome.migration}, {plans}, turned out {'worse' if outcome.is_worse else 'well'}:"
+    yield f"  it cost {outcome.cost:,.0f} units{_estimated(outcome.predicted_cost)}"
+    yield f"  it saves {_units(outcome.gain)}{_estimated(outcome.predicted_gain)}:"
+    left = f"{_units(outcome.new_cost)} instead of {_units(outcome.old_cost)}"
+    yield f"  {left}, without what stored bytes cost"
+
+
+def _estimated(value: float | None) -> str:
+    return "" if value is None else f", estimated {_number(value)}"
+
+
+def _weights(statistics: Statistics) -> Iterator[str]:
+    """What each kind of work costs, and how long a unit takes."""
+    calibration = statistics.calibration
+    if not calibration.epochs:
+        yield "Costs: the defaults, as nothing was measured yet"
+    else:
+        nanoseconds = 1e9 * calibration.seconds_per_unit
+        yield f"Costs, learned from {calibration.epochs:,} epochs: a unit takes {_number(nanoseconds)} ns"
+    for kind in KINDS:
+        weight, default = getattr(calibration.weights, kind), getattr(DEFAULT_WEIGHTS, kind)
+        learned = "" if weight == default else f", default {default:,g}"
+        yield f"  {kind.replace('_', ' ')}: {weight:,.4g} units each{learned}"
 
 
 def _streams(query: Query, statistics: Statistics, estimator: Estimator) -> Iterator[str]:

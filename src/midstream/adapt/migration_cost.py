@@ -14,9 +14,9 @@ from functools import partial
 from math import inf, prod
 from types import MappingProxyType
 
-from midstream.adapt.cost import Cost, CostModel
+from midstream.adapt.cost import CostModel
 from midstream.adapt.estimate import Estimator, Streams
-from midstream.adapt.plan_cost import cost_of, input_steps, probe_steps
+from midstream.adapt.plan_cost import input_steps, layout_cost, probe_steps
 from midstream.adapt.statistics import decay_seconds
 from midstream.migration.handover_tables import ReplacedSubplan, complete, first_tables
 from midstream.migration.lifecycle import ROWS_MOVED_AT_ONCE
@@ -27,6 +27,7 @@ from midstream.plan.handover import needs_future_rows
 from midstream.plan.layout import Layout, Node
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan
+from midstream.state.costs import Cost
 from midstream.state.migration import HandoverEntry, HandoverTables
 
 # A window is simulated in at most this many steps, and epoch by epoch if it has fewer epochs.
@@ -105,12 +106,13 @@ class _MigrationSimulation:
     def __init__(self, old: Layout, new: Layout, estimator: Estimator) -> None:
         self.estimator = estimator
         self.model = CostModel(estimator)
+        self.weights = self.model.weights
         sizes = {state: estimator.live_rows(state.streams) for state in old.states}
         large = frozenset(state for state, rows in sizes.items() if rows > ROWS_MOVED_AT_ONCE)
         self.at_once = _Start(old, new)
         self.sharing = _Start(old, new, large=large)
         self.isolated = _Start(old, new, isolated=True)
-        self.old_cost, self.new_cost = (cost_of(layout, estimator, 1).units for layout in (old, new))
+        self.old_cost, self.new_cost = (layout_cost(layout, estimator, 1) for layout in (old, new))
         window = 2 * decay_seconds(estimator.query)
         self.rows_expire = window < inf
         # Without a window, states have rows of all the time since the first statistics.
@@ -181,7 +183,7 @@ class _MigrationSimulation:
         """The old plan produces all that has an old row; the plans share nothing but the streams."""
         start = self.isolated
         copied_rows = sum(self.estimator.rate(s.streams) for s in start.plans.copies) * self.seconds_per_step
-        copy_work = Cost(inserted_rows=copied_rows).units
+        copy_work = Cost(inserted_rows=copied_rows).units(self.weights)
         work = [
             copy_work + self._both_plans(start, start.tables, step, prunes=strategy.prunes)
             for step in range(self.steps)
@@ -203,13 +205,19 @@ class _MigrationSimulation:
 
     def _moving(self, start: _Start) -> float:
         """Units for shuffling states in the first epoch that the new plan wants elsewhere."""
-        return _moved(sum((self.estimator.live_rows(s.streams) for s in start.plans.moved), 0.0))
+        return self._moved(sum((self.estimator.live_rows(s.streams) for s in start.plans.moved), 0.0))
+
+    def _moved(self, rows: float) -> float:
+        """Units for sending rows to another partition and storing them there."""
+        return Cost(sent_rows=rows, inserted_rows=rows).units(self.weights)
 
     def _portion(self, start: _Start, entry: HandoverEntry, stream: str, step: int) -> float:
         """Units for what a step moves or rebuilds of a state that lacks rows."""
         if entry.state in start.moving:
             rows = self.estimator.live_rows(entry.state.streams)
-            return _moved(rows / self.steps) + Cost(scanned_rows=rows * self.epochs_per_step).units
+            return self._moved(rows / self.steps) + Cost(scanned_rows=rows * self.epochs_per_step).units(
+                self.weights
+            )
         node = start.new_nodes[entry.state]
         driving = next(i for i, name in enumerate(node.inputs) if stream in name.streams)
         share = partial(self._epoch_share, entry, stream, step)
@@ -225,7 +233,7 @@ class _MigrationSimulation:
         share: Callable[[Streams], float],
     ) -> float:
         """Units for rebuilding a share of a state: from some rows of one input, which probe the others."""
-        cost = Cost(scanned_rows=scanned_rows).units
+        cost = Cost(scanned_rows=scanned_rows).units(self.weights)
         for step in input_steps(node, driving):
             probing, matched = (
                 self.estimator.live_rows(streams) * share(streams) for streams in (step.probing, step.matched)
@@ -233,7 +241,9 @@ class _MigrationSimulation:
             cost += self._probe_step(step.probed, probing, matched)
         streams = frozenset(node.id.streams)
         rows = self.estimator.live_rows(streams) * share(streams)
-        return cost + Cost(inserted_rows=rows, sent_rows=rows if node.id in start.shuffled else 0.0).units
+        return cost + Cost(inserted_rows=rows, sent_rows=rows if node.id in start.shuffled else 0.0).units(
+            self.weights
+        )
 
     def _both_plans(self, start: _Start, tables: HandoverTables, step: int, *, prunes: bool) -> float:
         """Units that both plans need in a step, beyond the new one alone."""
@@ -267,7 +277,7 @@ class _MigrationSimulation:
                 cut_shares = (share, stored_shares[state])
                 shares = (_full_share, _full_share) if state.is_base else cut_shares
                 sent, stored = (self._rate(streams, streams, of_plan) for of_plan in shares)
-                cost += Cost(sent_rows=sent, inserted_rows=stored).units
+                cost += Cost(sent_rows=sent, inserted_rows=stored).units(self.weights)
         return cost + self._nodes(start, subplan.old, share, stored_shares)
 
     def _nodes(
@@ -292,11 +302,13 @@ class _MigrationSimulation:
                 streams = frozenset(node.id.streams)
                 stored = self._rate(streams, streams, stored_shares.get(node.id, share))
                 sent = self._rate(streams, streams, share) if node.id in start.shuffled else 0.0
-                cost += Cost(inserted_rows=stored, sent_rows=sent).units
+                cost += Cost(inserted_rows=stored, sent_rows=sent).units(self.weights)
         return cost
 
     def _probe_step(self, probed: Streams, probing_rows: float, matched_rows: float) -> float:
-        return self.model.probe_step(probed, probing_rows=probing_rows, matched_rows=matched_rows).units
+        return self.model.probe_step(probed, probing_rows=probing_rows, matched_rows=matched_rows).units(
+            self.weights
+        )
 
     def _rate(self, streams: Streams, newest: Iterable[str], share: _Share) -> float:
         """Rows of a join that a plan produces per second, the newest component being of some streams."""
@@ -327,8 +339,3 @@ class _MigrationSimulation:
         return self._old_share(entry.bounds, streams - {stream}, step) / (
             self.steps if stream in streams else 1
         )
-
-
-def _moved(rows: float) -> float:
-    """Units for sending rows to another partition and storing them there."""
-    return Cost(sent_rows=rows, inserted_rows=rows).units

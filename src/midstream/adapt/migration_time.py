@@ -1,7 +1,7 @@
 """How long a migration takes by each strategy: the papers' models, with costs that are estimated here.
 
 The models know of a plan only how long it takes for a row. That follows from what the plan costs in units, if
-a unit takes as long as the cost model says, and if there is a core for each engine partition.
+a unit takes as long as was learned, and if there is a core for each engine partition.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 
-from midstream.adapt.cost import SECONDS_PER_UNIT
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import MigrationCost, migration_costs
-from midstream.adapt.plan_cost import cost_of
+from midstream.adapt.plan_cost import layout_cost
 from midstream.adapt.statistics import window_or_recent
 from midstream.migration.paper_models import (
     BlackBoxes,
@@ -41,12 +40,12 @@ def black_boxes(
     old: Layout, plan: Plan, estimator: Estimator, partitions: int, migrations: list[MigrationCost]
 ) -> BlackBoxes:
     """The two plans of a migration as the models see them."""
-    seconds = SECONDS_PER_UNIT / partitions
+    seconds = estimator.statistics.calibration.seconds_per_unit / partitions
     names = estimator.query.names
     rows = sum(estimator.rate((name,)) for name in names)
     window = window_or_recent(estimator.query, estimator.statistics.elapsed)
     new = build_layout(estimator.query, plan)
-    costs = (cost_of(layout, estimator, partitions).units for layout in (old, new))
+    costs = (layout_cost(layout, estimator, partitions) for layout in (old, new))
     rebuilding = next(m.work for m in migrations if not STRATEGIES[m.strategy].runs_old_plan)
     t_old, t_new = (cost * seconds / rows for cost in costs)
     return BlackBoxes(

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from midstream.adapt.cost import Cost, CostModel, unplaced_factor
+from midstream.adapt.cost import CostModel, unplaced_factor
 from midstream.adapt.estimate import Estimator, Streams
 from midstream.plan.build_layout import build_layout
 from midstream.plan.layout import Fragment, Layout, Node
 from midstream.plan.tree import Plan
+from midstream.state.costs import Cost
 
 
 class ProbeStep(NamedTuple):
@@ -30,11 +31,16 @@ class ProbeStep(NamedTuple):
 
 def plan_cost(plan: Plan, estimator: Estimator, partitions: int) -> float:
     """What a plan costs, in units per second."""
-    return cost_of(build_layout(estimator.query, plan), estimator, partitions).units
+    return layout_cost(build_layout(estimator.query, plan), estimator, partitions)
+
+
+def layout_cost(layout: Layout, estimator: Estimator, partitions: int) -> float:
+    """The same of a plan that has been laid out."""
+    return cost_of(layout, estimator, partitions).units(CostModel(estimator).weights)
 
 
 def cost_of(layout: Layout, estimator: Estimator, partitions: int) -> Cost:
-    """What a plan costs that has been laid out."""
+    """The work of a plan that has been laid out, per second and by kind."""
     return sum(cost_terms(layout, estimator, partitions).values(), Cost())
 
 

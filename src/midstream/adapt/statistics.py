@@ -39,6 +39,7 @@ from midstream.engine.key_sample import (
 from midstream.plan.layout import key_column
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
+from midstream.state.costs import NO_WORK, Cost
 from midstream.state.statistics import KeyStatistics, Statistics, StreamStatistics
 from midstream.values import MICROS_PER_SECOND
 
@@ -75,12 +76,13 @@ def advance(
     sizes: Mapping[str, int],
     keys: Mapping[str, KeyCounts],
     produced: Mapping[StateId, int] | None,
+    spent: Cost = NO_WORK,
 ) -> Statistics:
     """The statistics after an epoch.
 
     ``ranges`` are the event times and the numbers of its rows, ``sizes`` their bytes, by stream; ``keys`` are
     by key column. ``produced`` are the rows that the running plan produced, by state; None if
-    two plans ran, or another one than before.
+    two plans ran, or another one than before. ``spent`` is the work that it did.
     """
     window = window_or_recent(query, before.elapsed) * MICROS_PER_SECOND
     positions = {}
@@ -132,7 +134,9 @@ def advance(
         streams=streams,
         frequent_keys=frequent,
         produced=_add_produced(before.produced, produced, decay, weight * counted),
+        spent=NO_WORK if produced is None else before.spent * decay + spent * (weight * counted),
         observed_seconds=0.0 if produced is None else before.observed_seconds * decay + seconds * weight,
+        calibration=before.calibration,
     )
 
 

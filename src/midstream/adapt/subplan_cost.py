@@ -53,7 +53,8 @@ class SubplanCosts:
     def __init__(self, estimator: Estimator, partitions: int, max_unplaced_bytes: float = inf) -> None:
         """A plan costs infinity if a node that no key places has more than so many bytes of state."""
         self.sets = Subsets(estimator)
-        self.stage_cost = CostModel(estimator).additional_stage().units
+        model = CostModel(estimator)
+        self.stage_cost = model.additional_stage().units(model.weights)
         self._partitions = partitions
         self._max_unplaced_bytes = max_unplaced_bytes
         # Plans that differ in little have most nodes in common.

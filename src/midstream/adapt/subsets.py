@@ -39,6 +39,7 @@ class Subsets:
 
     def __init__(self, estimator: Estimator) -> None:
         query, model = estimator.query, CostModel(estimator)
+        weights = model.weights
         self.names = query.names
         self.all_streams: StreamMask = (1 << len(self.names)) - 1
         self.streams: list[StreamMask] = [1 << i for i in range(len(self.names))]
@@ -46,6 +47,10 @@ class Subsets:
 
         def members_of(members: StreamMask) -> Streams:
             return frozenset(self.names_of(members))
+
+        def probe_units(members: StreamMask, probing: float, matched: float) -> float:
+            step = model.probe_step(members_of(members), probing_rows=probing, matched_rows=matched)
+            return step.units(weights)
 
         def rate_of(members: StreamMask) -> float:
             self.estimated += self.effort(members)
@@ -57,19 +62,15 @@ class Subsets:
         """Rows of the join per second."""
         self.rate_by_newest = _Lookup(lambda members: self.rate[members] / members.bit_count())
         """Those whose newest component is of one particular stream."""
-        self.probe_cost = _Lookup(
-            lambda members: model.probe_step(members_of(members), probing_rows=1, matched_rows=0).units
-        )
+        self.probe_cost = _Lookup(lambda members: probe_units(members, probing=1, matched=0))
         """One row searches the state of the set."""
-        self.match_cost = _Lookup(
-            lambda members: model.probe_step(members_of(members), probing_rows=0, matched_rows=1).units
-        )
+        self.match_cost = _Lookup(lambda members: probe_units(members, probing=0, matched=1))
         """One live row of that state is matched."""
-        self.index_cost = _Lookup(lambda members: model.index(members_of(members)).units)
+        self.index_cost = _Lookup(lambda members: model.index(members_of(members)).units(weights))
         """The state is kept in the order of one key."""
-        self.input_cost = _Lookup(lambda members: model.fragment_input(members_of(members)).units)
+        self.input_cost = _Lookup(lambda members: model.fragment_input(members_of(members)).units(weights))
         """The rows enter a fragment."""
-        self.forwarding_cost = _Lookup(lambda members: model.forwarding(members_of(members)).units)
+        self.forwarding_cost = _Lookup(lambda members: model.forwarding(members_of(members)).units(weights))
         """The rows of a stream pass through one more stage."""
         self.state_bytes = _Lookup(lambda members: model.state_bytes(members_of(members)))
         """The size of the state."""

@@ -32,7 +32,7 @@ from midstream.query.query import Query
 from midstream.runtime.deciding import Decide, DecideWhenTaken, Deciding
 from midstream.runtime.epoch_reporter import EpochReporter, ReportingQuery
 from midstream.runtime.epoch_runner import EpochRunner
-from midstream.runtime.partition_task import move_states, run_partition
+from midstream.runtime.partition_task import Clock, move_states, run_partition
 from midstream.state.manifest import Manifest, OutputFile
 from midstream.storage.late_rows import late_columns, late_rows
 from midstream.storage.lease import seize_lease
@@ -72,12 +72,15 @@ class InlineJoin(ReportingQuery):
         late_sink: InlineSink | None = None,
         lease: LeaseHandle | None = None,
         deciding: Callable[[Decide], Deciding] = DecideWhenTaken,
+        clock: Clock | None = None,
     ) -> None:
         """Without a ``sink`` results are only returned; with one they are also staged and published.
 
         The same goes for late rows, which are otherwise only kept in ``late``. Without a ``lease`` the one of
         the store is taken, and its previous holder can commit nothing any more. ``deciding`` says when the
-        query decides about its plan; by default just before each epoch, from what is committed.
+        query decides about its plan; by default just before each epoch, from what is committed. ``clock``
+        measures what the work costs, such as ``time.process_time``; without one nothing is learned of that,
+        and a run always does the same.
         """
         self.store = store if store is not None else MemoryStore()
         chosen = parse_plan(plan, query.names) if isinstance(plan, str) else plan
@@ -94,6 +97,7 @@ class InlineJoin(ReportingQuery):
         self.coordinator = coordinator
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
+        self._clock = clock
         self._identity = QueryIdentity(stored.manifest.id, run, None)
         self._last_started: datetime | None = None
         self._sinks: _Sinks = {"results": sink, "late": late_sink}
@@ -192,7 +196,7 @@ class InlineJoin(ReportingQuery):
     def _run(
         self, arrivals: Mapping[str, pa.Table], run: Callable[[_InlineExecution], Report | None]
     ) -> pa.Table | None:
-        shell = _InlineExecution(self.coordinator, self.store, arrivals, self._sinks)
+        shell = _InlineExecution(self.coordinator, self.store, arrivals, self._sinks, self._clock)
         before = self.manifest
         trigger = TriggerFacts(started=datetime.now(UTC), previous=self._last_started)
         self._last_started = trigger.started
@@ -241,7 +245,9 @@ class _InlineExecution:
         store: Store,
         arrivals: Mapping[str, pa.Table],
         sinks: _Sinks,
+        clock: Clock | None,
     ) -> None:
+        self._clock = clock
         self.schema = coordinator.query.output_schema
         self.tables: list[pa.Table] = []
         self.late_rows: list[tuple[str, pa.Table]] = []
@@ -264,7 +270,7 @@ class _InlineExecution:
                     if rows.partition == partition:
                         arrivals.setdefault((rows.input, rows.kind), []).append(rows.table)
                 partition_report, outgoing = run_partition(
-                    program, stage, partition, arrivals, self._store, self
+                    program, stage, partition, arrivals, self._store, self, self._clock
                 )
                 report += partition_report
                 passed_on += outgoing
@@ -295,11 +301,17 @@ class _InlineExecution:
     def _encode(self, program: Program) -> tuple[list[RoutedRows], Report]:
         messages: list[RoutedRows] = []
         report = Report()
+        begin = 0.0 if self._clock is None else self._clock()
         for stream, table in self._arrivals.items():
-            encoder = make_encoder(program.query, program.layout, stream, program.routing, whole_rows=True)
+            encoder = make_encoder(program.query, program.layout, stream, program.places, whole_rows=True)
             with error_context("encoding rows", batch=program.epoch, streams=[stream]):
                 source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
                 parts, nulls = encoder(source)
             messages += parts
             report += Report(counts={stream: StreamCounts(null_key=nulls)})
+        if self._clock is not None:
+            sent = sum(rows.table.num_rows for rows in messages)
+            report += Report(
+                cpu_seconds={"send": self._clock() - begin}, received_rows=sent, receives=len(self._arrivals)
+            )
         return messages, report

@@ -12,7 +12,7 @@ from dataclasses import replace as replace_field
 
 from msgspec.structs import replace
 
-from midstream.adapt.decision import DecisionContext, after_migration, decide
+from midstream.adapt.decision import DecisionContext, decide
 from midstream.adapt.policy import best_migration
 from midstream.adapt.statistics import samplings
 from midstream.aggregate.next_step import is_out, next_aggregate_step, windows_are_due
@@ -31,18 +31,20 @@ from midstream.plan.build_layout import build_layout
 from midstream.plan.fragment_name import same_fragments
 from midstream.plan.layout import Layout
 from midstream.plan.tree import Plan, parse_plan
+from midstream.protocol.adapting import WatchedEpoch, adapted, undone_decision, verdict_of, watched
+from midstream.protocol.epoch_balance import balance_after, balance_with, next_balance
 from midstream.protocol.epoch_memory import (
     check_windows_stay,
     memory_after,
     next_memory_step,
     owes_results,
 )
-from midstream.protocol.epoch_statistics import update_statistics
-from midstream.protocol.intent import BEFORE_VERDICTS, Intent
+from midstream.protocol.epoch_statistics import update_statistics, work_done
+from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
 from midstream.protocol.rescaling import (
-    check_partitions,
     check_routings,
+    first_routing,
     next_places,
     places_of,
     with_places,
@@ -61,10 +63,9 @@ from midstream.protocol.terms import (
 )
 from midstream.protocol.watermark import advance_progress, max_event_times
 from midstream.query.query import Query
-from midstream.state.adaptation import Adaptation, Verdict
+from midstream.state.adaptation import Verdict
 from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, Retired, StreamProgress
-from midstream.state.routing_table import RoutingTable
 from midstream.state.sealed import RESTORE
 from midstream.state.slices import Slice, SliceOwner
 
@@ -123,8 +124,8 @@ class Coordinator:
 
     def first_manifest(self, query_id: str, plan: Plan) -> Manifest:
         """What holds before the first epoch."""
-        partitions = check_partitions(self.settings.partitions, self.settings.groups)
-        self.settings.check_plan(self.query, plan, partitions)
+        routing = first_routing(self.settings)
+        self.settings.check_plan(self.query, plan, routing.partitions)
         return Manifest(
             id=query_id,
             epoch=-1,
@@ -132,7 +133,7 @@ class Coordinator:
             definition=definition_of(self.query, self.settings),
             plan=str(plan),
             initial_plan=str(plan),
-            routings=(RoutingTable(0, partitions),),
+            routings=(routing,),
             streams={name: StreamProgress() for name in self.query.names},
         )
 
@@ -157,7 +158,7 @@ class Coordinator:
         adaptation = manifest.adaptation
         if not self.settings.adapt:
             return None
-        if (undone := _undone_decision(manifest)) is not None:
+        if (undone := undone_decision(manifest)) is not None:
             return undone
         # Statistics that were kept for other windows say little about what a plan will cost with these.
         if manifest.migration is not None or committed_terms(manifest) != terms_of(self.query):
@@ -191,14 +192,18 @@ class Coordinator:
             intent.settings.rows_moved_at_once,
         )
         memory = memory.during(plan.migration_step)
+        balance = next_balance(memory, manifest, intent)
+        memory = replace_field(memory, places=balance.places(places, manifest.epoch + 1))
+        memory_step = next_memory_step(memory, manifest, intent, balance.forced)
         return Program(
             epoch=manifest.epoch + 1,
             query=query,
-            places=places,
+            places=memory.places,
             watermarks=watermarks,
             layout=plan.layout,
             migration_step=plan.migration_step,
-            memory=next_memory_step(memory, manifest, intent),
+            memory=memory_step,
+            balance=balance_with(memory, manifest.balance, balance, memory_step),
             aggregation=next_aggregate_step(query, manifest, plan.layout),
             slices=slices,
             sampling=samplings(query, manifest.statistics),
@@ -237,13 +242,24 @@ class Coordinator:
         )
         # What a plan produces depends on the windows as well.
         alone = program.migration_step is None and program.window_changes == manifest.window_changes
-        statistics = update_statistics(query, manifest.statistics, report, alone=alone)
+        spent = work_done(program, report)
+        statistics = update_statistics(
+            query,
+            manifest.statistics,
+            report,
+            spent=spent,
+            measurements=intent.measurements,
+            alone=alone,
+        )
         after = replace(after, statistics=statistics, window_changes=lasting_changes(after))
         after = with_places(after, intent, program.places)
+        after = replace(after, balance=balance_after(manifest, after, program, report))
         after = replace(after, memory=memory_after(manifest, after, intent, program, report))
         if program.migration_step is not None:
             after = self._commit_migration(query, after, program.migration_step)
-        return replace(after, adaptation=_adapt(query, manifest, after, intent))
+        after = replace(after, adaptation=adapted(query, manifest, after, intent))
+        epoch = WatchedEpoch(self.decision_context(manifest), self.decision_context(after), program, spent)
+        return replace(after, adaptation=watched(epoch, manifest, after, intent))
 
     def owes(self, manifest: Manifest) -> bool:
         """Whether an epoch without rows may have results: groups owe some, or windows are complete."""
@@ -269,7 +285,7 @@ class Coordinator:
         What was decided is carried out even if the options have changed since.
         """
         request = None if intent.request is None else intent.request.read(query)
-        verdict = _verdict(manifest, intent)
+        verdict = verdict_of(manifest, intent)
         decision = verdict.migration if verdict is not None and decides else None
         if request is None and decision is not None:
             plan = parse_plan(decision.best_plan, query.names)
@@ -313,29 +329,6 @@ def still_holds(decided_from: Manifest, manifest: Manifest) -> bool:
     It may not if a migration has begun since, or a plan was requested: what was compared is no longer there.
     """
     return (decided_from.migrations, decided_from.adaptation) == (manifest.migrations, manifest.adaptation)
-
-
-def _verdict(manifest: Manifest, intent: Intent) -> Verdict | None:
-    """What was decided about the plan, for the epoch after ``manifest`` to carry out."""
-    return _undone_decision(manifest) if intent.format <= BEFORE_VERDICTS else intent.verdict
-
-
-def _undone_decision(manifest: Manifest) -> Verdict | None:
-    """What a manifest of a format before 7 has decided, with its own epoch, for the next one to carry out."""
-    verdict = Verdict(manifest.epoch, manifest.adaptation)
-    return None if verdict.migration is None else verdict
-
-
-def _adapt(query: Query, before: Manifest, after: Manifest, intent: Intent) -> Adaptation:
-    verdict = _verdict(before, intent)
-    adaptation = before.adaptation if verdict is None else verdict.adaptation
-    if not intent.settings.adapt:
-        return adaptation
-    if intent.request is not None:
-        adaptation = replace(adaptation, requested_plan=intent.request.plan, baseline={})
-    if after.migration is not None or after.ended_migration is not None:
-        return after_migration(query, after.statistics, adaptation)
-    return adaptation
 
 
 def deletable_slices(before: Manifest, after: Manifest) -> list[str]:

@@ -18,12 +18,13 @@ from midstream.plan.state_id import decode_state_id, encode_state_id
 from midstream.protocol.settings import Settings
 from midstream.protocol.terms import Terms
 from midstream.state.adaptation import Verdict
+from midstream.state.costs import Measurement
 from midstream.state.manifest import FORMAT as MANIFEST_FORMAT
 from midstream.state.manifest import Manifest
 from midstream.state.sealed import RESTORE, UNREADABLE, seal, unreadable, unseal
 from midstream.state.upgrade import upgrade_manifest
 
-FORMAT = 3
+FORMAT = 4
 _OLDEST_FORMAT = 1
 BEFORE_VERDICTS = 2
 """The last format in which intents had no verdicts: these were in the manifest before."""
@@ -48,6 +49,8 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The request for another plan that this epoch applies."""
     verdict: Verdict | None = None
     """What was decided about the plan from the statistics of an earlier epoch, and this one carries out."""
+    measurements: tuple[Measurement, ...] = ()
+    """What the epoch before it took: from this and what it had done, this one learns what work costs."""
     waiting: WrittenRequest | None = None
     """The request for another plan that waits until what it changes is cleaned up."""
     applied_rescales: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TypeVar
@@ -14,6 +15,7 @@ from midstream.engine.work import WorkCounts
 from midstream.plan.fragment_name import FragmentName
 from midstream.plan.handover import PlanSide
 from midstream.plan.state_id import StateId, decode_state_id, encode_state_id
+from midstream.state.costs import MeasuredPart
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
 
@@ -33,16 +35,30 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     work: WorkCounts = WorkCounts()
     work_by_plan: dict[PlanSide, WorkCounts] = msgspec.field(default_factory=dict)
     """The work of nodes that only the old or only the new plan of a migration has, or both have."""
+    unplaced_work: WorkCounts = WorkCounts()
+    """The work of fragments that no key places: of all partitions one does it, and the others wait."""
+    steps: int = 0
+    """How many fragments were run, in how many partitions."""
     keys: dict[str, KeyCounts] = msgspec.field(default_factory=dict)
     """Samples of the keys of new rows, by the streams' key columns."""
     produced: dict[StateId, int] = msgspec.field(default_factory=dict)
     """Rows that the nodes of the plan have produced of each state."""
     flows: dict[FragmentName, bytes] = msgspec.field(default_factory=dict)
     """From which groups, and to which, rows have left fragments (``engine/group_counts.py``)."""
+    partition_work: dict[int, float] = msgspec.field(default_factory=dict)
+    """The work of each engine partition, in units."""
     touched_bytes: int = 0
     """The size of the slices that were opened."""
     millis: dict[str, float] = msgspec.field(default_factory=dict)
     """How long the parts took; of several tasks, the longest."""
+    cpu_seconds: dict[MeasuredPart, float] = msgspec.field(default_factory=dict)
+    """Time of the processor that parts took, in all tasks together; nothing if it was not measured."""
+    received_rows: int = 0
+    """Rows that were passed on to the tasks."""
+    receives: int = 0
+    """How many tasks received them."""
+    stage_times: dict[int, tuple[float, float]] = msgspec.field(default_factory=dict)
+    """By stage: when its first task began and its last one ended, by the clocks of their machines."""
 
     def __add__(self, other: Report) -> Report:
         return merge_reports((self, other))
@@ -60,11 +76,18 @@ def merge_reports(reports: Sequence[Report]) -> Report:
         work_by_plan=_merge(
             (report.work_by_plan for report in reports), lambda work: sum(work, WorkCounts())
         ),
+        unplaced_work=sum((report.unplaced_work for report in reports), WorkCounts()),
+        steps=sum(report.steps for report in reports),
         keys=_merge((report.keys for report in reports), KeyCounts.merge),
         produced=_merge((report.produced for report in reports), sum),
         flows=_merge((report.flows for report in reports), b"".join),
+        partition_work=_merge((report.partition_work for report in reports), sum),
         touched_bytes=sum(report.touched_bytes for report in reports),
         millis=_merge((report.millis for report in reports), max),
+        cpu_seconds=_merge((report.cpu_seconds for report in reports), math.fsum),
+        received_rows=sum(report.received_rows for report in reports),
+        receives=sum(report.receives for report in reports),
+        stage_times=_merge((report.stage_times for report in reports), _whole_span),
     )
 
 
@@ -75,6 +98,10 @@ def _merge(parts: Iterable[dict[K, V]], combine: Callable[[list[V]], V]) -> dict
         for key, value in part.items():
             values.setdefault(key, []).append(value)
     return {key: combine(each) for key, each in values.items()}
+
+
+def _whole_span(spans: list[tuple[float, float]]) -> tuple[float, float]:
+    return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 
 def encode_report(report: Report) -> bytes:

@@ -17,11 +17,11 @@ can then do no harm.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace as replace_field
 from itertools import takewhile
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -32,12 +32,15 @@ from midstream.migration.request import Request
 from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, deletable_slices, still_holds
 from midstream.protocol.intent import Intent
 from midstream.protocol.lease import LeaseHandle
+from midstream.protocol.measurements import measurements_of
 from midstream.protocol.report import Report
 from midstream.protocol.rescaling import may_rescale
 from midstream.runtime.crash_points import crash_point
 from midstream.runtime.deciding import Decide, Decided, Deciding
+from midstream.runtime.shell import EpochExecution, Publisher
 from midstream.state.adaptation import Verdict
-from midstream.state.manifest import Manifest, OutputFile
+from midstream.state.costs import Measurement
+from midstream.state.manifest import Manifest
 from midstream.storage.intents import (
     delete_intent,
     find_intent,
@@ -62,29 +65,6 @@ from midstream.storage.slice_files import lease_of
 from midstream.storage.store import TEMPORARY, Store
 
 R = TypeVar("R")
-
-
-class EpochExecution(Protocol):
-    """One epoch as a shell runs it: it has the rows that have arrived."""
-
-    def run(self, program: Program) -> Report:
-        """Run the stages of an epoch and add up what their partitions report."""
-
-    def prepare(self, program: Program, report: Report) -> None:
-        """Before the commit: hand results to a receiver that is not a folder of files. May be repeated."""
-
-
-class Publisher(Protocol):
-    """Where a shell's results go. It needs no rows: a start publishes what the last run has committed."""
-
-    def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
-        """After the commit: make results visible. May be repeated, always with the same outputs."""
-
-    def sweep(self) -> None:
-        """Remove what abandoned attempts have staged; all that was committed is published by now.
-
-        What drivers with a later lease have staged is not touched.
-        """
 
 
 class EpochRunner:
@@ -114,6 +94,8 @@ class EpochRunner:
         self._requests = RequestQueue(store, coordinator.query, coordinator.settings)
         self._run_identity = RunIdentity(self.manifest.id, lease.number, run)
         self._deciding = deciding(coordinator.decide)
+        self._measurements: tuple[Measurement, ...] | None = None
+        """What the last epoch took; None before the first of this run, which takes longer than others."""
         self._deciding_ms = 0.0
         """How long the last decision took."""
         self._left_behind: list[str] | None = []
@@ -156,13 +138,15 @@ class EpochRunner:
 
         If this fails, the request may have been kept nevertheless.
         """
-        self._requests.check_plan(self.manifest, request.plan)
-        self._keep(self._requests.plans, request)
+        with self._requests.lock:
+            self._requests.check_plan(self.manifest, request.plan)
+            self._keep(self._requests.plans, request)
 
     def request_rescale(self, partitions: int) -> None:
         """Keep a request for another number of engine partitions; the newest one counts."""
-        self._requests.check_partitions(self.manifest, partitions)
-        self._keep(self._requests.partitions, partitions)
+        with self._requests.lock:
+            self._requests.check_partitions(self.manifest, partitions)
+            self._keep(self._requests.partitions, partitions)
 
     def _keep(self, requests: NumberedRequests[R], request: R) -> None:
         self._lease.check()
@@ -206,6 +190,7 @@ class EpochRunner:
             applied_requests=applied,
             request=request,
             verdict=None if decided is None or request is not None else self._verdict(decided),
+            measurements=self._measurements or (),
             waiting=waiting,
             applied_rescales=rescales if rescales_now else self.manifest.applied_rescales,
             partitions=asked if rescales_now else None,
@@ -261,10 +246,8 @@ class EpochRunner:
             self.publish()
         decided = self._deciding.take()
         self._deciding_ms = self._deciding_ms if decided is None else decided.millis
-        new_intent = self.new_intent(
-            now, background_epochs, decided, drains=drains, without_batch=without_batch
-        )
-        intent = write_or_read_intent(self.store, new_intent)
+        new = self.new_intent(now, background_epochs, decided, drains=drains, without_batch=without_batch)
+        intent = write_or_read_intent(self.store, new)
         self._check_of_this_query(intent)
         self._requests.leave_out(intent)
         crash_point("after the intent is written")
@@ -289,14 +272,14 @@ class EpochRunner:
             self._commit(after)
         crash_point("after the commit")
         self._deciding.begin(after)
+        self._measurements = () if self._measurements is None else measurements_of(program, report)
         self._run_identity = self._add_written(report)
         with self._timed("publish"):
             self.publish()
         with self._timed("clean"):
             self._requests.delete_applied(after)
             self._clean(before)
-        total = 1000 * (time.perf_counter() - begin)
-        self.millis = {"total": total, **self.millis, "decide": self._deciding_ms}
+        self.millis |= {"total": 1000 * (time.perf_counter() - begin), "decide": self._deciding_ms}
         return report
 
     def _check_of_this_query(self, intent: Intent) -> None:

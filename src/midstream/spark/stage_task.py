@@ -44,7 +44,8 @@ def stage_task(program: Program, stage: int, ranges: TaskRanges, store: Store, w
     common = without_slices(program)
 
     def run(task: int, messages: Iterable[AddressedMessage]) -> Iterator[AddressedMessage]:
-        begin = time.perf_counter()
+        begun = time.time()
+        begin, cpu_begin = time.perf_counter(), time.process_time()
         received: list[RowsMessage] = []
         slices: list[bytes] = []
         for target, message in messages:
@@ -60,16 +61,25 @@ def stage_task(program: Program, stage: int, ranges: TaskRanges, store: Store, w
                     yield target, message
         if len(slices) != 1:
             raise InternalError("a task must get its slices once", got=f"{len(slices)} times")
-        stage_run = StageRun(with_own_slices(common, slices[0]), stage, store, writer)
+        stage_run = StageRun(with_own_slices(common, slices[0]), stage, store, writer, time.process_time)
         arrivals, counts = _by_partition(received, earlier)
         received.clear()
-        report = Report(counts=counts, millis={"receive": 1000 * (time.perf_counter() - begin)})
+        report = Report(
+            counts=counts,
+            millis={"receive": 1000 * (time.perf_counter() - begin)},
+            cpu_seconds={"send": time.process_time() - cpu_begin},
+            receives=1,
+            received_rows=sum(
+                t.num_rows for tables in arrivals.values() for of in tables.values() for t in of
+            ),
+        )
         outbox = Outbox(ranges)
         for partition in ranges.partitions_of(task):
             outgoing = stage_run.run(partition, arrivals.pop(partition, {}))
             yield from outbox.add(outgoing, partition)
         yield from outbox.flush()
         report += stage_run.finish()
+        report += Report(stage_times={stage: (begun, time.time())})
         yield task, ControlMessage(task, "report", pa.py_buffer(encode_report(report)))
 
     return lambda task, messages: errors_as_messages("a step", run(task, messages), task, common.epoch)

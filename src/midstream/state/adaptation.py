@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from midstream.state.costs import Cost
+
 
 class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A comparison of the running plan with the best one, and its outcome. Costs are per second."""
@@ -29,6 +31,59 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Other plans that were considered, and their costs."""
     changed: tuple[str, ...] = ()
     """The statistics that had changed since the previous decision."""
+    takes_back: int = 0
+    """The number of the migration that turned out worse than what was left, which this one takes back."""
+
+
+class Prediction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What was estimated when a migration began; plans cost so much per second, without stored bytes."""
+
+    old_cost: float
+    new_cost: float
+    migration_cost: float | None
+
+
+class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A migration whose outcome is not known yet."""
+
+    migration: int
+    """Its number."""
+    old_plan: str
+    new_plan: str
+    is_final: bool
+    """It is not taken back: a user has asked for it, or it takes one back itself."""
+    predicted: Prediction | None = None
+    bias: float | None = None
+    """How many times the work that samples promised the old plan did; None if that was not known."""
+    spent: Cost = Cost()
+    """The work of its epochs."""
+    seconds: float = 0.0
+    """Their event time."""
+
+
+class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a migration has cost in all, and what its plan saves per second."""
+
+    epoch: int
+    """The epoch with which it was known."""
+    migration: int
+    old_plan: str
+    new_plan: str
+    is_final: bool
+    predicted_cost: float | None
+    cost: float
+    predicted_gain: float | None
+    old_cost: float
+    """What the old plan would cost now."""
+    new_cost: float
+    """What the new plan was seen to cost."""
+    is_worse: bool
+    """Whether the new plan costs more than the old one would, beyond doubt."""
+
+    @property
+    def gain(self) -> float:
+        """What the new plan saves."""
+        return self.old_cost - self.new_cost
 
 
 class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -47,6 +102,12 @@ class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """When the last decision to change the plan was made."""
     requested_plan: str = ""
     """The plan that a user requested last; it is kept until the statistics change."""
+    restored_plan: str = ""
+    """The plan that a migration was taken back to; it is kept until the statistics change."""
+    trial: Trial | None = None
+    """The last migration, until its outcome is known."""
+    last_outcome: Outcome | None = None
+    """That of the last migration of which it is known."""
 
 
 class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

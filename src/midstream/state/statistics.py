@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from midstream.plan.state_id import StateId
+from midstream.state.costs import Calibration, Cost
 
 
 class KeyStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,5 +52,9 @@ class Statistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For each key class, the keys that a large share of some stream's rows have: hashes, 8 bytes each."""
     produced: dict[StateId, float] = {}
     """Rows that the running plan has produced for each of its states, and results, faded."""
+    spent: Cost = Cost()
+    """The work that the running plan has done, faded."""
     observed_seconds: float = 0.0
-    """The event time that ``produced`` covers, faded; a new plan starts from zero."""
+    """The event time that ``produced`` and ``spent`` cover, faded; a new plan starts from zero."""
+    calibration: Calibration = Calibration()
+    """What each kind of work costs."""
