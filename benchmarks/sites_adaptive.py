@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -13,24 +14,26 @@ from benchmarks.sites_plans import paper_model
 
 SECONDS = 8.0
 FIRST_CHANGE, PERIOD = 1.5, 2.0
+PERIODS = (2.0, 4.0, 8.0)
 LOW, HIGH, OTHERS = 50.0, 200.0, 100.0
 MEASURED_EPOCHS = 2
 """The paper measures every 200 ms."""
 WAYS = ("fixed", "central", "distributed")
 
 
-def rate_at(stream: str, time: float) -> float:
+def rate_at(period: float, stream: str, time: float) -> float:
     """S2 switches between 50 and 200 rows a second; all others have 100."""
     if stream != "S2":
         return OTHERS
-    return LOW if int((time - FIRST_CHANGE + 1e-9) // PERIOD) % 2 or time < FIRST_CHANGE - 1e-9 else HIGH
+    return LOW if int((time - FIRST_CHANGE + 1e-9) // period) % 2 or time < FIRST_CHANGE - 1e-9 else HIGH
 
 
-def run_way(count: int, way: str) -> VirtualSites:
+def run_way(count: int, way: str, period: float = PERIOD, seconds: float = SECONDS) -> VirtualSites:
     """One run of so many sites."""
     coordinator = "N1" if way == "central" else None
-    sites = VirtualSites(paper_model(count), rate_at, adapts=way != "fixed", coordinator=coordinator)
-    return sites.run(SECONDS)
+    rates = partial(rate_at, period)
+    sites = VirtualSites(paper_model(count), rates, adapts=way != "fixed", coordinator=coordinator)
+    return sites.run(seconds)
 
 
 EXECUTION = ("rows", "computing")
@@ -105,6 +108,18 @@ def show_table_3(console: Console, count: int, runs: dict[str, VirtualSites]) ->
     return found
 
 
+def show_periods(console: Console, count: int) -> dict[float, list[float]]:
+    """What adapting saves, with what the changes cost, if the rate changes less often."""
+    found = {}
+    for period in PERIODS:
+        seconds = FIRST_CHANGE + 2 * period
+        runs = {way: run_way(count, way, period, seconds) for way in WAYS}
+        found[period] = [_spent(runs[way], 0.0, seconds, EXECUTION + ADAPTING) for way in WAYS]
+    shown = ", ".join(f"every {period:g} s {_ratios(totals)}" for period, totals in found.items())
+    console.print(f"{count} sites, adaptive / fixed with the changes, if the rate changes {shown}")
+    return found
+
+
 def run(console: Console) -> dict[str, Any]:
     """Four and eight sites."""
     found: dict[str, Any] = {}
@@ -113,4 +128,5 @@ def run(console: Console) -> dict[str, Any]:
         assert len({sites.results for sites in runs.values()}) == 1, "the results differ"
         found[f"figure 4, {count} sites"] = show_figure_4(console, count, runs)
         found[f"table 3, {count} sites"] = show_table_3(console, count, runs)
+        found[f"periods, {count} sites"] = show_periods(console, count)
     return found

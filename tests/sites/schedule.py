@@ -110,6 +110,8 @@ class Schedule:
     machines: dict[Site, SiteMachine] = field(init=False)
     network: list[Envelope] = field(default_factory=list)
     arrived: dict[str, int] = field(init=False)
+    cut: frozenset[Site] = frozenset()
+    """Two sites that do not hear of each other until all works again."""
     down: dict[Site, int] = field(default_factory=dict)
     """For how many steps a site is down."""
     ran: dict[tuple[Site, int], dict[str, Operators]] = field(default_factory=dict)
@@ -134,43 +136,61 @@ class Schedule:
         """Let something happen."""
         roll = self.rng.random()
         if roll < 0.55 and self.network:
-            self._deliver(self.rng.randrange(len(self.network)))
+            position, what = self.rng.randrange(len(self.network)), self.rng.random()
+            if what < self.faults.repeated:
+                self.repeat(position)
+            elif what < self.faults.repeated + self.faults.lost:
+                self.lose(position)
+            else:
+                self.deliver(position)
         elif roll < 0.7:
-            self._arrive(self.rng.choice([*self.arrived]))
+            self.arrive(self.rng.choice([*self.arrived]))
         elif roll < 0.9:
-            self._run(self.rng.choice([*self.machines]))
+            self.run(self.rng.choice([*self.machines]))
         elif roll < 0.9 + self.faults.crash:
-            self._crash(self.rng.choice([*self.machines]))
+            self.crash(self.rng.choice([*self.machines]), self.rng.randint(1, 15))
         else:
-            self._resend(self.rng.choice([*self.machines]))
+            self.resend(self.rng.choice([*self.machines]))
         for site in list(self.down):
             self.down[site] -= 1
             if not self.down[site]:
                 del self.down[site]
 
-    def _deliver(self, position: int) -> None:
-        network, random = self.network, self.rng.random()
-        envelope = network[position]
-        if random < self.faults.repeated:
-            self.counts["repeated"] += 1
-        else:
-            network[position] = network[-1]
-            network.pop()
-            if random > 1 - self.faults.lost:
-                self.counts["lost"] += 1
-                return
-        if envelope.target in self.down:
+    def deliver(self, position: int) -> None:
+        """A message arrives, whichever was sent before it."""
+        self._arrives(self._take(position))
+
+    def repeat(self, position: int) -> None:
+        """A message arrives, and will once more."""
+        self.counts["repeated"] += 1
+        self._arrives(self.network[position])
+
+    def lose(self, position: int) -> None:
+        """A message is lost."""
+        self.counts["lost"] += 1
+        self._take(position)
+
+    def _take(self, position: int) -> Envelope:
+        envelope = self.network[position]
+        self.network[position] = self.network[-1]
+        self.network.pop()
+        return envelope
+
+    def _arrives(self, envelope: Envelope) -> None:
+        if envelope.target in self.down or self.cut == {envelope.source, envelope.target}:
             self.counts["lost"] += 1
         else:
-            network += self.machines[envelope.target].receive(envelope)
+            self.network += self.machines[envelope.target].receive(envelope)
 
-    def _arrive(self, stream: str) -> None:
+    def arrive(self, stream: str) -> None:
+        """The rows of the stream's next epoch come to its site."""
         site = self.case.model.topology.site_of[stream]
         if self.arrived[stream] < EPOCHS and site not in self.down:
             self.arrived[stream] += 1
             self.network += self.machines[site].arrive(stream)
 
-    def _run(self, site: Site) -> bool:
+    def run(self, site: Site) -> bool:
+        """A site runs its next epoch, if it can."""
         machine = self.machines[site]
         if site in self.down or machine.state.next_epoch == EPOCHS:
             return False
@@ -184,31 +204,44 @@ class Schedule:
         self.ran[site, run.epoch], self.held[site, run.epoch] = run.operators, held
         return True
 
-    def _crash(self, site: Site) -> None:
-        """What the site has not kept is gone."""
+    def crash(self, site: Site, steps: int) -> None:
+        """What the site has not kept is gone, and what it was about to send, if nobody has it yet."""
         self.counts["crashes"] += 1
         state = _DECODE(_ENCODE(self.machines[site].state))
         self.machines[site] = SiteMachine(self.case.settings, site, state)
-        self.down[site] = self.rng.randint(1, 15)
+        self.down[site] = steps
+        if self.rng.random() < 0.5:
+            self.network = [envelope for envelope in self.network if envelope.source != site]
 
-    def _resend(self, site: Site) -> None:
+    def switch(self, head: str, sequence: JoinSequence) -> bool:
+        """Change the sequence of a head, unless its site is down or has not done with the last change."""
+        site = self.case.model.topology.site_of[head]
+        if site in self.down or head in self.machines[site].state.relay.busy:
+            return False
+        self.wanted[head].append(sequence)
+        self.network += self.machines[site].switch_to((sequence,))
+        return True
+
+    def resend(self, site: Site) -> None:
+        """A site sends again what nobody has acknowledged."""
         if site not in self.down:
             self.network += self.machines[site].resend()
 
     def finish(self) -> None:
         """Nothing goes wrong any more: everything must come to its end."""
         self.down.clear()
+        self.cut = frozenset()
         for _ in range(60):
             for site in self.machines:
-                self._resend(site)
+                self.resend(site)
             on_the_way = 0
             while self.network and on_the_way < 10_000:
                 envelope = self.network.pop(0)
                 self.network += self.machines[envelope.target].receive(envelope)
                 on_the_way += 1
             for stream in self.arrived:
-                self._arrive(stream)
-            moved = [self._run(site) for site in self.machines]
+                self.arrive(stream)
+            moved = [self.run(site) for site in self.machines]
             if on_the_way == 10_000:
                 break
             if self.network or any(moved) or min(self.arrived.values()) < EPOCHS:
@@ -221,6 +254,15 @@ class Schedule:
         """No result is lost, repeated, or made by a mix of two plans."""
         self.check_plans()
         self.check_results()
+        for sequences in self.wanted.values():
+            self.check_in_use(sequences[-1])
+
+    def check_in_use(self, sequence: JoinSequence) -> None:
+        """All sites have come to a sequence in the end."""
+        sets = operators_of_sequence(sequence, self.case.model.topology)
+        for site, machine in self.machines.items():
+            in_use = machine.state.switches.in_use[sequence.head][-1][1]
+            assert frozenset(in_use) == frozenset(sets.get(site, ()))
 
     def check_plans(self) -> None:
         """The sites did in each epoch what one sequence says, for each head."""
@@ -286,25 +328,16 @@ def run_switches(case: Case, seed: int, faults: Faults = USUAL_FAULTS) -> Schedu
     """Sequences of some heads change, to any others, one after the other and at the same time."""
     rng = Random(seed)
     schedule = Schedule(case, rng, faults)
-    site_of = case.model.topology.site_of
-    free = rng.choice([0.0, 0.1, 0.5])
+    if faults.lost and len(schedule.machines) > 1 and rng.random() < 0.2:
+        schedule.cut = frozenset(rng.sample([*schedule.machines], 2))
+    again = rng.choice([0.0, 0.1, 0.5])
     for number in range(rng.randint(40, 120)):
         schedule.step()
         head = rng.choice([*case.rows])
-        machine = schedule.machines[site_of[head]]
-        if number < 10 or machine.site in schedule.down or head in machine.state.relay.busy:
-            continue
-        if rng.random() < (0.02 if len(schedule.wanted[head]) == 1 else free):
-            sequence = random_sequence(rng, case, head)
-            schedule.wanted[head].append(sequence)
-            schedule.network += machine.switch_to((sequence,))
+        if number >= 10 and rng.random() < (0.02 if len(schedule.wanted[head]) == 1 else again):
+            schedule.switch(head, random_sequence(rng, case, head))
     schedule.finish()
     schedule.check()
-    for head, sequences in schedule.wanted.items():
-        sets = operators_of_sequence(sequences[-1], case.model.topology)
-        for site, machine in schedule.machines.items():
-            in_use = machine.state.switches.in_use[head][-1][1]
-            assert frozenset(in_use) == frozenset(sets.get(site, ()))
     return schedule
 
 
@@ -323,10 +356,6 @@ def run_changes(case: Case, seed: int) -> Schedule:
             schedule.step()
     schedule.finish()
     schedule.check_results()
-    plan = greedy_plan(case.model, figures)
-    for sequence in plan.sequences:
-        sets = operators_of_sequence(sequence, topology)
-        for site, machine in schedule.machines.items():
-            in_use = machine.state.switches.in_use[sequence.head][-1][1]
-            assert frozenset(in_use) == frozenset(sets.get(site, ()))
+    for sequence in greedy_plan(case.model, figures).sequences:
+        schedule.check_in_use(sequence)
     return schedule

@@ -5,11 +5,12 @@ from random import Random
 
 import pytest
 
+from midstream.errors import InternalError
 from midstream.sites import switch as switch_module
 from midstream.sites.cost import StreamFigures
 from midstream.sites.delivery import Delivery, Envelope, PeerState
 from midstream.sites.greedy import greedy_plan
-from midstream.sites.messages import LocalReady, Portion, Subscribed
+from midstream.sites.messages import LocalReady, Portion, Report, Subscribed
 from midstream.sites.operators import windows_in
 from midstream.sites.site_machine import SiteMachine, SiteSettings, first_state
 from midstream.sites.sited_plan import JoinSequence, SitedPlan
@@ -107,6 +108,18 @@ def test_a_switch_is_not_before_the_one_before_it():
         _deliver_all(machines, machines["N1"].switch_to((sequence,)))
     assert len(ahead.state.switches.in_use["S1"]) == 2
     assert [epoch for epoch, _ in machines["N1"].state.switches.in_use["S1"]] == [0, 7, 7]
+
+
+def test_what_must_not_be_asked_of_a_site():
+    machines = _machines(2)
+    machine = machines["N1"]
+    sequence = JoinSequence("S1", ("S2",), (1 - machine.state.sequences["S1"].placements[0],))
+    machine.switch_to((sequence,))
+    with pytest.raises(InternalError, match="while a change of it is under way; got S1"):
+        machine.switch_to((sequence,))
+    report = Report("S2", StreamFigures(1.0, 0.1, 10.0))
+    with pytest.raises(InternalError, match="must have messages of a relay; got Report"):
+        machine.receive(Envelope("N2", "N1", 1, 0, report))
 
 
 def test_only_what_is_missing_of_a_window_is_copied_and_the_newest_first():

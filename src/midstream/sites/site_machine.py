@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from midstream.errors import InternalError
 from midstream.sites.central import Central, CentralState
 from midstream.sites.cost import SiteCostModel, StreamFigures
 from midstream.sites.delivery import Delivery, Envelope, PeerState
@@ -159,10 +160,18 @@ class SiteMachine:
 
     def switch_to(self, sequences: tuple[JoinSequence, ...]) -> list[Envelope]:
         """Change the sequences of heads that this site decides about, and nothing is under way for."""
-        if self._central is not None:
-            self._central.state.is_busy = True
+        heads, relay, central = (
+            [sequence.head for sequence in sequences],
+            self.state.relay,
+            self.state.central,
+        )
+        busy = [head for head in heads if head in relay.busy or (central is not None and central.is_busy)]
+        if busy:
+            raise InternalError("a sequence must not change while a change of it is under way", got=busy[0])
+        if central is not None:
+            central.is_busy = True
         else:
-            self.state.relay.busy += [sequence.head for sequence in sequences]
+            relay.busy += heads
         return self._send(self._begin_switch(sequences))
 
     @property
@@ -181,8 +190,8 @@ class SiteMachine:
             return []
         if isinstance(message, Decided):
             return self._begin_switch(message.sequences)
-        if isinstance(message, Report):
-            return [] if self._central is None else self._central.handle(message)
+        if isinstance(message, Report) and self._central is not None:
+            return self._central.handle(message)
         if isinstance(message, Modification):
             return self._relay.handle(message)
         return self._windows.handle(source, message, self.state.next_epoch + self.settings.lead)

@@ -108,6 +108,8 @@ class WindowCopies:
                 found = tuple(epoch for epoch in epochs if epoch >= oldest)
                 return [(source, Portion(stream, found, oldest))]
             case Subscribed(stream, starts, epochs, oldest):
+                # The answer to the newest subscription: none ends before its answer, for the switch that
+                # wants it is not ready without.
                 copy = self.state.copies[stream]
                 copy.held.update(epochs)
                 copy.starts, copy.oldest = starts, max(copy.oldest, oldest)
