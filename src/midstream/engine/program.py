@@ -97,7 +97,12 @@ class Program:
 
     @property
     def collector(self) -> Fragment | None:
-        """The fragment that results of another fragment are sent to, so that all leave in one order."""
+        """The fragment that results of another fragment are sent to, so that all leave in one order.
+
+        Results that are aggregated are so where they are made.
+        """
+        if self.aggregation is not None:
+            return None
         *others, last = self.layout.result_fragments
         # If one of the plans has its results deferred, only the other one's leave.
         defers = self.migration_step is not None and self.migration_step.defers_results
