@@ -34,7 +34,7 @@ def next_memory_step(
         has_rows=not intent.without_batch,
         waits=intent.waiting is not None,
         forced=forced,
-        keeps_room=manifest.balance.forced_bytes > 0,
+        keeps_room=intent.settings.balance.mode == "active_disk" and manifest.balance.forced_bytes > 0,
     )
     decision = decide_memory(context, context.sizes(manifest.slices) if has_sizes else None, demands)
     counts_groups = settings is not None or intent.settings.balance.mode != "off"
