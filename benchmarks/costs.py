@@ -1,11 +1,13 @@
 """Whether costs rank plans as their time does: the predicted cost of every plan, and what it takes.
 
 Four streams in a clique, a chain, a star and a skewed clique; two of them have few rows with keys that others
-have, so that plans differ. In the skewed clique all but one stream have frequent keys: if all had, nearly all of
-the time would be for results, which is the same under every plan. A query runs the plan as it is written, learns what work costs, and predicts from
-its statistics what each plan without cross products would cost. Then each plan is run, in turns and several
-times, and its time is that of the processor in the steps, for each epoch the shortest of all rounds. In this
-process there are no stages, and what stored bytes cost is not seen in an epoch: both are left out.
+have, so that plans differ. In the skewed clique all but one stream have frequent keys: if all had, nearly all
+of the time would be for results, which is the same under every plan.
+
+A query runs the plan as it is written, learns what work costs, and predicts from its statistics what each plan
+without cross products would cost. Then each plan is run, in turns and several times, and its time is that of
+the processor in the steps, for each epoch the shortest of all rounds. In this process there are no stages, and
+what stored bytes cost is not seen in an epoch: both are left out.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "star": ("A.k1 = B.k1", "A.k2 = C.k2", "A.k3 = D.k3"),
     "skewed clique": ("A.k1 = B.k1", "B.k1 = C.k1", "C.k1 = D.k1"),
 }
-ROWS = {"A": 18_000, "B": 15_000, "C": 12_000, "D": 9_000}
+ROWS = {"A": 9000, "B": 7500, "C": 6000, "D": 4500}
 """Rows of a stream in an epoch: so many that what each costs is most of the time, not the calls."""
 COMMON = {"A": 1.0, "B": 1.0, "C": 0.4, "D": 0.08}
 """The share of a stream's rows whose keys others have."""

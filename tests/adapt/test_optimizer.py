@@ -136,6 +136,13 @@ def test_the_search_with_a_budget_is_hardly_worse_than_the_one_through_all_plans
     assert too_expensive == {}
 
 
+def test_nodes_of_three_streams_without_a_common_key_are_found_if_they_save_a_stage():
+    estimator = random_streams(NAMES[:11], "cycle", 101)
+    found = best_plan(estimator, 1, most_combinations=0)
+    assert build_layout(estimator.query, found.plan).stages == 1
+    assert found.cost <= 1.5 * best_plan(estimator, 1, most_combinations=UNLIMITED).cost
+
+
 def test_what_is_searched_through_depends_on_how_keys_connect_the_streams():
     for shape, count in [("chain", 10), ("cycle", 9), ("clique", 7)]:
         estimator = random_streams(NAMES[:count], shape, 0)

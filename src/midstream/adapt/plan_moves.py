@@ -7,12 +7,14 @@ is reached only by a step that no neighbourhood holds: by dissolving a node into
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from itertools import combinations
+from operator import and_
 from typing import NamedTuple
 
 from midstream.adapt.join_graph import JoinGraph
 from midstream.adapt.subplan_cost import Subplan
-from midstream.adapt.subsets import StreamMask, Subsets
+from midstream.adapt.subsets import ClassMask, StreamMask, Subsets
 
 
 class PlanTree(NamedTuple):
@@ -48,6 +50,11 @@ def moves(tree: PlanTree, sets: Subsets) -> Iterator[PlanTree]:
         for pair in combinations(tree.inputs, 2):
             if _is_connected(pair, sets):
                 yield _node(_node(*pair), *(one for one in tree.inputs if one not in pair))
+    if len(tree.inputs) > 3:
+        # Two that share a key get a stage of their own, which three may not need that share none.
+        for three in combinations(tree.inputs, 3):
+            if not _common_classes(three, sets) and _is_connected(three, sets):
+                yield _node(_node(*three), *(one for one in tree.inputs if one not in three))
 
 
 def _exchanges(inner: PlanTree, others: tuple[PlanTree, ...], sets: Subsets) -> Iterator[PlanTree]:
@@ -67,6 +74,10 @@ def _exchanges(inner: PlanTree, others: tuple[PlanTree, ...], sets: Subsets) -> 
 
 def _node(*inputs: PlanTree) -> PlanTree:
     return PlanTree(sum(one.streams for one in inputs), tuple(sorted(inputs)))
+
+
+def _common_classes(inputs: tuple[PlanTree, ...], sets: Subsets) -> ClassMask:
+    return reduce(and_, (sets.classes[one.streams] for one in inputs))
 
 
 def _is_connected(inputs: tuple[PlanTree, ...], sets: Subsets) -> bool:
