@@ -209,5 +209,5 @@ def test_the_mode_stays():
     store = MemoryStore()
     query = aggregated_query()
     InlineJoin(updating(query), settings=SETTINGS, store=store).run_epoch({})
-    with pytest.raises(CheckpointError, match=r"aggregation\.mode was 'update'; got 'append'\. Hint"):
+    with pytest.raises(CheckpointError, match=r"outputMode was 'update'; got 'append'\. Hint"):
         InlineJoin(query, settings=SETTINGS, store=store)

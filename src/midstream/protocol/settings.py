@@ -225,17 +225,17 @@ def _fixed(description: dict[str, Any], used: dict[str, frozenset[str]]) -> dict
     return {**fixed, **_in_calls(description["aggregation"]), "streams": streams}
 
 
-def _in_calls(aggregation: dict[str, Any] | None) -> dict[str, list[str] | None]:
+def _in_calls(aggregation: dict[str, Any] | None) -> dict[str, list[str] | str | None]:
     """An aggregation as the calls that ask for it, so that errors show what a user writes."""
     if aggregation is None:
-        return {"groupBy": None, "agg": None}
+        return {"groupBy": None, "agg": None, "outputMode": None}
     window = aggregation["window"]
     parts = ("length", "slide", "start") if window["start"] else ("length", "slide")
     durations = ", ".join(repr(show_duration(window[part])) for part in parts)
     time = "" if window["time"] is None else f", time of {window['time']}"
     groups = list(aggregation["by"])
     groups.insert(window["position"], f"window({durations}{time})")
-    return {"groupBy": groups, "agg": aggregation["aggregates"]}
+    return {"groupBy": groups, "agg": aggregation["aggregates"], "outputMode": aggregation["mode"]}
 
 
 _UNDO = {
