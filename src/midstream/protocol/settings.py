@@ -145,7 +145,7 @@ class PersistedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_definition(stored: dict[str, Any]) -> PersistedOptions:
-    """The persisted options of a description, if it has the form that :func:`describe` gives it."""
+    """The persisted options of a description, if it has the form that ``definition_of`` gives it."""
     try:
         description = msgspec.convert(stored, _Description)
         read_windows(description.within)
