@@ -5,8 +5,8 @@ have, so that plans differ. In the skewed clique all but one stream have frequen
 of the time would be for results, which is the same under every plan.
 
 A query runs the plan as it is written, learns what work costs, and predicts from its statistics what each
-plan without cross products would cost. Then each plan is run, in turns, several times; its time is that
-of the processor in the steps, for each epoch the shortest of all rounds. In this process there are no stages,
+plan without cross products would cost. Then each plan is run, in turns and several times. Its time is that of
+the processor in the steps, for each epoch the shortest of all rounds. In this process there are no stages,
 and what stored bytes cost is not seen in an epoch: both are left out.
 """
 

@@ -51,10 +51,11 @@ def relative(calibration: Calibration, kind: str) -> float:
 
 def test_the_cost_of_each_kind_is_found_if_they_vary():
     true = {"probes": 0.5, "candidates": 3.0, "intermediate_rows": 2.0, "inserted_rows": 12.0}
-    found = after(measured(counts, true) for counts in varied(300, spread=6))
+    found = after(measured(counts, true) for counts in varied(400, spread=10))
     for kind, units in true.items():
-        assert relative(found, kind) == pytest.approx(units / DEFAULTS[kind], rel=0.25), kind
-    assert found.epochs > 290
+        # The defaults are off by up to a factor of six, at the speed that the machine has on the whole.
+        assert 1 / 1.5 < relative(found, kind) / (units / DEFAULTS[kind]) < 1.5, kind
+    assert found.epochs > 390
 
 
 def test_what_cannot_be_told_apart_stays_at_the_ratio_of_the_defaults():
@@ -133,8 +134,8 @@ def test_parts_that_are_measured_by_themselves_are_known_well():
     calibration = Calibration()
     for measurements in epochs:
         calibration = learn(calibration, measurements)
-    assert calibration.weights.sent_rows == pytest.approx(2e-6 / SECONDS_PER_UNIT, rel=0.1)
-    assert calibration.weights.stages == pytest.approx(0.005 / SECONDS_PER_UNIT, rel=0.1)
+    assert calibration.weights.sent_rows == pytest.approx(2e-6 / SECONDS_PER_UNIT, rel=0.2)
+    assert calibration.weights.stages == pytest.approx(0.005 / SECONDS_PER_UNIT, rel=0.2)
     assert calibration.weights.probes == pytest.approx(1.0, rel=0.1)
 
 

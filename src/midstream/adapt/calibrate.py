@@ -53,10 +53,12 @@ _COUNTS: dict[MeasuredPart, tuple[str, ...]] = {
 # A weight is at most this many times its default, or that much smaller, at the speed of the machine. Stages
 # are of another nature: they wait, and depend on how Spark is run.
 _RANGE = dict.fromkeys(_KINDS, 8.0) | {"sent_rows": 40.0, "stages": 40.0}
-# A measurement counts half as much after 34 others.
-_FADING = 0.98
-# The defaults count as this many measurements of nothing but that kind.
-_PRIOR_MEASUREMENTS = 0.3
+# A measurement counts half as much after 69 others.
+_FADING = 0.99
+# The defaults count as this many measurements of nothing but that kind. With fewer, the first epochs, whose
+# states are not full yet, say more of how kinds differ than they know.
+# What is measured by itself needs less to hold on to.
+_PRIOR_MEASUREMENTS = dict.fromkeys(_KINDS, 1.0) | {"sent_rows": 0.1, "stages": 0.1}
 # How many measurements tell what is usual, how many it takes to begin, and how far from usual one may be.
 _RECENT = 9
 _MIN_RECENT = 3
@@ -127,8 +129,8 @@ class _Sums:
         for _ in range(_SWEEPS):
             for i, kind in enumerate(_KINDS):
                 others = sum(self.products[i * size + j] * times[j] for j in range(size) if j != i)
-                evidence = self.products[i * size + i] + _PRIOR_MEASUREMENTS
-                best = (self.sums[i] - others + _PRIOR_MEASUREMENTS * speed) / evidence
+                prior = _PRIOR_MEASUREMENTS[kind]
+                best = (self.sums[i] - others + prior * speed) / (self.products[i * size + i] + prior)
                 times[i] = min(max(best, speed / _RANGE[kind]), speed * _RANGE[kind])
         return speed * SECONDS_PER_UNIT, {
             kind: time / speed for kind, time in zip(_KINDS, times, strict=True)
