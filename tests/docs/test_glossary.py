@@ -18,8 +18,8 @@ CORE_NOUNS = {
     *("driver", "manifest", "commit", "listener", "publish log", "lease", "retired", "store", "sink"),
     *("migration", "request", "traits", "cut", "replaced sub-plan", "hand-over table", "entry", "bound"),
     *("restriction", "combined layout", "isolated", "rebuild", "statistics", "unit", "decision", "verdict"),
-    *("goal", "hash", "task", "digest", "spilled", "cleanup", "hold", "generation", "budget", "drain", "place"),
-    *("routing", "aggregate", "pane", "output watermark", "seed", "promise", "life"),
+    *("goal", "hash", "task", "digest", "spilled", "cleanup", "hold", "generation", "budget", "drain"),
+    *("place", "routing", "aggregate", "pane", "output watermark", "seed", "promise", "life"),
 }
 
 
