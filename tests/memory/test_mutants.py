@@ -15,7 +15,7 @@ import pytest
 from midstream.engine.generations import NoLater
 from midstream.engine.memory_step import StateCuts
 from midstream.engine.probed_rows import ProbedRows
-from midstream.engine.purging import Purging
+from midstream.engine.spill_retention import SpillRetention
 from midstream.inline import InlineJoin
 from midstream.memory.settings import MemorySettings
 from midstream.testing import accept, assert_same_rows, batch_join
@@ -54,7 +54,7 @@ def _no_later(**changed: Any) -> AbstractContextManager[object]:
 
 MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
     "no holds": (337, lambda: mock.patch("midstream.memory.next_step.holds_of", return_value=())),
-    "purged debts": (30, lambda: mock.patch.object(Purging, "_first_cuts", return_value=[])),
+    "purged debts": (30, lambda: mock.patch.object(SpillRetention, "_first_cuts", return_value=[])),
     "intermediate rows are probed across a cut": (
         38,
         lambda: mock.patch.object(ProbedRows, "of", staticmethod(_only_inputs)),

@@ -150,8 +150,8 @@ def test_a_state_that_is_too_large_to_be_moved_stops_the_query_once(monkeypatch)
         {"rebuilding": {"b,c@1": {"stream": "a", "from_epoch": 2}}},
         {"isolated": True, "background": True},
         {"moved": ("b,c@1",)},
-        {"cuts": ("b,c@1",)},
-        {"cuts": ("b",)},
+        {"borders": ("b,c@1",)},
+        {"borders": ("b",)},
     ],
     ids=str,
 )

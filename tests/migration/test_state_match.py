@@ -1,4 +1,4 @@
-"""Matching the states of two plans: which are shared, moved or empty, and which are cuts."""
+"""Matching the states of two plans: which are shared, moved or empty, and which are borders."""
 
 from __future__ import annotations
 
@@ -65,33 +65,33 @@ def test_with_several_keys_it_is_shared_only_if_both_plans_have_it_in_the_same_l
     assert match.empty == set(empty.split())
 
 
-def test_a_combined_state_by_another_key_is_a_cut_whatever_is_below():
+def test_a_combined_state_by_another_key_is_a_border_whatever_is_below():
     # a,b,c was searched by j, for d, and is now searched by v, for e.
     match = matched(FIVE, "(((a b) c) d) e", "(((a b) c) e) d")
     assert Move(StateId("a,b,c"), StateId("a,b,c@7")) in match.moves
-    assert match.plans.moved_cuts == {"a,b,c@7"}
+    assert match.plans.moved_borders == {"a,b,c@7"}
     assert "a,b" in match.plans.shared
     match = matched(FIVE, "(((a b) c) d) e", "(((b c) a) e) d")
     assert match.empty == {"b,c@7", "a,b,c,e@7"}
     assert Move(StateId("a,b,c"), StateId("a,b,c@7")) in match.moves
-    assert match.plans.moved_cuts == {"a,b,c@7"}
+    assert match.plans.moved_borders == {"a,b,c@7"}
 
 
-def test_a_cut_of_isolated_plans_starts_empty():
+def test_a_border_of_isolated_plans_starts_empty():
     match = matched(FIVE, "(((a b) c) d) e", "(((b c) a) e) d", isolated=True)
     assert match.moves == ()
-    assert match.plans.moved_cuts == {"a,b,c@7"}
+    assert match.plans.moved_borders == {"a,b,c@7"}
     assert "a,b,c@7" in match.empty
 
 
-def test_a_cut_within_a_fragment_of_the_new_plan_starts_empty_if_it_was_an_input():
+def test_a_border_within_a_fragment_of_the_new_plan_starts_empty_if_it_was_an_input():
     # In the old plan a,b is sent to d, in the new one it stays where it is joined, for c.
     query = small_query(["a.k = b.k", "b.k = c.k", "a.j = d.j"], "abcd", default_window=30)
     match = matched(query, "((a b) d) c", "((a b) c) d")
-    assert match.plans.moved_cuts == {"a,b@7"}
+    assert match.plans.moved_borders == {"a,b@7"}
     assert match.empty == {"a,b@7", "a,b,c@7"}
     match = matched(query, "((a b) c) d", "((a b) d) c")
-    assert match.plans.moved_cuts == {"a,b@7"}
+    assert match.plans.moved_borders == {"a,b@7"}
     assert match.empty == {"a,b,d@7"}
 
 
@@ -104,13 +104,13 @@ def test_a_cut_within_a_fragment_of_the_new_plan_starts_empty_if_it_was_an_input
         ("((a b) c) d", "(a b) c d", ""),
     ],
 )
-def test_a_state_whose_rows_cannot_reach_both_locations_is_no_cut(old, new, empty):
+def test_a_state_whose_rows_cannot_reach_both_locations_is_no_border(old, new, empty):
     match = matched(TWO_KEYS, old, new)
-    assert match.plans.moved_cuts == set()
+    assert match.plans.moved_borders == set()
     assert match.empty == set(empty.split())
 
 
-def test_a_state_that_is_no_cut_is_moved_only_if_no_state_below_is_empty():
+def test_a_state_that_is_no_border_is_moved_only_if_no_state_below_is_empty():
     query = small_query(
         ["a.k = b.k", "b.k = c.k", "c.k = d.k", "a.j = b.j", "b.j = c.j", "a.v = e.v"],
         "abcde",
@@ -120,6 +120,6 @@ def test_a_state_that_is_no_cut_is_moved_only_if_no_state_below_is_empty():
     same_below, other_below = (
         matched(query, "((a b c) d) e", new) for new in ("((a b c) e) d", "(((a b) c) e) d")
     )
-    assert same_below.plans.moved_cuts == other_below.plans.moved_cuts == set()
+    assert same_below.plans.moved_borders == other_below.plans.moved_borders == set()
     assert Move(StateId("a,b,c"), StateId("a,b,c@7")) in same_below.moves
     assert other_below.empty == {"a,b@7", "a,b,c@7", "a,b,c,e@7"}

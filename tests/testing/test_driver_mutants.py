@@ -90,7 +90,7 @@ def test_an_intent_that_is_forgotten_too_early_is_seen(monkeypatch):
 
 
 def test_rows_from_the_future_that_are_let_in_are_seen(monkeypatch):
-    monkeypatch.setattr(coordinator, "max_event_times", lambda marks, _: dict.fromkeys(marks))
+    monkeypatch.setattr(coordinator, "latest_allowed", lambda marks, _: dict.fromkeys(marks))
     assert broken_promise() in ("conservation", "prefix")
 
 

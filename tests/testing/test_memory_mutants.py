@@ -12,7 +12,7 @@ import pytest
 
 from midstream.engine.memory_step import StateCuts
 from midstream.engine.probed_rows import ProbedRows
-from midstream.engine.purging import Purging
+from midstream.engine.spill_retention import SpillRetention
 from midstream.protocol.intent import Intent
 from midstream.runtime import epoch_runner
 from midstream.storage import intents
@@ -34,7 +34,7 @@ def _only_inputs(cuts: StateCuts) -> ProbedRows:
 
 MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
     "no holds": (63, lambda: mock.patch("midstream.memory.next_step.holds_of", return_value=())),
-    "purged debts": (43, lambda: mock.patch.object(Purging, "_first_cuts", return_value=[])),
+    "purged debts": (43, lambda: mock.patch.object(SpillRetention, "_first_cuts", return_value=[])),
     "intermediate rows are probed across a cut": (
         44,
         lambda: mock.patch.object(ProbedRows, "of", staticmethod(_only_inputs)),

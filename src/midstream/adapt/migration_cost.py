@@ -93,10 +93,12 @@ class _Start:
         self.tables = first_tables(plans.subplans, match.incomplete, plans.copies, 0)
         self.new_nodes = {node.id: node for node in plans.new.nodes}
         self.shuffled = old.fragment_of_input.keys() | plans.new.fragment_of_input.keys()
-        self.produced_by_both = {state.streams for state in (*plans.cuts, plans.new.root)}
+        self.produced_by_both = {state.streams for state in (*plans.borders, plans.new.root)}
         own_streams = (s for s in old.fragment_of_input if s.is_base and s not in plans.new.states)
-        sent_cuts = (s for s in plans.sources_of(plans.moved_cuts).values() if s in old.fragment_of_input)
-        self.taken_in_twice = {*own_streams, *sent_cuts}
+        sent_borders = (
+            s for s in plans.sources_of(plans.moved_borders).values() if s in old.fragment_of_input
+        )
+        self.taken_in_twice = {*own_streams, *sent_borders}
         """Inputs of the old plan that the new one wants elsewhere: both plans take their rows in."""
 
 
@@ -273,9 +275,9 @@ class _MigrationSimulation:
             stored_shares[state] = partial(self._produced_by_old, needed, step) if prunes else _full_share
             if state in start.taken_in_twice:
                 streams = frozenset(state.streams)
-                # All rows of a stream are sent to both plans, but only those of a cut that the old one needs.
-                cut_shares = (share, stored_shares[state])
-                shares = (_full_share, _full_share) if state.is_base else cut_shares
+                # All rows of a stream are sent to both plans, of a border only those that the old one needs.
+                border_shares = (share, stored_shares[state])
+                shares = (_full_share, _full_share) if state.is_base else border_shares
                 sent, stored = (self._rate(streams, streams, of_plan) for of_plan in shares)
                 cost += Cost(sent_rows=sent, inserted_rows=stored).units(self.weights)
         return cost + self._nodes(start, subplan.old, share, stored_shares)

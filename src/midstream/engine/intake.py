@@ -58,9 +58,9 @@ class Admitted:
 def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
     """Set aside the rows of a stream that are late, from the future, or without a time."""
     time = table.column(time_column(stream))
-    watermark, max_event_times = program.watermarks[stream], program.max_event_times.get(stream)
+    watermark, latest_allowed = program.watermarks[stream], program.latest_allowed.get(stream)
     has_time, times = as_array(time.is_valid()), as_array(time)
-    is_future = np.zeros_like(has_time) if max_event_times is None else has_time & (times > max_event_times)
+    is_future = np.zeros_like(has_time) if latest_allowed is None else has_time & (times > latest_allowed)
     in_time = has_time & ~is_future
     if watermark is not None:
         in_time &= times >= watermark

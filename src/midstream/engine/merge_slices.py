@@ -12,8 +12,8 @@ from midstream.engine.group_counts import count_groups
 from midstream.engine.index_rows import IndexRows, in_ranges, in_time_order, merge_rows
 from midstream.engine.payload import merge_payload
 from midstream.engine.program import NewSlice, Program
-from midstream.engine.purging import Purging
 from midstream.engine.references import epoch_of
+from midstream.engine.spill_retention import SpillRetention
 from midstream.state.compaction import choose_merge, epochs_of
 from midstream.state.slices import Slice, SliceOwner
 
@@ -32,37 +32,37 @@ def merge_slices(
     replaced: list[Slice] = []
     # If a state gets several slices, those of missing rows come first; only the last is the newest.
     newest = {new_slice.slice.owner: new_slice for new_slice in new}
-    purging = purging_of(program)
+    retention = retention_of(program)
     max_bytes = program.memory.max_merged_bytes if program.memory is not None else None
     for new_slice in new:
         owner = new_slice.slice.owner
         chosen: tuple[Slice, ...] = ()
         if owner.kind != "deferred" and newest[owner] is new_slice:
-            mergeable = _mergeable(program, owner, purging)
+            mergeable = _mergeable(program, owner, retention)
             chosen = choose_merge((*mergeable, new_slice.slice), max_bytes)
         if not chosen:
             to_write.append(new_slice)
             continue
         tables = [new_slice.table if s is new_slice.slice else open_slice(s) for s in chosen]
-        merged = _merge(program, owner, chosen, tables, purging, is_placed=is_placed)
+        merged = _merge(program, owner, chosen, tables, retention, is_placed=is_placed)
         replaced += [s for s in chosen if s is not new_slice.slice]
         to_write += [part for part in merged if part.slice.rows]
     return tuple(to_write), tuple(replaced)
 
 
-def purging_of(program: Program) -> Purging:
+def retention_of(program: Program) -> SpillRetention:
     """Which stored rows are of use from this epoch on."""
     memory = program.memory
     if memory is None:
-        return Purging(program.expiry)
-    return Purging(program.expiry, memory.states, memory.after.marks, program.places)
+        return SpillRetention(program.expiry)
+    return SpillRetention(program.expiry, memory.states, memory.after.marks, program.places)
 
 
-def _mergeable(program: Program, owner: SliceOwner, purging: Purging) -> Iterator[Slice]:
+def _mergeable(program: Program, owner: SliceOwner, retention: SpillRetention) -> Iterator[Slice]:
     """The stored slices of a state that this partition merges."""
     places = program.places
     for slice_ in program.readable(owner.kind, owner.state, owner.key, owner.partition):
-        stays = slice_.spilled and purging.has_spilled(slice_.owner)
+        stays = slice_.spilled and retention.has_spilled(slice_.owner)
         if not stays and places.may_merge(slice_) and places.keeper(slice_) == owner.partition:
             yield slice_
 
@@ -79,20 +79,21 @@ def _merge(
     owner: SliceOwner,
     chosen: Sequence[Slice],
     tables: Sequence[pa.Table],
-    purging: Purging,
+    retention: SpillRetention,
     *,
     is_placed: bool,
 ) -> list[NewSlice]:
     since = program.places.since
     if owner.kind == "payload":
-        useless = [partial(purging.is_useless, slice_.owner) for slice_ in chosen]
+        useless = [partial(retention.is_useless, slice_.owner) for slice_ in chosen]
         return [_merged_slice(owner, chosen, merge_payload(tables, useless), since)]
     runs = [
-        purging.useful(IndexRows.from_table(t, owner.key, s), s) for t, s in zip(tables, chosen, strict=True)
+        retention.useful(IndexRows.from_table(t, owner.key, s), s)
+        for t, s in zip(tables, chosen, strict=True)
     ]
     merged = []
     for partition, rows in _by_partition(program, owner.partition, runs, is_placed=is_placed):
-        merged += _merged_part(program, replace(owner, partition=partition), chosen, rows, purging)
+        merged += _merged_part(program, replace(owner, partition=partition), chosen, rows, retention)
     return merged
 
 
@@ -117,9 +118,9 @@ def _by_partition(
 
 
 def _merged_part(
-    program: Program, owner: SliceOwner, chosen: Sequence[Slice], rows: IndexRows, purging: Purging
+    program: Program, owner: SliceOwner, chosen: Sequence[Slice], rows: IndexRows, retention: SpillRetention
 ) -> list[NewSlice]:
-    spilled = purging.before_cuts(rows, owner)
+    spilled = retention.before_cuts(rows, owner)
     if spilled is None or not spilled.any():
         return [_merged_rows(program, owner, chosen, rows)]
     # Rows that are not probed get a slice of their own, so that nobody reads the pages that they are on.

@@ -68,7 +68,7 @@ class Program:
     """Which keys are counted, by the streams' key columns."""
     window_changes: tuple[WindowChange, ...] = ()
     """The changes of the windows that rows from before them are still joined by."""
-    max_event_times: Mapping[str, int | None] = field(default_factory=dict)
+    latest_allowed: Mapping[str, int | None] = field(default_factory=dict)
     """The latest event time that a row of each stream may have; a later one is from the future."""
     run: RunIdentity = RunIdentity()
 

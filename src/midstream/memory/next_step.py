@@ -11,7 +11,7 @@ from msgspec.structs import replace as replace_field
 from midstream.engine.memory_step import Cleanup, MemoryStep, StateCuts
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.places import Places
-from midstream.engine.purging import Purging
+from midstream.engine.spill_retention import SpillRetention
 from midstream.memory.holds import holds_of
 from midstream.memory.sizes import GroupSizes, group_sizes
 from midstream.migration.lifecycle import layout_of
@@ -102,10 +102,10 @@ class MemoryContext:
     def _sizes(self, slices: Sequence[Slice]) -> GroupSizes:
         return group_sizes(self.layouts, state_cuts(self, self.memory), slices, self.places)
 
-    def purging(self, expiry: Expiry) -> Purging:
+    def retention(self, expiry: Expiry) -> SpillRetention:
         """Which stored rows are of use when the epoch begins."""
         states = state_cuts(self, self.memory)
-        return Purging(expiry, states, self.memory.marks, self.places)
+        return SpillRetention(expiry, states, self.memory.marks, self.places)
 
     @cached_property
     def holds(self) -> tuple[Hold, ...]:

@@ -36,8 +36,8 @@ def _migration_problems(query: Query, manifest: Manifest, migration: Migration) 
     if not {*migration.moved, *migration.moving} <= set(started):
         yield f"{', '.join((*migration.moved, *migration.moving))} as moved states"
         return
-    if not set(migration.cuts) <= {s for s in started if not s.is_base} or not plans.can_run_together:
-        yield f"{', '.join(migration.cuts)} as cuts"
+    if not set(migration.borders) <= {s for s in started if not s.is_base} or not plans.can_run_together:
+        yield f"{', '.join(migration.borders)} as borders"
         return
     states = plans.new.states | set(plans.copies.values())
     if migration.isolated and migration.background:

@@ -38,7 +38,7 @@ def combine(plans: PlanPair, tables: HandoverTables, *, prunes: bool) -> Combine
     sides: dict[Node, PlanSide] = {}
     restrictions: dict[Node, Restriction] = {}
     fragments: list[Fragment] = []
-    for fused in sorted(fused_fragments(old, new, plans.links), key=lambda fragment: fragment.stage):
+    for fused in sorted(fused_fragments(old, new, plans.constraints), key=lambda fragment: fragment.stage):
         nodes: list[Node] = []
         for node in (n for f in fused.old for n in f.nodes if n in subplan_of):
             nodes.append(node)
@@ -83,9 +83,9 @@ def _fragment(
 
 
 def _destinations(plans: PlanPair, layout: Layout) -> dict[StateId, tuple[StateId, ...]]:
-    """The states that get the rows of each cut which the plans store in different locations."""
+    """The states that get the rows of each border which the plans store in different locations."""
     destinations: dict[StateId, tuple[StateId, ...]] = {}
-    for locations in plans.sources_of(plans.moved_cuts).items():
+    for locations in plans.sources_of(plans.moved_borders).items():
         searched = tuple(sorted(state for state in locations if state in layout.states))
         destinations |= dict.fromkeys(locations, searched)
     return destinations

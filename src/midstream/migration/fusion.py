@@ -21,7 +21,7 @@ FragmentOf = tuple[Literal["old", "new"], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class FusionConstraints:
     """What two plans that run side by side require of their fragments."""
 
     pairs: tuple[Pair, ...] = ()
@@ -29,8 +29,8 @@ class Links:
     edges: tuple[tuple[FragmentOf, FragmentOf], ...] = ()
     """Fragments of one plan that send rows to fragments of the other."""
 
-    def __add__(self, other: Links) -> Links:
-        return Links(self.pairs + other.pairs, self.edges + other.edges)
+    def __add__(self, other: FusionConstraints) -> FusionConstraints:
+        return FusionConstraints(self.pairs + other.pairs, self.edges + other.edges)
 
 
 @dataclass(frozen=True)
@@ -42,26 +42,27 @@ class FusedFragment:
     new: tuple[Fragment, ...]
 
 
-def can_fuse(old: Layout, new: Layout, links: Links) -> bool:
+def can_fuse(old: Layout, new: Layout, constraints: FusionConstraints) -> bool:
     """Whether the fragments can be linked in this way."""
-    return _fuse(old, new, links) is not None
+    return _fuse(old, new, constraints) is not None
 
 
-def fused_fragments(old: Layout, new: Layout, links: Links) -> list[FusedFragment]:
+def fused_fragments(old: Layout, new: Layout, constraints: FusionConstraints) -> list[FusedFragment]:
     """The fragments of both plans: linked as required, and others of the same key fused where possible."""
     for new_fragment in new.fragments:
         for old_fragment in old.fragments:
             pair = old_fragment.id, new_fragment.id
             same_key = new_fragment.key == old_fragment.key
-            if same_key and pair not in links.pairs and can_fuse(old, new, links + Links(pairs=(pair,))):
-                links += Links(pairs=(pair,))
-    return _fuse(old, new, links) or []
+            if same_key and pair not in constraints.pairs:
+                with_pair = constraints + FusionConstraints(pairs=(pair,))
+                constraints = with_pair if can_fuse(old, new, with_pair) else constraints
+    return _fuse(old, new, constraints) or []
 
 
-def _fuse(old: Layout, new: Layout, links: Links) -> list[FusedFragment] | None:
+def _fuse(old: Layout, new: Layout, constraints: FusionConstraints) -> list[FusedFragment] | None:
     groups: list[set[FragmentOf]] = [{("old", f.id)} for f in old.fragments]
     groups += [{("new", f.id)} for f in new.fragments]
-    for old_id, new_id in links.pairs:
+    for old_id, new_id in constraints.pairs:
         first = next(group for group in groups if ("old", old_id) in group)
         second = next(group for group in groups if ("new", new_id) in group)
         if first is not second:
@@ -69,7 +70,7 @@ def _fuse(old: Layout, new: Layout, links: Links) -> list[FusedFragment] | None:
             first |= second
     edges = {
         (_index(groups, sender), _index(groups, receiver))
-        for sender, receiver in (*_edges("old", old), *_edges("new", new), *links.edges)
+        for sender, receiver in (*_edges("old", old), *_edges("new", new), *constraints.edges)
     }
     stages = _stages(len(groups), edges)
     if stages is None:

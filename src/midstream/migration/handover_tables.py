@@ -1,7 +1,7 @@
 """Hand-over tables: which results the old plan still produces, so that none is lost or repeated.
 
-A state that both plans have is a *cut* (``migration/cuts.py``): its rows are the same whichever plan
-produces them. So a migration consists of **replaced sub-plans**, one for each cut below which the plans
+A state that both plans have is a *border* (``migration/borders.py``): its rows are the same whichever plan
+produces them. So a migration consists of **replaced sub-plans**, one for each border below which the plans
 differ, and one for the results. An **entry** of a sub-plan's table says which rows a state of the new plan
 lacks. The old plan produces the results of the sub-plan within some entry. The new plan produces all others,
 and needs no filter for that: it cannot produce results from rows that it lacks.
@@ -34,14 +34,14 @@ class ReplacedSubplan:
 
 
 def replaced_subplans(
-    old: Layout, new: Layout, cuts: Iterable[StateId], same: Mapping[StateId, StateId]
+    old: Layout, new: Layout, borders: Iterable[StateId], same: Mapping[StateId, StateId]
 ) -> list[ReplacedSubplan]:
     """The sub-plans in which two plans differ, lower ones first.
 
-    ``cuts`` are by their ids in the new plan. ``same`` are states of the new plan that start with all rows of
-    one of the old plan.
+    ``borders`` are by their ids in the new plan. ``same`` are states of the new plan that start with all rows
+    of one of the old plan.
     """
-    roots = sorted({*cuts, new.root}, key=lambda state: len(state.streams))
+    roots = sorted({*borders, new.root}, key=lambda state: len(state.streams))
     subplans = (
         ReplacedSubplan(root, nodes_between(old, root, roots), nodes_between(new, root, roots))
         for root in roots
@@ -49,14 +49,15 @@ def replaced_subplans(
     return [subplan for subplan in subplans if is_replaced(subplan.old, subplan.new, same)]
 
 
-def nodes_between(layout: Layout, root: StateId, cuts: Iterable[StateId]) -> tuple[Node, ...]:
-    """The nodes between a cut and the next cuts below."""
+def nodes_between(layout: Layout, root: StateId, borders: Iterable[StateId]) -> tuple[Node, ...]:
+    """The nodes between a border and the next borders below."""
     root_streams = set(root.streams)
-    lower_cuts = [set(cut.streams) for cut in cuts if set(cut.streams) < root_streams]
+    lower_borders = [set(border.streams) for border in borders if set(border.streams) < root_streams]
     return tuple(
         node
         for node in layout.nodes
-        if set(node.id.streams) <= root_streams and not any(set(node.id.streams) <= cut for cut in lower_cuts)
+        if set(node.id.streams) <= root_streams
+        and not any(set(node.id.streams) <= border for border in lower_borders)
     )
 
 

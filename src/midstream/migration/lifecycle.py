@@ -97,7 +97,7 @@ def _begin(
         isolated=isolated,
         start_epoch=epoch,
         state_ids=dict(match.state_ids),
-        cuts=tuple(sorted(plans.moved_cuts)),
+        borders=tuple(sorted(plans.moved_borders)),
         moved=tuple(sorted(plans.moved)),
         moving=dict.fromkeys(sorted(match.moving, key=lambda s: (len(s.streams), s)), epoch),
         handover=first_tables(plans.subplans, match.incomplete, plans.copies, epoch),
@@ -141,7 +141,7 @@ def plans_of(query: Query, manifest: Manifest, migration: Migration) -> PlanPair
         new=layout_of(query, migration.new_plan, migration.state_ids),
         number=migration.number,
         isolated=migration.isolated,
-        moved_cuts=frozenset(migration.cuts),
+        moved_borders=frozenset(migration.borders),
         moved=frozenset(migration.moved),
     )
 

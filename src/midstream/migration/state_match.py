@@ -5,8 +5,8 @@ searched by the same keys, in the same engine partitions, with references that l
 **moved** by a shuffle if the new plan needs it in another location. Otherwise it starts **empty**, and the
 strategy decides how the rows that it lacks are replaced.
 
-A combined state that both plans have is a **cut** if its new rows can reach both locations, whichever plan
-produces them (``migration/cuts.py``). Then the states below it do not matter. If they cannot, the new plan
+A combined state that both plans have is a **border** if its new rows can reach both locations, whichever plan
+produces them (``migration/borders.py``). Then the states below it do not matter. If they cannot, the new plan
 maintains the state alone, and it is moved only if no state below it is incomplete.
 """
 
@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from midstream.engine.migration_step import Move
-from midstream.migration.cuts import can_reach_both, cut_links, shared_links
-from midstream.migration.fusion import Links, can_fuse
+from midstream.migration.borders import border_constraints, can_reach_both, shared_constraints
+from midstream.migration.fusion import FusionConstraints, can_fuse
 from midstream.migration.handover_tables import is_replaced, nodes_between
 from midstream.migration.plan_pair import PlanPair
 from midstream.migration.state_location import StateLocation, state_locations
@@ -67,7 +67,7 @@ def match_states(
         new=new.renamed(ids),
         number=migration,
         isolated=isolated,
-        moved_cuts=frozenset(matching.cuts),
+        moved_borders=frozenset(matching.borders),
         moved=frozenset(move.target for move in matching.moves),
     )
     return StateMatch(
@@ -90,11 +90,11 @@ class _Matching:
     large: frozenset[StateId]
     ids: dict[StateId, StateId] = field(default_factory=dict)
     shared: set[StateId] = field(default_factory=set)
-    cuts: set[StateId] = field(default_factory=set)
+    borders: set[StateId] = field(default_factory=set)
     moves: list[Move] = field(default_factory=list)
     moving: set[StateId] = field(default_factory=set)
     empty: set[StateId] = field(default_factory=set)
-    links: Links = field(default_factory=Links)
+    constraints: FusionConstraints = field(default_factory=FusionConstraints)
 
     def __post_init__(self) -> None:
         self.old_locations = {location.state.streams: location for location in state_locations(self.old)}
@@ -107,11 +107,11 @@ class _Matching:
             self.ids[state] = existing.state
             return
         started = self.ids[state] = state.started_by(self.migration)
-        is_cut = existing is not None and not state.is_base and self._becomes_cut(location, existing)
-        if is_cut:
-            self.cuts.add(started)
+        is_border = existing is not None and not state.is_base and self._becomes_border(location, existing)
+        if is_border:
+            self.borders.add(started)
         below = {self.ids[s] for s in self.ids if set(s.streams) < set(state.streams)}
-        is_maintained = is_cut or not below & (self.empty | self.moving)
+        is_maintained = is_border or not below & (self.empty | self.moving)
         if existing is None or not location.is_input or not is_maintained or self.isolated:
             self.empty.add(started)
         elif existing.state in self.large:
@@ -127,20 +127,20 @@ class _Matching:
         ):
             return False
         same_rows = location.is_input or {self.ids[s] for s in location.sources} == existing.sources
-        return same_rows and self._link(shared_links(existing, location))
+        return same_rows and self._constrain(shared_constraints(existing, location))
 
-    def _becomes_cut(self, location: StateLocation, existing: StateLocation) -> bool:
-        cuts = {state for state in self.shared | self.cuts if not state.is_base}
-        before, after = (nodes_between(layout, location.state, cuts) for layout in (self.old, self.new))
+    def _becomes_border(self, location: StateLocation, existing: StateLocation) -> bool:
+        borders = {state for state in self.shared | self.borders if not state.is_base}
+        before, after = (nodes_between(layout, location.state, borders) for layout in (self.old, self.new))
         same = {move.target: move.source for move in self.moves}
         replaced = is_replaced(before, [node.renamed(self.ids) for node in after], same)
-        return can_reach_both(existing, location, self.ids, replaced=replaced) and self._link(
-            cut_links(existing, location, replaced=replaced)
+        return can_reach_both(existing, location, self.ids, replaced=replaced) and self._constrain(
+            border_constraints(existing, location, replaced=replaced)
         )
 
-    def _link(self, links: Links) -> bool:
+    def _constrain(self, constraints: FusionConstraints) -> bool:
         """Link the fragments in this way too, if that is possible."""
-        if not can_fuse(self.old, self.new, self.links + links):
+        if not can_fuse(self.old, self.new, self.constraints + constraints):
             return False
-        self.links += links
+        self.constraints += constraints
         return True

@@ -43,10 +43,10 @@ class Handover:
     copies: Mapping[StateId, StateId] = field(default_factory=dict)
     """For each state that is copied, its copy: it started without rows, and gets the same new rows."""
     destinations: Mapping[StateId, tuple[StateId, ...]] = field(default_factory=dict)
-    """For a cut that the plans store in different locations, by each of its ids: the states that get its
+    """For a border that the plans store in different locations, by each of its ids: the states that get its
     rows."""
     relevance: Mapping[StateId, tuple[EpochBounds, ...]] = field(default_factory=dict)
-    """For a cut in the location that a restricted node searches: the bounds within which rows are needed."""
+    """For a border where a restricted node searches it: the bounds within which rows are needed."""
     retention: Mapping[StateId, tuple[EpochBounds, ...]] = field(default_factory=dict)
     """For states that only restricted nodes search: the bounds within which rows are stored."""
     stored_elsewhere: frozenset[InputOf] = frozenset()

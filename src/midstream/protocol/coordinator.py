@@ -18,7 +18,7 @@ from midstream.adapt.statistics import samplings
 from midstream.aggregate.next_step import is_out, next_aggregate_step, windows_are_due
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.program import Program
-from midstream.engine.purging import Purging
+from midstream.engine.spill_retention import SpillRetention
 from midstream.errors import CheckpointError, PlanError
 from midstream.memory.check_memory import check_memory
 from midstream.memory.next_step import memory_context
@@ -61,7 +61,7 @@ from midstream.protocol.terms import (
     terms_of,
     with_terms,
 )
-from midstream.protocol.watermark import advance_progress, max_event_times
+from midstream.protocol.watermark import advance_progress, latest_allowed
 from midstream.query.query import Query
 from midstream.state.adaptation import Verdict
 from midstream.state.expiry import Expiry
@@ -180,7 +180,7 @@ class Coordinator:
         memory = replace_field(memory, windows_have_changed=bool(changes))
         expiry = Expiry(query.windows, watermarks, changes, memory.holds)
         slices: dict[SliceOwner, tuple[Slice, ...]] = {}
-        for slice_ in _useful_slices(manifest, memory.purging(expiry)):
+        for slice_ in _useful_slices(manifest, memory.retention(expiry)):
             slices[slice_.owner] = (*slices.get(slice_.owner, ()), slice_)
         request = self._chosen_migration(query, manifest, intent, decides=decides)
         plan = next_epoch_layout(
@@ -208,7 +208,7 @@ class Coordinator:
             slices=slices,
             sampling=samplings(query, manifest.statistics),
             window_changes=changes,
-            max_event_times=max_event_times(manifest.streams, intent),
+            latest_allowed=latest_allowed(manifest.streams, intent),
         )
 
     def commit(self, manifest: Manifest, intent: Intent, program: Program, report: Report) -> Manifest:
@@ -340,13 +340,13 @@ def deletable_slices(before: Manifest, after: Manifest) -> list[str]:
     return sorted({r.name for r in before.retired} - needed)
 
 
-def _useful_slices(manifest: Manifest, purging: Purging) -> list[Slice]:
+def _useful_slices(manifest: Manifest, retention: SpillRetention) -> list[Slice]:
     return [
         slice_
         for slice_ in manifest.slices
         # Results, and aggregates of them, do not expire.
         if not slice_.owner.has_rows_of_streams
-        or not purging.is_useless(slice_.owner, slice_.latest, slice_.last_epoch)
+        or not retention.is_useless(slice_.owner, slice_.latest, slice_.last_epoch)
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from midstream.memory.decision import owing_groups
 from midstream.memory.next_step import memory_context
-from midstream.protocol.event_time import show_event_time
+from midstream.protocol.json_time import show_event_time
 from midstream.protocol.report import Report
 from midstream.protocol.rescaling import places_of
 from midstream.query.query import Query

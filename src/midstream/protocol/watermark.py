@@ -32,7 +32,7 @@ from midstream.values import Micros
 _MAX_EVENT_TIME = Micros(2**63 - 1)
 
 
-def max_event_times(marks: Mapping[str, StreamProgress], intent: Intent) -> dict[str, int | None]:
+def latest_allowed(marks: Mapping[str, StreamProgress], intent: Intent) -> dict[str, int | None]:
     """The latest event time that a row of each stream may have in an epoch; None for any."""
     ahead = intent.settings.max_event_time_ahead
     if ahead is None:

@@ -42,7 +42,7 @@ class Migration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """The epoch in which it began."""
     state_ids: dict[StateId, StateId]
     """The ids of the new plan's states, where a migration has started them."""
-    cuts: tuple[StateId, ...] = ()
+    borders: tuple[StateId, ...] = ()
     """States of the new plan that the old one has in another location, and whose new rows reach both."""
     moved: tuple[StateId, ...] = ()
     """States of the new plan that started with all rows of one of the old plan."""

@@ -13,7 +13,7 @@ A manifest is upgraded when it is read. Nothing is written: the next commit writ
 |        | aggregates                                                                                     |
 | 8      | aggregates in update mode; before, all were in append mode; what work costs is learned; what   |
 |        | migrations turned out to cost and to save; groups may be in other partitions than an even      |
-|        | division says, and hot keys in several                                                         |
+|        | division says, and hot keys in several; a migration's borders have this name                   |
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ def upgrade_manifest(fields: Fields, version: int, current: int) -> Fields:
     """The fields of a manifest of an earlier format in the current one; new fields get their defaults."""
     upgraded = _with_new_names(fields) if version < 5 else fields
     upgraded = _with_places(upgraded) if version < 7 else upgraded
+    for name in ("migration", "ended_migration"):
+        if upgraded.get(name) is not None:
+            upgraded = upgraded | {name: _rename(upgraded[name], {"cuts": "borders"})}
     return upgraded | {"format": current, "definition": _with_mode(upgraded["definition"])}
 
 

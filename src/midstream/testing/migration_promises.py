@@ -195,8 +195,8 @@ class MigrationPromises:
                 decision = verdict.adaptation.last_decision
                 features |= {f"a decision to {decision.verdict}"} if decision is not None else set()
                 features |= {"a late verdict"} if verdict.epoch < epoch - 1 else set()
-            if manifest.migration is not None and manifest.migration.cuts:
-                features.add("a cut in two locations")
+            if manifest.migration is not None and manifest.migration.borders:
+                features.add("a border in two locations")
             if manifest.migration is not None and manifest.migration.moving:
                 features.add("a state that is moved in portions")
             if manifest.ended_migration is not None and manifest.ended_migration.start_epoch < epoch:

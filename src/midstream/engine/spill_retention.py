@@ -1,4 +1,4 @@
-"""Purging while groups are spilled: rows that may owe something stay, however old they are.
+"""Which rows stay while groups are spilled: those that may owe something, however old they are.
 
 A row of a spilled group owes nothing if it had expired by the first cut of its group: whatever arrived since
 then was too late for it. All others stay until the group is cleaned up. This is for the inputs of fragments,
@@ -25,7 +25,7 @@ from midstream.state.slices import Slice, SliceOwner
 
 
 @dataclass(frozen=True)
-class Purging:
+class SpillRetention:
     """Decides which stored rows are of use."""
 
     expiry: Expiry

@@ -1,4 +1,4 @@
-"""Cuts: a sub-plan that both plans have is computed once, also if its rows go to two locations."""
+"""Borders: a sub-plan that both plans have is computed once, also if its rows go to two locations."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ PAIRS_OF_CUTS = [
 
 @pytest.mark.parametrize(("on", "old", "new"), PAIRS_OF_CUTS)
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
-def test_no_row_of_a_cut_is_produced_twice_or_not_at_all(how: StrategyCase, on, old, new):
+def test_no_row_of_a_border_is_produced_twice_or_not_at_all(how: StrategyCase, on, old, new):
     query = query_of(on)
     migrated, unchanged = Run(query, old, new, how), Run(query, old, None, how)
     runs_old_plan = how.strategy != "moving_state"
