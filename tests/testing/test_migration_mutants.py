@@ -111,7 +111,7 @@ def test_a_state_that_is_lost_on_the_way_to_other_partitions_is_seen(monkeypatch
     assert broken_promise(seeds, likely=75) in ("prefix", "conservation")
 
 
-def test_rows_of_a_cut_that_reach_only_the_new_plan_are_seen(monkeypatch):
+def test_rows_of_a_border_that_reach_only_the_new_plan_are_seen(monkeypatch):
     def only_to_the_new_plan(plans, _layout):
         sources = plans.sources_of(plans.moved_borders)
         return {state: (border,) for border, source in sources.items() for state in (border, source)}
@@ -121,11 +121,11 @@ def test_rows_of_a_cut_that_reach_only_the_new_plan_are_seen(monkeypatch):
     assert broken_promise(seeds, likely=40) in ("prefix", "conservation")
 
 
-def test_rows_of_a_cut_that_reach_only_the_old_plan_are_seen(monkeypatch):
+def test_rows_of_a_border_that_reach_only_the_old_plan_are_seen(monkeypatch):
     def only_to_the_old_plan(plans, layout):
         sources = plans.sources_of(plans.moved_borders)
         searched = {border: source for border, source in sources.items() if source in layout.states}
-        return {state: (source,) for cut, source in searched.items() for state in (border, source)}
+        return {state: (source,) for border, source in searched.items() for state in (border, source)}
 
     monkeypatch.setattr(combined_layout, "_destinations", only_to_the_old_plan)
     seeds = seeds_of_several_keys(seeds_with("hybrid", "parallel_track"))
