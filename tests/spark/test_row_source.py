@@ -86,7 +86,8 @@ def _arrived(messages, places, layout):
 
     Rows without a time are only set aside and counted, wherever that is.
     """
-    found, null_keys = Counter(), 0
+    found: Counter[tuple[object, ...]] = Counter()
+    null_keys = 0
     for task, message in messages:
         assert not isinstance(message, ControlMessage), bytes(message.blob)
         null_keys += message.null_keys
