@@ -11,6 +11,7 @@ from midstream.protocol.coordinator import RETIRED_KEPT, Coordinator, deletable_
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report, add_reports, encode_report
 from midstream.protocol.settings import Settings, check_same_definition
+from midstream.protocol.terms import describe_outputs
 from midstream.state.manifest import Retired, StreamProgress
 from midstream.state.slices import Slice, SliceOwner
 from tests.helpers import small_query
@@ -137,3 +138,25 @@ def test_a_restart_on_other_terms_goes_on_with_what_the_states_keep():
     resumed = check_same_definition(FIRST, other, SETTINGS)
     assert resumed.kept == QUERY.outputs
     assert resumed == replace_field(other, kept=QUERY.outputs)
+
+
+def test_a_name_keeps_its_type_also_if_results_lacked_it_in_between():
+    selected = ["a.v AS X", "a.v AS y"], ["b.k AS z", "b.v AS y"], ["a.v AS x"]
+    manifest, before = FIRST, [[], ["a.v AS X"], ["b.k AS z", "b.v AS y"]]
+    for select, earlier in zip(selected, before, strict=True):
+        query = small_query(["a.k = b.k"], default_window=10, select=select)
+        coordinator = Coordinator(check_same_definition(manifest, query, SETTINGS), SETTINGS)
+        intent = Intent(manifest.id, manifest.epoch + 1, NOW, SETTINGS, coordinator.next_terms(manifest))
+        program = coordinator.program(manifest, intent)
+        manifest = coordinator.commit(manifest, intent, program, Report())
+        assert [
+            text for text in manifest.earlier_outputs if text not in describe_outputs(QUERY.outputs)
+        ] == earlier
+    for name, was in {"x": "string", "Y": "string", "Z": "bigint", "a_v": "string"}.items():
+        other = small_query(
+            ["a.k = b.k"], default_window=10, select=[f"{'b.k' if was == 'string' else 'a.v'} AS {name}"]
+        )
+        with pytest.raises(CheckpointError, match=f"{name} was {was}"):
+            check_same_definition(manifest, other, SETTINGS)
+        with pytest.raises(CheckpointError, match=f"{name} was {was}"):
+            Coordinator(replace_field(other, kept=QUERY.outputs), SETTINGS).next_terms(manifest)

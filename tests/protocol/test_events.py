@@ -172,7 +172,9 @@ def test_the_texts():
     texts = {event.type: event.message for event in EXAMPLES}
     assert texts["stream-idle"] == "stream a is idle: state expires without waiting for it"
     assert texts["late-rows"].startswith("stream a has many late rows: 12.5% of the last 1,000 were")
-    assert texts["stream-lagging"].startswith("stream a lags behind its source: 4,000 offsets are not read")
+    assert texts["stream-lagging"].startswith("stream a lags behind its source: 4,000 offsets not read")
+    one = StreamLagging(batch_id=7, since=7, stream="a", backlog=1, unit="files", trend="growing")
+    assert one.message.startswith("stream a lags behind its source: 1 file not read yet, growing; let")
     assert texts["state-unbounded"].startswith("no window bounds a and b; a and c: rows are kept for ever")
     assert "while the event time of the others advanced by 61,000 ms; state" in texts["stream-stalled"]
     assert texts["future-rows"].startswith(

@@ -31,7 +31,7 @@ from midstream.protocol.health import (
 from midstream.protocol.problems import Problem, StateGrowing, StreamMissing
 from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings
-from midstream.protocol.trigger_facts import Backlog, Trend
+from midstream.protocol.trigger_facts import TREND_EPOCHS, Backlog, Trend, trend_of
 from midstream.query.query import Query
 from midstream.storage.memory import MemoryStore
 from midstream.testing.hypothesis_aggregates import with_aggregation
@@ -353,9 +353,33 @@ def test_a_stream_lags_from_when_its_backlog_grows_until_it_shrinks_or_is_gone()
     assert statuses(steady, growing, steady, growing, shrinking) == [[], began, [], [], over]
     assert statuses(growing, with_backlog(0, "growing")) == [began, over]
     assert statuses(growing, with_backlog(None, None)) == [began, over]
+    assert statuses(with_backlog(0, "growing")) == [[]]
     assert statuses(with_backlog(9, None), shrinking) == [[], []]
     (event,) = Health().after(growing, NOW)[1]
-    assert event.message.startswith("stream b lags behind its source: 9 offsets are not read yet, growing")
+    assert event.message.startswith("stream b lags behind its source: 9 offsets not read yet, growing")
+
+
+def test_a_backlog_that_comes_and_goes_is_one_problem():
+    def lagging(*counts: int) -> list[tuple[int, str]]:
+        (progress,) = BASE.recent
+        epochs = []
+        for number in range(len(counts)):
+            window = counts[: number + 1][-TREND_EPOCHS:]
+            backlog = Backlog(counts[number], "files", trend_of(window))
+            epochs.append(
+                replace(
+                    progress, sources={n: replace(s, backlog=backlog) for n, s in progress.sources.items()}
+                )
+            )
+        facts = [replace(BASE, recent=epochs[: number + 1]) for number in range(len(epochs))]
+        found = statuses(*facts)
+        return [(number, s) for number, events in enumerate(found) for kind, name, s in events if name == "b"]
+
+    quiet = [0] * TREND_EPOCHS
+    assert lagging(*quiet, 1, 0, 1, 1, 0, 1, 0, 1, 1, 0) == []
+    assert lagging(*quiet, 4, 9, 0, 12, 0, 0, 20, 30, 0, 40) == [(TREND_EPOCHS + 1, "began")]
+    ended = lagging(*quiet, 4, 9, 12, 6, *[0] * 6)
+    assert [status for _, status in ended] == ["began", "over"]
 
 
 def test_epochs_are_slow_once_several_in_a_row_are_and_until_none_is():

@@ -78,7 +78,10 @@ def test_the_backlog_of_a_stream_is_that_of_all_its_sources():
         ([100, 109] * (TREND_EPOCHS // 2), "steady"),
         ([100 + 10 * i for i in range(TREND_EPOCHS)], "growing"),
         ([200 - 10 * i for i in range(TREND_EPOCHS)], "shrinking"),
-        ([0] * (TREND_EPOCHS - 1) + [1], "growing"),
+        ([0] * (TREND_EPOCHS - 1) + [5], "growing"),
+        ([0] * (TREND_EPOCHS - 1) + [4], "steady"),
+        ([0] * (TREND_EPOCHS - 2) + [5, 0], "shrinking"),
+        ([0, 1, 0, 0, 1, 1, 0, 1], "steady"),
         ([10] * (TREND_EPOCHS // 2) + [0] * (TREND_EPOCHS // 2), "shrinking"),
     ],
 )

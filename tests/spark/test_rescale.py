@@ -1,7 +1,11 @@
 """A running query goes on in other numbers of engine partitions, exactly, while its plan changes as well."""
 
+import json
+import os
 import threading
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from midstream import Join, StreamError
@@ -9,6 +13,7 @@ from midstream.spark.query import JoinStreamingQuery
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.testing import Shape, generate
+from tests.spark.feed import schema_of
 from tests.spark.migration_scenario import columns, rows
 from tests.spark.runner import check
 
@@ -63,3 +68,78 @@ def test_partitions_change_while_a_query_runs(spark, feed, runner, source):
     feed.add(*generate(dict.fromkeys("abc", SHAPE), epochs=1, seed=10))
     again = runner.run(join)
     assert again.partitions == 200
+
+
+class FailsOnce:
+    """A function of the user's that keeps results by batch, and fails at its first call for some batches."""
+
+    def __init__(self, *batches: int) -> None:
+        self.batches = set(batches)
+        self.results: dict[int, pa.Table] = {}
+
+    def __call__(self, rows, batch) -> None:
+        if batch in self.batches:
+            self.batches.remove(batch)
+            raise RuntimeError("the user's own mistake")
+        self.results[batch] = rows.toArrow()
+
+
+def as_json(spark, feed, name):
+    """A stream's files again, as JSON: Spark reads them, and tasks get rows."""
+    folder = feed.root / f"{name}-json"
+    folder.mkdir()
+    for number, epoch in enumerate(feed.epochs):
+        path = folder / f"{number:05d}.json"
+        texts = epoch[name].set_column(
+            epoch[name].column_names.index("t"), "t", pc.strftime(epoch[name]["t"], "%Y-%m-%dT%H:%M:%SZ")
+        )
+        path.write_text("".join(json.dumps(row) + "\n" for row in texts.to_pylist()))
+        os.utime(path, (1_700_000_000 + number,) * 2)
+    reader = spark.readStream.schema(schema_of(feed.root / name)).option("maxFilesPerTrigger", 1)
+    return reader.json(str(folder))
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        ("a.k = b.k",),
+        ("a.k = b.k", "b.k = c.k"),
+        ("a.k = b.k", "b.v = c.v"),
+        ("a.k = b.k", "a.v = b.v", "b.k = c.k"),
+    ],
+)
+def test_rows_of_any_source_go_on_in_other_partitions(spark, feed, tmp_path, on):
+    """Also those of a batch that had begun, when the query is started again with other partitions."""
+    names = "ab" if len(on) == 1 else "abc"
+    feed.add(*generate(dict.fromkeys(names, SHAPE), epochs=7, seed=3))
+    join = Join(spark)
+    for name in names:
+        join = join.stream(name, as_json(spark, feed, name), time="t", lateness="5 seconds")
+    # No key is among what is selected.
+    join = join.on(*on).within("25 seconds").select(*(f"{name}.id" for name in names))
+    seen = FailsOnce(2, 4)
+    asked = {0: 5, 2: 2, 4: 7}
+    # As the program gives them at each start.
+    for partitions in (2, 3, 6):
+        started = threading.Event()
+        queries: list[JoinStreamingQuery] = []
+
+        def listen(progress, started=started, queries=queries) -> None:
+            started.wait(60)
+            if (batch := progress.to_dict().get("batchId")) in asked:
+                queries[0].rescale(asked.pop(batch))
+
+        writer = join.writeStream.foreachBatch(seen).addListener(listen).option("adapt", "off")
+        writer = writer.option("checkpointLocation", tmp_path / "checkpoint").option("partitions", partitions)
+        queries.append(writer.trigger(availableNow=True).start())
+        started.set()
+        if seen.batches:
+            with pytest.raises(Exception, match="the user's own mistake"):
+                queries[0].awaitTermination()
+        else:
+            queries[0].awaitTermination()
+    assert seen.batches == set()
+    assert asked == {}
+    assert queries[0].partitions == 7
+    got = pa.concat_tables([seen.results[batch] for batch in sorted(seen.results)])
+    assert check(join.query(), feed.epochs, got).num_rows > 50

@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from midstream.aggregate.declared_results import as_declared
 from midstream.engine.arrays import as_array, as_column
 from midstream.errors import AggregateError, MidstreamError
 from midstream.query.aggregation import Aggregate
-from midstream.query.types import show_type
 
 _BYTES, _ARROW = b"\0", b"\1"
 _GO_ON = "repair the class and start the query again: it goes on after its last committed epoch"
@@ -87,7 +87,7 @@ def results_of(aggregate: Aggregate, states: Sequence[bytes], keys: pl.DataFrame
 
     def result(number: int, _begin: int, _end: int) -> pa.Scalar:
         value = _loaded(aggregate, states[number]).result()
-        return _as_declared(aggregate, value)
+        return as_declared(value, aggregate.type)
 
     values = _for_each(aggregate, "result", groups, result)
     return pa.array(values, aggregate.type)
@@ -153,12 +153,3 @@ def _loaded(aggregate: Aggregate, dumped: bytes) -> Any:
     if dumped[-1:] == _BYTES:
         return _class_of(aggregate).load(dumped[:-1])
     return _class_of(aggregate).load(pa.ipc.open_stream(pa.py_buffer(dumped)).read_all())
-
-
-def _as_declared(aggregate: Aggregate, value: Any) -> pa.Scalar:
-    try:
-        return pa.scalar(value, aggregate.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        must = "a result must be of the type that was declared"
-        got = f"{type(value).__name__} {value!r}, which is no {show_type(aggregate.type)}"
-        raise AggregateError(must, got=got) from None

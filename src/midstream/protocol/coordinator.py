@@ -57,6 +57,7 @@ from midstream.protocol.terms import (
     check_window_changes,
     committed_terms,
     lasting_changes,
+    outputs_before,
     query_on,
     terms_of,
     with_terms,
@@ -142,7 +143,7 @@ class Coordinator:
 
         An epoch that another driver had begun may have changed what is possible since the query was resumed.
         """
-        check_terms(committed_terms(manifest), self.query)
+        check_terms(manifest, self.query)
         check_windows_stay(manifest, self.query)
         return terms_of(self.query)
 
@@ -230,6 +231,7 @@ class Coordinator:
             epoch=program.epoch,
             definition=with_terms(manifest.definition, terms),
             window_changes=program.window_changes,
+            earlier_outputs=outputs_before(manifest, terms),
             ended_migration=None,
             applied_requests=intent.applied_requests,
             epochs_without_batch=manifest.epochs_without_batch + intent.without_batch,

@@ -51,6 +51,8 @@ SILENCE = 3_600_000_000
 """An hour of event time: how long a stream may have no rows where no window says so."""
 STILL_EPOCHS = 10
 """A stream may well have the same newest time in some epochs: one row from ahead of the others is enough."""
+RELIEF_EPOCHS = 3
+"""A backlog that comes and goes with each file is one problem, not many."""
 SLOW_EPOCHS = 3
 """A single slow epoch is common: the first, or one that merges large slices or changes the plan."""
 GROWTH_STEPS = 3
@@ -201,14 +203,15 @@ def _recent_sources(facts: Facts) -> Iterator[tuple[str, Sequence[SourceProgress
 
 
 def _lagging(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
-    sources = facts.recent[-1].sources if facts.recent else {}
-    for name, source in sources.items():
-        backlog = source.backlog
-        if backlog is None or backlog.trend is None or not backlog.count:
+    recent = facts.recent[-RELIEF_EPOCHS:]
+    for name in facts.manifest.streams if recent else ():
+        *_, last = backlogs = [progress.sources[name].backlog for progress in recent]
+        if last is None or last.trend is None:
             continue
-        if backlog.trend == "growing" or (name in held and backlog.trend == "steady"):
-            fields = {"backlog": backlog.count, "unit": backlog.unit, "trend": backlog.trend}
-            yield name, {"stream": name, **fields}
+        begins = last.trend == "growing" and last.count > 0
+        lasts = name in held and any(b is not None and b.count and b.trend != "shrinking" for b in backlogs)
+        if begins or lasts:
+            yield name, {"stream": name, "backlog": last.count, "unit": last.unit, "trend": last.trend}
 
 
 def _unbounded(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
@@ -276,14 +279,14 @@ HEALTH_CHECKS: tuple[HealthCheck, ...] = (
     HealthCheck(FutureRows, f"some rows of the last {RECENT_EPOCHS} batches", _future),
     HealthCheck(
         StreamLagging,
-        "the backlog is growing; over when it is shrinking or gone",
+        f"the backlog is growing; over when it was shrinking or gone in {RELIEF_EPOCHS} batches in a row",
         _lagging,
     ),
     HealthCheck(StateUnbounded, "from the first batch on", _unbounded),
     HealthCheck(
         StateGrowing,
-        f"{GROWTH_STEPS} times in a row state had over {GROWTH_FACTOR - 1:.0%} more rows at most than in the "
-        f"{SAMPLE_WINDOWS} windows before; over when it had no more than before",
+        f"{GROWTH_STEPS} times in a row, the most rows that state had in {SAMPLE_WINDOWS} windows were over "
+        f"{GROWTH_FACTOR - 1:.0%} more than in the {SAMPLE_WINDOWS} before them; over when they were no more",
         _growing,
     ),
     HealthCheck(

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from midstream.protocol.event import Event, Severity
+from midstream.protocol.event import Event, Severity, counted
 from midstream.protocol.trigger_facts import BacklogUnit, Trend
 
 Status = Literal["began", "continues", "over"]
@@ -38,11 +38,15 @@ class Problem(Event, frozen=True, kw_only=True):
         """The problem as a text for people."""
         text = self.over if self.status == "over" else self.template
         still = f"still, since batch {self.since}: " if self.status == "continues" else ""
-        fields = {
+        return still + text.format_map(self._shown)
+
+    @property
+    def _shown(self) -> dict[str, object]:
+        """What the texts may name."""
+        return {
             name: "; ".join(value) if isinstance(value, tuple) else value
             for name, value in msgspec.structs.asdict(self).items()
         }
-        return still + text.format_map(fields)
 
 
 class StreamProblem(Problem, frozen=True, kw_only=True):
@@ -133,7 +137,7 @@ class StreamLagging(StreamProblem, frozen=True, kw_only=True, tag="stream-laggin
     """A stream falls behind its source."""
 
     template: ClassVar[str] = (
-        "stream {stream} lags behind its source: {backlog:,} {unit} are not read yet, {trend}; "
+        "stream {stream} lags behind its source: {unread} not read yet, {trend}; "
         "let batches read more, or give the query more cores"
     )
     over: ClassVar[str] = "stream {stream} catches up with its source"
@@ -141,6 +145,10 @@ class StreamLagging(StreamProblem, frozen=True, kw_only=True, tag="stream-laggin
     backlog: int
     unit: BacklogUnit
     trend: Trend
+
+    @property
+    def _shown(self) -> dict[str, object]:
+        return {**super()._shown, "unread": counted(self.backlog, self.unit.removesuffix("s"))}
 
 
 class StateUnbounded(Problem, frozen=True, kw_only=True, tag="state-unbounded"):

@@ -20,7 +20,6 @@ from midstream.migration.lifecycle import ROWS_MOVED_AT_ONCE
 from midstream.plan.tree import Plan
 from midstream.protocol.terms import (
     check_terms,
-    committed_terms,
     describe_outputs,
     read_columns,
     read_windows,
@@ -123,7 +122,7 @@ def check_same_definition(manifest: Manifest, query: Query, settings: Settings) 
             hint=_hint(path, before),
         )
     resumed = replace(query, kept=tuple(_output(query, ref, name) for ref, name in kept))
-    check_terms(committed_terms(manifest), resumed)
+    check_terms(manifest, resumed)
     return resumed
 
 

@@ -85,8 +85,9 @@ def query_on(terms: Terms, query: Query) -> Query:
         ) from None
 
 
-def check_terms(before: Terms, query: Query) -> None:
-    """Refuse terms that the state of a query does not allow."""
+def check_terms(manifest: Manifest, query: Query) -> None:
+    """Refuse terms that the state of a query, or its earlier results, do not allow."""
+    before = committed_terms(manifest)
     bounded = {pair for pair in before.within if query.windows.bound(*pair.split(", ")) is None}
     if bounded:
         pair = min(bounded)
@@ -96,7 +97,9 @@ def check_terms(before: Terms, query: Query) -> None:
             hint="say a long one; a change of plan may be waiting for rows to expire",
         )
     kept = {output.ref: output for output in query.kept}
-    types = {name.lower(): kept_type for name, kept_type in _types_of(before.select, kept)}
+    # Also under names that no output has now: results of all epochs are in one table.
+    described = (*manifest.earlier_outputs, *before.select)
+    types = {name.lower(): kept_type for name, kept_type in _types_of(described, kept)}
     for output in query.outputs:
         if output.ref not in kept:
             raise CheckpointError(
@@ -119,6 +122,14 @@ def _types_of(select: Sequence[str], kept: Mapping[ColumnRef, Output]) -> list[t
     by_text = {str(ref): output.type for ref, output in kept.items()}
     named = map(_split_output, select)
     return [(name, by_text[ref]) for ref, name in named if ref in by_text]
+
+
+def outputs_before(manifest: Manifest, terms: Terms) -> tuple[str, ...]:
+    """The outputs of epochs up to ``manifest`` under names that one on these terms has not; one of each."""
+    before = (*manifest.earlier_outputs, *committed_terms(manifest).select)
+    by_name = {_split_output(described)[1].lower(): described for described in before}
+    now = {_split_output(described)[1].lower() for described in terms.select}
+    return tuple(described for name, described in by_name.items() if name not in now)
 
 
 def describe_outputs(outputs: Sequence[Output]) -> list[str]:

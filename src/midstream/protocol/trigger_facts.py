@@ -20,6 +20,8 @@ TREND_EPOCHS = 8
 """A trend compares the older half of this many epochs with the newer half."""
 _TREND_SHARE = 0.1
 """A backlog that differs by a smaller share is steady."""
+_TREND_LEAST = 1
+"""And so is one that differs by less: a file that is there a moment too early is no trend."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,10 @@ def trend_of(counts: Sequence[int]) -> Trend | None:
         return None
     half = len(counts) // 2
     older, newer = sum(counts[:half]) / half, sum(counts[half:]) / (len(counts) - half)
-    if abs(newer - older) <= _TREND_SHARE * older:
+    if abs(newer - older) <= max(_TREND_SHARE * older, _TREND_LEAST):
         return "steady"
-    return "growing" if newer > older else "shrinking"
+    # A peak that is over by now has made the newer half larger, too.
+    return "growing" if newer > older and counts[-1] > older else "shrinking"
 
 
 def _offsets_behind(end: str | None, latest: str | None) -> int | None:

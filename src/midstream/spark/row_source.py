@@ -89,7 +89,7 @@ class RowSources:
         messages = batch.rdd.map(_addressed)
         if (encoders, ranges) == (self.encoders, self.ranges):
             return messages
-        return messages.flatMap(_encode_again(self.encoders, encoders, ranges))
+        return messages.flatMap(encode_again(self.encoders, encoders, ranges))
 
     def _encode(self, name: str, frame: DataFrame) -> DataFrame:
         encoder = self.encoders[name]
@@ -103,29 +103,36 @@ class RowSources:
         return frame.select(*columns).mapInArrow(task, _MESSAGE_COLUMNS)
 
 
-def _encode_again(
+def encode_again(
     before: Encoders, after: Encoders, ranges: TaskRanges
 ) -> Callable[[SourceMessage], Iterable[SourceMessage]]:
     """The function that turns a message for one plan into messages for another."""
-    # A stream's rows may have been sent to several inputs; they are taken from the first.
-    first = {stream: encoder.destinations[0] for stream, encoder in before.items()}
-    sent_to = {destination.state: (stream, destination) for stream, destination in first.items()}
+    sent_to = {
+        destination.state: (encoder, destination)
+        for encoder in before.values()
+        for destination in encoder.destinations
+    }
 
     def run(message: SourceMessage) -> Iterable[SourceMessage]:
         _, content = message
         if isinstance(content, ControlMessage):
             return (message,)
-        if content.input not in sent_to:
+        encoder, destination = sent_to[content.input]
+        # A stream's rows may have been sent to several inputs, and copied to several partitions of each.
+        # They are taken from where each of them is once.
+        has_all = destination == encoder.destinations[0] and content.kind == "arriving"
+        if not has_all and not content.null_keys:
             return ()
-        stream, destination = sent_to[content.input]
-        encoded = encode(after[stream], destination, content)
+        encoded = encode(after[encoder.stream], destination, content, has_all)
         return errors_as_messages("encoding rows", encoded, content.origin, running_batch())
 
-    def encode(encoder: Encoder, was_for: Destination, content: RowsMessage) -> Iterator[AddressedRows]:
+    def encode(
+        encoder: Encoder, was_for: Destination, content: RowsMessage, has_all: bool
+    ) -> Iterator[AddressedRows]:
         with error_context(streams=[encoder.stream]):
             table = unpack(content.blob).table
-            if content.kind == "copied":
-                # Another message has the same rows; this one may have the count of null keys.
+            if not has_all:
+                # Other messages have the same rows; this one has the count of null keys.
                 table = table.slice(0, 0)
             parts = list(encoder.reencode(table, was_for)) or [encoder.empty(table)]
             outbox = Outbox(ranges, content.null_keys)

@@ -115,6 +115,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     there are none, or no aggregates."""
     window_changes: tuple[WindowChange, ...] = ()
     """The changes of the windows from before which rows may still be in a result."""
+    earlier_outputs: tuple[str, ...] = ()
+    """Outputs that results of earlier epochs have, under names that those of the last epoch do not."""
     slices: tuple[Slice, ...] = ()
     retired: tuple[Retired, ...] = ()
     outputs: tuple[OutputFile, ...] = ()

@@ -13,7 +13,8 @@ A manifest is upgraded when it is read. Nothing is written: the next commit writ
 |        | aggregates                                                                                     |
 | 8      | aggregates in update mode; before, all were in append mode; what work costs is learned; what   |
 |        | migrations turned out to cost and to save; groups may be in other partitions than an even      |
-|        | division says, and hot keys in several; a migration's borders have this name                   |
+|        | division says, and hot keys in several; the outputs that earlier results have; a migration's   |
+|        | borders have this name                                                                         |
 """
 
 from __future__ import annotations
