@@ -77,6 +77,8 @@ class Load:
     partitions: int = 2
     budget: int | None = None
     """Bytes of active state in each engine partition."""
+    drains: bool = False
+    """Whether all that is owed is made in the end."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Outcome:
     read_bytes: int
     """What was read from the disk."""
     killed: bool
+    drain: dict[str, float] | None
+    """How long the drain took, its processor time, and what it has read; None if it did not end."""
 
 
 def _last_quarter(times: list[float]) -> float:
@@ -112,15 +116,20 @@ def run_within(load: Load, group: Path | None, timeout: float) -> Outcome:
             output, code = late.stdout or b"", 0
     if code not in (0, -9):
         raise SystemExit(f"the load failed with {code}")
-    epochs = [json.loads(line) for line in output.splitlines() if line.endswith(b"}")]
+    lines = [json.loads(line) for line in output.splitlines() if line.endswith(b"}")]
+    epochs, drains = (
+        [line for line in lines if "state" in line],
+        [line for line in lines if "state" not in line],
+    )
     last = epochs[-1] if epochs else {"state": 0, "read": 0}
     return Outcome(
         [epoch["seconds"] for epoch in epochs],
         [epoch["elapsed"] for epoch in epochs],
         last["state"],
-        sum(epoch["results"] for epoch in epochs),
+        sum(line["results"] for line in lines),
         last["read"],
         killed=code == -9,
+        drain=drains[0] if drains else None,
     )
 
 
@@ -161,6 +170,12 @@ def _run(load: Load, group: str | None, folder: str) -> None:
         epoch = {"seconds": seconds, "elapsed": elapsed, "results": results}
         epoch |= {"state": sum(s.bytes for s in join.manifest.slices), "read": _bytes_read()}
         print(json.dumps(epoch), flush=True)
+    if load.drains:
+        begin, read = (time.process_time(), time.perf_counter()), _bytes_read()
+        results = join.drain().num_rows
+        seconds, elapsed = time.process_time() - begin[0], time.perf_counter() - begin[1]
+        drain = {"seconds": seconds, "elapsed": elapsed, "results": results, "read": _bytes_read() - read}
+        print(json.dumps(drain), flush=True)
 
 
 def _bytes_read() -> int:
@@ -181,7 +196,7 @@ def run(console: Console) -> dict[str, Any]:
     free = run_within(LOAD, None, 120)
     limit = free.state_bytes // 10
     budget = limit // (3 * LOAD.partitions)
-    within = replace(LOAD, budget=budget)
+    within = replace(LOAD, budget=budget, drains=True)
     runs = {"no limit, no budget": free}
     runs["no limit, budget"] = run_within(within, None, 120)
     for name, load in (("limit, budget", within), ("limit, no budget", LOAD)):
@@ -189,7 +204,7 @@ def run(console: Console) -> dict[str, Any]:
             runs[name] = run_within(load, group, 120)
     table = Table(title=f"{free.state_bytes / 1e6:,.0f} MB of state within {limit / 1e6:,.0f} MB of memory")
     columns = ("", "epochs", "time", "processor time", "an epoch of the last quarter", "read from disk")
-    for column in (*columns, "results"):
+    for column in (*columns, "the drain", "read by it", "results"):
         table.add_column(column, justify="right" if column else "left")
     for name, outcome in runs.items():
         table.add_row(
@@ -199,9 +214,13 @@ def run(console: Console) -> dict[str, Any]:
             f"{sum(outcome.seconds):.1f} s",
             ", ".join(f"{1000 * _last_quarter(t):,.0f} ms" for t in (outcome.elapsed, outcome.seconds)),
             f"{outcome.read_bytes / 1e6:,.0f} MB",
+            f"{outcome.drain['seconds']:.1f} s" if outcome.drain else "",
+            f"{outcome.drain['read'] / 1e6:,.0f} MB" if outcome.drain else "",
             f"{outcome.results:,}",
         )
     console.print(table)
+    if len({outcome.results for outcome in runs.values() if not outcome.killed}) > 1:
+        raise SystemExit("the results depend on the budget")
     return {name: asdict(outcome) for name, outcome in runs.items()}
 
 

@@ -12,7 +12,7 @@ from midstream.adapt.cost import work_in_units
 from midstream.engine.work import WorkCounts
 from midstream.inline import InlineJoin
 from midstream.plan.handover import PlanSide
-from midstream.protocol.events import Event
+from midstream.protocol.event import Event
 from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query

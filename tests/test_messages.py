@@ -17,8 +17,11 @@ from msgspec import structs
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
+from midstream.aggregate.read_aggregation import read_aggregation
+from midstream.aggregate.user_function import udaf
+from midstream.aggregate.window import Window, window
 from midstream.cli.main import app
-from midstream.errors import CheckpointError, MidstreamError, OptionError
+from midstream.errors import CheckpointError, MidstreamError, OptionError, QueryError
 from midstream.inline import InlineJoin
 from midstream.plan.tree import parse_plan
 from midstream.protocol.settings import check_same_definition
@@ -150,9 +153,16 @@ class _Settings:
         return default
 
 
+class _Context:
+    """Stands for what Spark runs in."""
+
+    _jsc: object = "is there"
+
+
 class _Session:
     """Stands for Spark, which is not needed before a query starts."""
 
+    sparkContext = _Context()  # noqa: N815  # Spark's name
     conf = _Settings()
 
 
@@ -164,7 +174,7 @@ class _SparkSession(SparkSession):
     """Stands for Spark where only its type is asked for."""
 
     def __init__(self) -> None:
-        pass
+        self._sc: Any = _Context()
 
     @property
     def conf(self) -> Any:
@@ -186,6 +196,36 @@ def _join_of_two(**more: Any) -> Join:
     """A join of two streams, which has everything but DataFrames."""
     streams = tuple(make_stream(name) for name in "ab")
     return Join(_SparkSession(), _streams=streams, _frames=dict.fromkeys("ab"), **more)  # type: ignore[arg-type]
+
+
+def _group(window: Window, aggregate: str = "count(*) AS n") -> object:
+    return read_aggregation(["a.i", window], [aggregate], [make_stream(name) for name in "ab"])
+
+
+class _Uncomparable:
+    """Refuses to be compared, as a Column of Spark's does."""
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("cannot convert column into bool")
+
+    __hash__ = None  # type: ignore[assignment]  # as with a Column
+
+
+class _Longest:
+    """A user-defined aggregate."""
+
+    def add(self, batch: object) -> None: ...
+
+    def merge(self, other: object) -> None: ...
+
+    def result(self) -> None: ...
+
+    def dump(self) -> bytes:
+        return b""
+
+    @classmethod
+    def load(cls, state: object) -> "_Longest":
+        return cls()
 
 
 def _struct() -> pa.Schema:
@@ -236,6 +276,7 @@ _IN_WRITERS: dict[str, Callable[[], object]] = {
     "no function": lambda: _writer().foreachBatch("print"),  # type: ignore[arg-type]
     "an object for a function": lambda: _writer().foreachBatch(object()),  # type: ignore[arg-type]
     "another mode": lambda: _writer().outputMode("complete"),
+    "updates of results": lambda: _writer().outputMode("update").format("console").start(),
     "no name": lambda: _writer().queryName(""),
     "no trigger": lambda: _writer().trigger(),
     "two triggers": lambda: _writer().trigger(once=True, availableNow=True),
@@ -337,6 +378,86 @@ _HINTS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: _new_join().within("5 s", "a", "b"),
         "got 'a', 'b'. Hint: add the streams first, with .stream(",
     ),
+    "several items in a text": (
+        lambda: make_query("ab", ["a.i = b.i"], select=["a.i, b.i"]),
+        "line 1, column 4. Hint: write several as several arguments",
+    ),
+    "several predicates in a text": (
+        lambda: make_query("ab", ["a.i = b.i, a.l = b.l"]),
+        "Hint: write several as several arguments, each in quotes of its own",
+    ),
+    "a predicate that is cut off": (
+        lambda: make_query("ab", ["a.i = b.i AND"]),
+        "cannot be read at 'AND', line 1, column 13. Hint: write what comes after it",
+    ),
+    "an open parenthesis": (
+        lambda: make_query("ab", ["(a.i = b.i"]),
+        "Hint: close each parenthesis that is opened",
+    ),
+    "a name that is a word of SQL": (lambda: make_query("ab", ["a.odd name = b.i"]), "goes in back-quotes"),
+    "a duration in text": (
+        lambda: make_query("ab", ["a.i = b.i", "a.t < b.t + '3 minutes'"]),
+        "Hint: add or subtract an interval, e.g. INTERVAL 5 MINUTES",
+    ),
+    "Spark's window": (
+        lambda: _group(window(_Uncomparable(), "10 minutes")),  # type: ignore[arg-type]
+        "must begin with its length; got a value of type _Uncomparable. "
+        "Hint: the time comes last, by its name: window('10 minutes', time='a.t')",
+    ),
+    "Spark's window of a column's name": (
+        lambda: _group(window("t", "10 minutes")),
+        "must begin with its length; got 't'. Hint: the time comes last",
+    ),
+    "a window that is no duration": (
+        lambda: _group(window("soon")),
+        "a window of results must be a duration; got 'soon'",
+    ),
+    "an aggregate of aggregates": (
+        lambda: _group(window("1 hour"), "sum(a.i) / count(*) AS x"),
+        "one function, and then its name; got '/ count(*) AS x' after 'sum(a.i)'. Hint: give each function",
+    ),
+    "an aggregate of some rows": (
+        lambda: _group(window("1 hour"), "count(*) FILTER (WHERE a.i > 3) AS x"),
+        "got 'FILTER (WHERE a.i > 3) AS x' after 'count(*)'. Hint: aggregate a column of the Data",
+    ),
+    "an aggregate without a name": (
+        lambda: _group(window("1 hour"), "count(*) AS"),
+        "an aggregate must have one name; got 'count(*) AS'. Hint: write 'count(*) AS a_name'",
+    ),
+    "a sum of text": (
+        lambda: _group(window("1 hour"), "sum(a.n) AS x"),
+        "of at most 28 digits; got a.n of type string. Hint: cast it, or choose a field",
+    ),
+    "a sum of two": (
+        lambda: _group(window("1 hour"), "sum(a.i, a.l) AS x"),
+        "sum must have one argument; got 'sum(a.i, a.l) AS x'. Hint: write an aggregate for each column",
+    ),
+    "a function without its type": (
+        lambda: udaf(_Longest),
+        "must be given the type of the results; got the class _Longest itself. "
+        "Hint: write @udaf('double') before class _Longest",
+    ),
+    "a home": (
+        lambda: QueryOptions().with_option("path", "~/out"),
+        "path must not begin with '~', which is no home here; got '~/out'. Hint: write the",
+    ),
+    "an option of the source": (
+        lambda: QueryOptions().with_option("maxfilespertrigger", 1),
+        "Hint: it is for reading: set it where the stream is read, spark.readStream.option('maxFiles",
+    ),
+    "an option of Kafka's": (
+        lambda: QueryOptions().with_option("kafka.bootstrap.servers", "x"),
+        "set it where the stream is read, spark.readStream.option('kafka.bootstrap.servers'",
+    ),
+    "an option of Spark's files": (
+        lambda: QueryOptions().with_option("parquet.block.size", 1),
+        "Hint: leave it out: Midstream writes the files itself",
+    ),
+    "a name by an option": (
+        lambda: QueryOptions().with_option("queryName", "x"),
+        "Hint: write .queryName('results')",
+    ),
+    "folders by a column": (lambda: _writer().partitionBy(3), "Hint: write .partitionBy('day')"),  # type: ignore[arg-type]
     "an option with a wrong letter": (
         lambda: QueryOptions().with_option("chekpointLocation", "x"),
         "got 'chekpointLocation'. Hint: perhaps you mean checkpointLocation; the options are path",
@@ -381,6 +502,20 @@ _HINTS: dict[str, tuple[Callable[[], object], str]] = {
             "agg": "say of which groups",
             "orderBy": "do it with the results",
             "show": "write it to a sink",
+            "trigger": "write .writeStream before it",
+            "dropna": "choose columns with .select(",
+        }.items()
+    },
+    **{
+        f"{method} of groups": (
+            partial(getattr, _join_of_two().groupBy("a.i"), method),
+            f"a join that was grouped; got {method}. Hint: {hint}",
+        )
+        for method, hint in {
+            "within": "say first what is computed",
+            "explain": "say first what is computed",
+            "sum": "name the column and the result",
+            "pivot": "do it with the results",
         }.items()
     },
 }
@@ -395,12 +530,29 @@ def test_a_mistake_that_newcomers_make_is_told_with_what_to_do(name):
     assert told in str(raised.value)
 
 
+def test_a_session_that_was_stopped_is_named():
+    join = _join_of_two(_predicates=("a.i = b.i",))
+    assert join.query().names == ("a", "b")
+    join.spark._sc._jsc = None  # as Spark does
+    with pytest.raises(
+        QueryError, match=r"a session that runs; got one that was stopped. Hint: make a new"
+    ) as raised:
+        _ = join.writeStream
+    assert_plain(raised.value)
+
+
 def test_a_method_that_joins_do_not_have_is_missing_as_python_expects_it():
     join = _new_join()
     assert not hasattr(join, "show")
     assert getattr(join, "colour", None) is None
-    with pytest.raises(AttributeError, match="'Join' object has no attribute 'colour'"):
+    with pytest.raises(AttributeError, match="'Join' object has no attribute 'colour'") as raised:
         _ = join.colour  # type: ignore[attr-defined]
+    # From these Python makes its "Did you mean".
+    assert (raised.value.name, raised.value.obj) == ("colour", join)
+    groups = join.groupBy("a.i")
+    with pytest.raises(AttributeError, match="'GroupedJoin' object has no attribute 'ag'") as raised:
+        _ = groups.ag  # type: ignore[attr-defined]
+    assert (raised.value.name, raised.value.obj) == ("ag", groups)
     assert copy(join) == join
 
 
@@ -560,6 +712,20 @@ def test_a_checkpoint_of_somebody_else_is_refused_by_name(tmp_path, files, told)
     assert_plain(raised.value)
     assert told in str(raised.value)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_checkpoint_inside_of_another_is_refused(checkpoint, tmp_path):
+    """The other one would delete its files, which are none of its own."""
+    (tmp_path / "link").symlink_to(checkpoint / "slices")
+    for folder in (checkpoint / "slices" / "x", tmp_path / "link" / "x" / "y"):
+        with pytest.raises(CheckpointError) as raised:
+            check_not_foreign(str(folder), LocalStore(str(folder)))
+        assert_plain(raised.value)
+        assert f"got {folder}, inside of {checkpoint}. Hint: give the join a folder beside" in str(
+            raised.value
+        )
+    moved = shutil.copytree(checkpoint, checkpoint / "inside")
+    check_not_foreign(str(moved), LocalStore(str(moved)))  # one that is there already is not taken away
 
 
 def test_checkpoints_of_joins_and_empty_folders_are_not_refused(checkpoint, tmp_path):

@@ -25,6 +25,7 @@ CORE = (
     "adapt",
     "memory",
     "aggregate",
+    "sites",
     "protocol",
 )
 

@@ -24,7 +24,7 @@ from midstream.errors import (
 from midstream.plan.tree import Plan
 
 if TYPE_CHECKING:
-    from midstream.protocol.events import Event
+    from midstream.protocol.event import Event
     from midstream.protocol.problems import Problem
     from midstream.protocol.progress import EpochProgress
     from midstream.spark.join import Join
@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
 
         return EpochProgress
     if name == "Event":
-        from midstream.protocol.events import Event
+        from midstream.protocol.event import Event
 
         return Event
     if name == "Problem":

@@ -7,12 +7,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.memory.balance import BalanceSettings
 from midstream.memory.settings import MemorySettings
 from midstream.migration.request import BackgroundChoice
 from midstream.storage.fsck import check
 from midstream.testing.hypothesis_aggregates import aggregated
 from midstream.testing.hypothesis_strategies import cases
 from midstream.testing.random_cuts import RandomCuts, decided_by
+from midstream.testing.random_places import RandomPlaces, hashes_of, placed_by
+from midstream.values import Micros
 from tests.aggregate.aggregate_run import AggregateRun
 from tests.migration.test_any_migration import migration_schedules
 
@@ -51,7 +54,12 @@ def test_windows_wait_for_what_is_owed_and_deferred(data):
     counts = st.sampled_from([n for n in (1, 2, 3, 4) if n <= case.settings.groups])
     rescales = data.draw(st.dictionaries(st.integers(0, 6), counts, max_size=3))
     settings = case.settings if cuts is None else replace(case.settings, memory=MemorySettings(1))
-    with decided_by(None if cuts is None else RandomCuts(cuts)):
+    places = data.draw(st.integers(0, 1 << 30)) if data.draw(st.booleans()) else None
+    if places is not None:
+        settings = replace(settings, balance=BalanceSettings(mode="lazy_disk", pause=Micros(0)))
+    hashes = hashes_of(case.query, case.plan, case.epochs)
+    by_chance = None if places is None else RandomPlaces(places, hashes=hashes)
+    with decided_by(None if cuts is None else RandomCuts(cuts)), placed_by(by_chance):
         run = AggregateRun(query, case.plan, settings)
         for number, epoch in enumerate(case.epochs):
             if schedule is not None and number in schedule.stops:

@@ -87,8 +87,13 @@ def test_another_definition_is_refused():
     query, plain = asked(10, 5, None)
     InlineJoin(query, settings=SETTINGS, store=store).run_epoch({})
     other, _ = asked(10, 5, "a.t")
-    for changed in (plain, other):
-        with pytest.raises(CheckpointError, match=r"aggregation.*Hint: restore it, or start a new query"):
-            InlineJoin(changed, settings=SETTINGS, store=store)
+    begun = ["a.k AS a_k", "window('15 seconds', '5 seconds')"]
+    changed = ["a.k AS a_k", "window('15 seconds', '5 seconds', time of a)"]
+    for asks, got in ((plain, "nothing"), (other, str(changed))):
+        with pytest.raises(CheckpointError) as raised:
+            InlineJoin(asks, settings=SETTINGS, store=store)
+        assert raised.value.must.endswith(f": groupBy was {begun}")
+        assert raised.value.got == got
+        assert raised.value.hint == "write it as it was, or start a new query with another checkpointLocation"
     wider = replace(query, windows=imply_windows(query.names, Micros(20 * SECOND), {}))
     InlineJoin(wider, settings=SETTINGS, store=store).run_epoch({})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from midstream.protocol.settings import Settings
 from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import check
 from midstream.testing import accept, generate
-from midstream.testing.aggregate_oracle import aggregate_windows, assert_same_windows
+from midstream.testing.aggregate_oracle import aggregate_windows, aggregation_of, assert_same_windows
 from midstream.testing.faults import FaultStore, SimulatedCrash
 from midstream.testing.store_sink import StoreSink
 from tests.aggregate.test_mutants import SHAPE, aggregated_query
@@ -63,9 +64,11 @@ def test_windows_leave_once(every):
     assert windows > 20
 
 
-def test_an_epoch_that_runs_again_writes_the_same():
+@pytest.mark.parametrize("updates", [False, True])
+def test_an_epoch_that_runs_again_writes_the_same(updates):
     """Attempts of an epoch give the same slices, bit by bit: their names are digests of what is in them."""
     query = aggregated_query()
+    query = replace(query, aggregation=replace(aggregation_of(query), updates=updates))
     names = []
     for _ in range(2):
         join = InlineJoin(query, settings=SETTINGS)

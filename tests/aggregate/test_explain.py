@@ -1,8 +1,11 @@
 """What ``explain`` says of aggregates."""
 
+from dataclasses import replace
+
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
 from midstream.plan.explain import explain
+from midstream.testing.aggregate_oracle import aggregation_of
 from tests.aggregate.test_mutants import aggregated_query
 
 
@@ -13,4 +16,8 @@ def test_groups_windows_and_aggregates_are_explained():
         "Aggregates, in a stage after these:\n"
         "  by a.k, windows of 20 seconds, 5 seconds apart, by the time of the latest component\n"
         "  count(*) AS n"
+    )
+    updating = replace(query, aggregation=replace(aggregation_of(query), updates=True))
+    assert explain(updating, build_layout(query, default_plan(query)), {}) == (
+        f"{text}\n  in update mode: a group comes out whenever it changes"
     )

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from midstream.aggregate.distinct_sketch import estimates, merge_codes, sketch_codes
 from midstream.aggregate.emit import emitted_windows
 from midstream.aggregate.functions import FUNCTIONS
-from midstream.aggregate.partials import merge_partials, partial_aggregates
+from midstream.aggregate.partials import in_order, merge_partials, partial_aggregates
+from midstream.aggregate.quantiles import interpolated
 from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.window import window
 from midstream.engine.results import TIME
@@ -112,7 +113,7 @@ def test_a_sum_that_does_not_fit_is_an_error_that_names_it():
 @pytest.mark.parametrize("call", ["sum({})", "avg({})", "mean({})"])
 def test_decimals_whose_sums_may_not_fit_into_128_bits_are_refused(call):
     name = call.partition("(")[0]
-    wanted = rf"{name} must be of a number, if a decimal one of at most 28 digits; cast it.*got a\.v of type"
+    wanted = rf"{name} must be of a number, and if that is a decimal, of at most 28 digits; got a\.v.*cast it"
     with pytest.raises(QueryError, match=wanted):
         aggregate(call, pa.array([Decimal(1)], pa.decimal128(29, 10)))
 
@@ -200,6 +201,24 @@ def test_the_group_of_both_zeros_is_zero(values, kind):
     aggregation = read_aggregation(["a.v AS v", window("10 seconds")], ["count(*) AS n"], [stream])
     rows = [*values, math.nan, math.nan, None]
     table = pa.table({"a.v": pa.array(rows, kind), TIME: pa.array([0] * len(rows))})
-    (result,) = emitted_windows(aggregation, [partial_aggregates(aggregation, table)], None, 1 << 50)
+    (result,) = emitted_windows(
+        aggregation, [in_order(partial_aggregates(aggregation, table))], None, 1 << 50
+    )
     groups = zip(map(str, result.column("v").to_pylist()), result.column("n").to_pylist(), strict=True)
     assert dict(groups) == {"0.0": len(values), "nan": 2, "None": 1}
+
+
+@given(st.lists(st.lists(st.integers(-9, 9)), min_size=1), st.floats(0, 1) | st.sampled_from([0.1, 0.3, 0.7]))
+def test_percentiles_lie_between_the_neighbours_of_their_position(lists, share):
+    def wanted(values: list[int]) -> float | None:
+        if not values:
+            return None
+        ordered: list[float] = sorted(map(float, values))
+        position = (len(values) - 1) * share
+        lower, upper = math.floor(position), math.ceil(position)
+        low, high = ordered[lower], ordered[upper]
+        between: float = (upper - position) * low + (position - lower) * high
+        return low if lower == upper or low == high else between
+
+    got = interpolated(pl.Series(lists, dtype=pl.List(pl.Float64)), share)
+    assert got.to_list() == [wanted(values) for values in lists]

@@ -10,7 +10,7 @@ import pytest
 
 from midstream.aggregate import emit
 from midstream.aggregate.emit import emitted_windows
-from midstream.aggregate.partials import merge_partials, partial_aggregates
+from midstream.aggregate.partials import in_order, merge_partials, partial_aggregates
 from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.window import window
 from midstream.engine.results import TIME
@@ -29,7 +29,7 @@ def portions(call: str) -> tuple[list[pa.Table], list[int]]:
     aggregation = read_aggregation(groups, [f"{call} AS x"], [STREAM])
     times = np.repeat(np.arange(PANES) * SECOND, VALUES)
     values = np.random.default_rng(7).random(len(times))
-    panes = partial_aggregates(aggregation, pa.table({"a.v": values, TIME: times}))
+    panes = in_order(partial_aggregates(aggregation, pa.table({"a.v": values, TIME: times})))
     merged = []
 
     def measured(aggregation, tables, by):

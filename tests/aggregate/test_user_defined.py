@@ -25,6 +25,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.storage.memory import MemoryStore
 from midstream.testing import Shape, generate, stream
+from midstream.testing.aggregate_oracle import aggregation_of
 from midstream.values import Micros
 from tests.aggregate.aggregate_run import FAR, AggregateRun
 from tests.aggregate.user_classes import Median, histogram, median
@@ -120,6 +121,14 @@ def test_a_run_with_restarts_and_a_migration_gives_what_the_built_in_median_give
     assert out.column("mine").to_pylist() == out.column("exact").to_pylist()
 
 
+def test_updates_have_what_the_built_in_median_gives():
+    query = user_query(median_of("b.v"), "median(b.v) AS exact", "count(*) AS n")
+    join = InlineJoin(replace(query, aggregation=replace(aggregation_of(query), updates=True)))
+    out = pa.concat_tables(run_all(join, generate(dict.fromkeys("abc", SHAPE), epochs=8, seed=3)))
+    assert max(out.column("n").to_pylist()) > 3
+    assert out.column("mine").to_pylist() == out.column("exact").to_pylist()
+
+
 def run_all(join: InlineJoin, epochs: Sequence[Mapping[str, pa.Table]]) -> list[pa.Table]:
     return [join.run_epoch(epoch) for epoch in epochs]
 
@@ -178,6 +187,13 @@ def test_a_definition_has_the_name_and_the_type():
     assert query.aggregation.description["aggregates"] == ["Median(b.v): double AS mine"]
 
 
+class Weighted(Median):
+    """Its objects need an argument."""
+
+    def __init__(self, weight: float, *_rest: float, floor: float = 0, **_more: float) -> None:
+        super().__init__()
+
+
 def no_load(cls: type) -> type:
     return type("NoLoad", (), {name: getattr(cls, name) for name in ("add", "merge", "result", "dump")})
 
@@ -191,6 +207,7 @@ def no_load(cls: type) -> type:
             lambda: udaf("double")(type("Late", (Median,), {"load": lambda self, state: self})),
             "load must be a class method.*@classmethod",
         ),
+        (lambda: udaf("double")(Weighted), "without arguments; got Weighted, which needs weight. Hint: give"),
         (median, r"given columns by their names; got none.*alias\('a_name'\)"),
         (lambda: median(3), "given columns by their names; got 3"),  # type: ignore[arg-type]  # on purpose
         (lambda: median("b.v").alias(""), "name of an aggregate must be text"),

@@ -17,7 +17,9 @@ CORE_NOUNS = {
     *("reference", "compaction", "epoch", "watermark", "intent", "program", "step", "report", "coordinator"),
     *("driver", "manifest", "commit", "listener", "publish log", "lease", "retired", "store", "sink"),
     *("migration", "request", "traits", "cut", "replaced sub-plan", "hand-over table", "entry", "bound"),
-    *("restriction", "combined layout", "isolated", "rebuild", "statistics", "unit", "decision", "goal"),
+    *("restriction", "combined layout", "isolated", "rebuild", "statistics", "unit", "decision", "verdict"),
+    *("goal", "hash", "task", "digest", "spilled", "cleanup", "hold", "generation", "budget", "drain"),
+    *("place", "routing", "aggregate", "pane", "output watermark", "seed", "promise", "life"),
 }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.engine import cleanup
 from midstream.inline import InlineJoin
 from midstream.memory.settings import MemorySettings
 from midstream.storage.fsck import check
@@ -33,4 +35,6 @@ def run_with_cuts(case: Case, cuts: RandomCuts) -> InlineJoin:
 @given(st.data())
 def test_what_is_owed_is_made(data):
     case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1500))
-    run_with_cuts(case, RandomCuts(data.draw(st.integers(0, 1 << 30))))
+    rows_at_once = data.draw(st.sampled_from([1 << 18, 20, 1]))
+    with mock.patch.object(cleanup, "_ROWS_AT_ONCE", rows_at_once):
+        run_with_cuts(case, RandomCuts(data.draw(st.integers(0, 1 << 30))))

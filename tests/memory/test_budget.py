@@ -1,8 +1,8 @@
-"""Any query, plan and migrations within any budget: in the end the results are those of DuckDB."""
+"""Any query, plan, migrations and partitions within any budget: at last the results are those of DuckDB."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -38,13 +38,33 @@ BUDGETS = st.builds(
 )
 
 
-def run_within(case: Case, schedule: MigrationSchedule, memory: MemorySettings) -> InlineJoin:
+@dataclass(frozen=True)
+class Asked:
+    """What users ask for before some of the epochs, besides migrations."""
+
+    rescales: dict[int, int]
+    drains: frozenset[int]
+
+
+@st.composite
+def things_asked(draw: st.DrawFn, case: Case) -> Asked:
+    epochs = st.integers(0, len(case.epochs) - 1)
+    counts = st.integers(1, min(case.settings.groups, 6))
+    rescales = draw(st.dictionaries(epochs, counts, max_size=4))
+    return Asked(rescales, draw(st.frozensets(epochs, max_size=2)))
+
+
+def run_within(case: Case, schedule: MigrationSchedule, memory: MemorySettings, asked: Asked) -> InlineJoin:
     store, tables = MemoryStore(), []
     settings = replace(case.settings, memory=memory)
     join = InlineJoin(case.query, case.plan, settings=settings, store=store)
     for number, epoch in enumerate(case.epochs):
         if number in schedule.stops:
-            join = InlineJoin(case.query, settings=settings, store=store)
+            join = InlineJoin(case.query, settings=replace(settings, partitions=None), store=store)
+        if number in asked.rescales:
+            join.rescale(asked.rescales[number])
+        if number in asked.drains:
+            tables.append(join.drain())
         if number in schedule.requests:
             request = schedule.requests[number]
             join.migrate(
@@ -66,7 +86,8 @@ def run_within(case: Case, schedule: MigrationSchedule, memory: MemorySettings) 
 @given(st.data(), BUDGETS)
 def test_results_within_a_budget_are_those_without(data, memory):
     case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1000))
-    run_within(case, data.draw(migration_schedules(case, with_stops=True)), memory)
+    schedule = data.draw(migration_schedules(case, with_stops=True))
+    run_within(case, schedule, memory, data.draw(things_asked(case)))
 
 
 QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=100, select=["a.v as a", "c.v as c"])
@@ -127,6 +148,17 @@ def test_active_bytes_pass_the_budget_by_no_more_than_an_epoch_brings():
     assert _last(join)["memory"]["owedGroups"] > 0
     assert _last(join)["memory"]["owedRows"] > 0
     assert _last(join)["stateBytesTouched"] < _last(whole)["stateBytesTouched"]
+
+
+def test_a_slice_that_several_partitions_read_is_counted_once():
+    """After a rescale they read the slices of the partitions that had their groups."""
+    touched = {}
+    for partitions in (2, 8):
+        join = _run(1 << 40, 2)
+        join.rescale(partitions)
+        join.run_epoch(_arrivals(2))
+        touched[partitions] = _last(join)["stateBytesTouched"]
+    assert 0 < touched[8] <= touched[2]
 
 
 def test_events_say_what_was_spilled_and_cleaned_up_and_why():

@@ -18,9 +18,12 @@ def test_a_query_with_a_budget_lives_within_a_tenth_of_its_state_and_one_without
         pytest.skip(problem)
     limit = STATE_BYTES // 10
     with memory_limit(limit) as group:
-        outcome = run_within(replace(LOAD, budget=limit // 6), group, TIMEOUT_SECONDS)
+        outcome = run_within(replace(LOAD, budget=limit // 6, drains=True), group, TIMEOUT_SECONDS)
         assert len(outcome.seconds) == LOAD.epochs
         assert outcome.state_bytes > STATE_BYTES
+        # What is owed is made within the same limit.
+        assert outcome.drain is not None
+        assert outcome.drain["results"] > 0
         # Hardly anything is read again of what was written.
         assert outcome.read_bytes < outcome.state_bytes // 2
     with memory_limit(limit) as group:

@@ -6,11 +6,13 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import pyarrow as pa
 import pytest
 
+from midstream.engine.generations import NoLater
 from midstream.engine.memory_step import StateCuts
 from midstream.engine.probed_rows import ProbedRows
 from midstream.engine.purging import Purging
@@ -43,6 +45,13 @@ def _only_inputs(cuts: StateCuts) -> ProbedRows:
     return _probed(cuts if cuts.is_input else replace(cuts, cuts={}))
 
 
+def _no_later(**changed: Any) -> AbstractContextManager[object]:
+    def pairs(*args: Any, **traits: Any) -> NoLater:
+        return NoLater(*args, **traits | changed)
+
+    return mock.patch("midstream.engine.cleanup.NoLater", pairs)
+
+
 MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
     "no holds": (337, lambda: mock.patch("midstream.memory.next_step.holds_of", return_value=())),
     "purged debts": (30, lambda: mock.patch.object(Purging, "_first_cuts", return_value=[])),
@@ -54,6 +63,8 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
         84,
         lambda: mock.patch("midstream.memory.next_step._rebuilt_after", return_value={}),
     ),
+    "combinations of one generation are made again": (8, lambda: _no_later(differs=False)),
+    "what is owed is found from two of its rows": (7, lambda: _no_later(is_earlier=False)),
 }
 
 

@@ -13,6 +13,7 @@ from midstream.plan.build_layout import build_layout
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
 from midstream.state.memory import GroupStatistics
+from midstream.state.slices import Slice, SliceOwner
 from tests.helpers import small_query
 
 QUERY = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=2_000_000)
@@ -27,8 +28,9 @@ def _flows(*triples: tuple[int, int, int]) -> bytes:
 def _update(
     before: dict[str, GroupStatistics], flows: dict[str, bytes], seconds: float = 0.0
 ) -> dict[str, GroupStatistics]:
-    row_bytes = {StateId.of("ab"): 50.0}
-    return update_statistics(QUERY, LAYOUT, before, flows, row_bytes, groups=3, seconds=seconds)
+    owner = SliceOwner("index", StateId.of("ab"), (1,), 0)
+    pairs = Slice(owner, first_epoch=0, last_epoch=0, epochs=1, rows=4, latest=(0, 0), bytes=200)
+    return update_statistics(QUERY, LAYOUT, before, flows, [pairs], groups=3, seconds=seconds)
 
 
 def test_results_are_due_to_groups_below_in_proportion_to_what_they_sent():

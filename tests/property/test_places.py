@@ -12,20 +12,24 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.engine import intake, references
-from midstream.engine.index_rows import IndexRows
-from midstream.engine.memory_step import Cleanup
+from midstream.engine.index_rows import IndexRows, merge_rows
+from midstream.engine.key_places import KeyPlaces
 from midstream.engine.places import Places
 from midstream.engine.program import Program
 from midstream.engine.stored_states import StoredStates
 from midstream.errors import InternalError, OptionError
 from midstream.inline import InlineJoin
+from midstream.memory.balance import BalanceSettings
+from midstream.memory.next_step import MemoryContext
 from midstream.memory.settings import MemorySettings
+from midstream.plan.layout import Key
 from midstream.plan.tree import Plan
 from midstream.state.slices import Slice
 from midstream.storage.fsck import check
@@ -33,10 +37,13 @@ from midstream.storage.memory import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import Case, cases, plans
 from midstream.testing.random_cuts import RandomCuts, decided_by
+from midstream.testing.random_places import RandomPlaces, hashes_of, placed_by
 from midstream.testing.workload import draw_workload
+from midstream.values import Micros
 
 GROUPS = 16
 STRATEGIES = ("moving_state", "parallel_track", "hybrid")
+ANY_TIME = BalanceSettings(mode="lazy_disk", pause=Micros(0))
 COUNTS = st.sampled_from([1, 2, 3, 4, 7, 16])
 
 
@@ -50,15 +57,17 @@ class Course:
     """The numbers of partitions that the query is started again with; None goes on with what it has."""
     migrations: dict[int, tuple[Plan, str, bool]]
     cuts: RandomCuts
+    places: RandomPlaces
     background_epochs: int | None
     stores: MemoryStore = field(default_factory=MemoryStore)
 
     def run(self) -> InlineJoin:
         case, store = self.case, self.stores
-        within = replace(case.settings, memory=MemorySettings(1))
+        within = replace(case.settings, memory=MemorySettings(1), balance=ANY_TIME)
         tables: list[pa.Table] = []
         partitions = within.partitions
-        with decided_by(self.cuts):
+        hashes = hashes_of(case.query, case.plan, case.epochs)
+        with decided_by(self.cuts), placed_by(replace(self.places, hashes=hashes)):
             join = InlineJoin(case.query, case.plan, settings=within, store=store)
             for number, epoch in enumerate([*case.epochs, {}, {}]):
                 if number in self.restarts:
@@ -116,6 +125,11 @@ def courses(draw: st.DrawFn, spills: bool = True) -> Course:
         restarts=draw(st.dictionaries(epochs, st.none() | COUNTS, max_size=3)),
         migrations=draw(st.dictionaries(epochs, requests, max_size=2)),
         cuts=RandomCuts(draw(st.integers(0, 1 << 30)), spill_rate=rate),
+        places=RandomPlaces(
+            draw(st.integers(0, 1 << 30)),
+            change_rate=draw(st.sampled_from([0.0, 0.4, 0.8])),
+            group_rate=draw(st.sampled_from([0.1, 0.5])),
+        ),
         background_epochs=draw(st.sampled_from([None, 0, 1, 2])),
     )
 
@@ -136,9 +150,11 @@ def run_seed(seed: int) -> None:
     chance = random.Random(seed)
     workload = draw_workload(chance, seed)
     settings = replace(workload.settings, groups=GROUPS, adapt=False, max_event_time_ahead=None)
-    settings = replace(settings, memory=MemorySettings(1))
+    settings = replace(settings, memory=MemorySettings(1), balance=ANY_TIME)
     cuts = RandomCuts(seed, chance.choice((0.0, 0.1)), 0.3)
-    with decided_by(cuts):
+    hashes = hashes_of(workload.query, workload.plan, workload.epochs)
+    places = RandomPlaces(seed, 0.5, chance.choice((0.0, 0.5)), hashes)
+    with decided_by(cuts), placed_by(places):
         join = InlineJoin(workload.query, workload.plan, settings=settings)
         tables = []
         for number, epoch in enumerate([*workload.epochs, {}, {}]):
@@ -153,8 +169,10 @@ def run_seed(seed: int) -> None:
     assert_same_rows(pa.concat_tables(tables), batch_join(workload.query, accepted))
 
 
-def _undivided(program: Program, rows: IndexRows) -> Iterator[tuple[int, IndexRows]]:
-    yield int(program.routing.targets(rows.hashes[:1])[0]), rows
+def _undivided(
+    _program: Program, partition: int, runs: list[IndexRows], **_: bool
+) -> Iterator[tuple[int, IndexRows]]:
+    yield partition, merge_rows(runs)
 
 
 _segment_of = references.backfilled_segment_of
@@ -169,6 +187,10 @@ def _last_table(places: Places, slice_: Slice) -> tuple[int, int]:
     return number, number + 1
 
 
+def _all_streams(context: MemoryContext, _key: Key) -> frozenset[str]:
+    return frozenset(context.query.names)
+
+
 MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
     "everybody reads only what it wrote": (
         1,
@@ -179,7 +201,7 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
         lambda: mock.patch("midstream.engine.merge_slices._by_partition", _undivided),
     ),
     "everybody scans what others have": (
-        75,
+        81,
         lambda: mock.patch.object(StoredStates, "own_part", lambda _, run: run),
     ),
     "rows that are moved have the same references in all partitions": (
@@ -187,12 +209,20 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
         lambda: mock.patch.object(intake, "backfilled_segment_of", _same_in_all),
     ),
     "payload is read only of the partition that has a group": (
-        0,
+        28,
         lambda: mock.patch.object(Places, "_tables_of", _last_table),
     ),
-    "a group that is cleaned up is so in every partition that reads it": (
-        72,
-        lambda: mock.patch.object(Cleanup, "among", lambda self, _groups: self),
+    "everybody has all rows of a hot key": (
+        4,
+        lambda: mock.patch.object(KeyPlaces, "hidden", return_value=np.empty(0, np.uint64)),
+    ),
+    "copies are placed anew when slices merge": (
+        51,
+        lambda: mock.patch.object(Places, "may_merge", return_value=True),
+    ),
+    "rows of a stream are dealt out that some fragment does not join": (
+        154,
+        lambda: mock.patch("midstream.testing.random_places.spread_streams", _all_streams),
     ),
 }
 

@@ -126,14 +126,16 @@ def outcome(join: InlineJoin) -> tuple[object, ...]:
         manifest.routings,
         manifest.applied_rescales,
     )
-    figures = manifest.statistics, manifest.adaptation, manifest.results
+    figures = manifest.statistics, manifest.adaptation, manifest.balance, manifest.results
     return (manifest.epoch, manifest.streams, slices, outputs, plans, figures)
 
 
 def draw_terms(chance: random.Random, work: Workload, number: int) -> AttemptTerms:
+    partitions = chance.choice((work.settings.partitions, chance.randint(1, work.settings.groups)))
     settings = replace(
         work.settings,
-        partitions=chance.choice((work.settings.partitions, chance.randint(1, work.settings.groups))),
+        partitions=partitions,
+        shares=work.settings.shares if partitions == work.settings.partitions else (),
         idle_timeout=chance.choice((None, Micros(SECOND), Micros(25 * SECOND))),
         adapt=len(work.query.names) < 5 and chance.random() < 0.5,
         policy=MigrationPolicy(chance.choice(STRATEGY_CHOICES), chance.random() < 0.5, chance.choice(GOALS)),

@@ -8,28 +8,35 @@ import pytest
 from msgspec.structs import replace
 
 from midstream.inline import InlineJoin
+from midstream.protocol.event import Event
 from midstream.protocol.events import (
-    Event,
-    FutureRows,
-    MemoryEvent,
     MigrationEnded,
     MigrationEvent,
     MigrationJudged,
     MigrationStarted,
     MigrationTakenBack,
-    MigrationWaits,
     PlanDecision,
-    Rescaled,
-    RescaleWaits,
     SinglePartitionPlan,
+    StateCompleted,
+    events_of,
+)
+from midstream.protocol.memory_events import (
+    MemoryEvent,
+    MigrationWaits,
     StateBroughtBack,
     StateCleanedUp,
-    StateCompleted,
     StateSpilled,
-    events_of,
+)
+from midstream.protocol.place_events import (
+    HotKeyGathered,
+    HotKeySpread,
+    Rescaled,
+    RescaleWaits,
+    StateRelocated,
 )
 from midstream.protocol.problems import (
     EventTimeStalled,
+    FutureRows,
     LateRows,
     Problem,
     SlowEpochs,
@@ -40,25 +47,31 @@ from midstream.protocol.problems import (
     StreamMissing,
     StreamStalled,
 )
-from midstream.protocol.settings import Settings
 from midstream.state.adaptation import Adaptation, Decision
-from midstream.values import Micros
-from tests.helpers import rows, small_query
+from tests.helpers import small_query
 
 QUERY = small_query(["a.k = b.k"], default_window=30)
 PLANS: dict[str, Any] = {"migration": 2, "old_plan": "(a b) c", "new_plan": "a (b c)"}
 SPILLED: dict[str, Any] = {"fragment": "0: a b", "groups": 12, "bytes": 45678, "reason": "so it is"}
+HOT_KEY: dict[str, Any] = {
+    "key": "0",
+    "hash": 1 << 63,
+    "partitions": 4,
+    "stream": "a",
+    "share": 0.75,
+    "reason": "so it is",
+}
 EXAMPLES = (
     StreamMissing(batch_id=7, since=7, stream="a", rows=1234),
     StreamIdle(batch_id=7, since=7, stream="a"),
-    StreamStalled(batch_id=7, since=7, stream="a"),
+    StreamStalled(batch_id=7, since=7, stream="a", silent_ms=61000),
     EventTimeStalled(batch_id=7, since=7, stream="a", behind_ms=61000),
     LateRows(batch_id=7, since=7, stream="a", rows=1000, late=125, share=0.125),
+    FutureRows(batch_id=7, since=7, stream="a", rows=3),
     StreamLagging(batch_id=7, since=7, stream="a", backlog=4000, unit="offsets", trend="growing"),
     StateUnbounded(batch_id=7, since=7, unbounded=("a and b", "a and c"), rows=2000, bytes=80000),
     StateGrowing(batch_id=7, since=7, rows_before=100, rows=1000, windows=12),
     SlowEpochs(batch_id=7, since=7, duration_ms=1500, trigger_ms=1000),
-    FutureRows(batch_id=7, stream="a", rows=3),
     PlanDecision(
         batch_id=7,
         verdict="stay",
@@ -91,6 +104,9 @@ EXAMPLES = (
     MigrationWaits(batch_id=7, plan="a (b c)"),
     Rescaled(batch_id=7, before=2, partitions=64),
     RescaleWaits(batch_id=7, partitions=64),
+    StateRelocated(batch_id=7, key="0", groups=1, bytes=45678, sender=2, receiver=0, ratio=0.25),
+    HotKeySpread(batch_id=7, **HOT_KEY),
+    HotKeyGathered(batch_id=7, **HOT_KEY),
 )
 
 
@@ -108,11 +124,11 @@ def test_there_is_an_example_of_every_kind_and_all_have_names_of_their_own():
         "stream-stalled",
         "event-time-stalled",
         "late-rows",
+        "future-rows",
         "stream-lagging",
         "state-unbounded",
         "state-growing",
         "slow-epochs",
-        "future-rows",
         "decision",
         "migration-taken-back",
         "single-partition",
@@ -126,6 +142,9 @@ def test_there_is_an_example_of_every_kind_and_all_have_names_of_their_own():
         "migration-waits",
         "rescaled",
         "rescale-waits",
+        "state-relocated",
+        "hot-key-spread",
+        "hot-key-gathered",
     ]
 
 
@@ -145,7 +164,7 @@ def test_the_json_form_has_the_type_the_epoch_the_fields_and_a_text(event):
 def test_problems_and_what_limits_scale_are_warnings_and_plans_are_for_information():
     severities = {type(event): event.severity for event in EXAMPLES}
     warnings = {kind for kind, severity in severities.items() if severity == "warning"}
-    assert warnings == {*kinds(Problem), FutureRows, MigrationTakenBack, SinglePartitionPlan}
+    assert warnings == {*kinds(Problem), MigrationTakenBack, SinglePartitionPlan}
     assert kinds(MigrationEvent) == {MigrationStarted, StateCompleted, MigrationEnded, MigrationJudged}
 
 
@@ -155,8 +174,9 @@ def test_the_texts():
     assert texts["late-rows"].startswith("stream a has many late rows: 12.5% of the last 1,000 were")
     assert texts["stream-lagging"].startswith("stream a lags behind its source: 4,000 offsets are not read")
     assert texts["state-unbounded"].startswith("no window bounds a and b; a and c: rows are kept for ever")
+    assert "while the event time of the others advanced by 61,000 ms; state" in texts["stream-stalled"]
     assert texts["future-rows"].startswith(
-        "left out 3 rows of stream a, further ahead than maxEventTimeAhead;"
+        "stream a has rows that are further ahead than maxEventTimeAhead, 3"
     )
     assert texts["decision"] == "decided to stay: it saves 1% ('a b' costs 1,234, 'b a' 1,200 units/s)"
     assert texts["single-partition"].startswith("plan 'a b c' has {a,b,c} in one engine partition, because")
@@ -179,15 +199,15 @@ def test_the_texts():
 
 
 def test_one_of_something_is_not_several():
-    one = {FutureRows: {"rows": 1}, MemoryEvent: {"groups": 1}, MigrationEnded: {"epochs": 1}}
+    one = {MemoryEvent: {"groups": 1}, MigrationEnded: {"epochs": 1}}
     singular = [
         replace(event, **fields).message
         for event in EXAMPLES
         for kind, fields in one.items()
         if isinstance(event, kind)
     ]
-    assert len(singular) == 5
-    assert all(" 1 row " in m or " 1 group " in m or " 1 epoch:" in m for m in singular), singular
+    assert len(singular) == 4
+    assert all(" 1 group " in m or " 1 epoch:" in m for m in singular), singular
 
 
 @pytest.mark.parametrize("event", [e for e in EXAMPLES if isinstance(e, Problem)], ids=lambda e: e.type)
@@ -230,18 +250,6 @@ def test_a_plan_that_is_the_best_itself_is_named_once():
 def test_names_with_braces_are_not_taken_for_fields():
     event = StreamIdle(batch_id=0, since=0, status="over", stream="{rows}")
     assert event.message == "stream {rows} has rows again"
-
-
-def test_rows_of_the_future_are_told_of_in_each_epoch_that_has_some():
-    settings = Settings(1, 1, max_event_time_ahead=Micros(10))
-    join = InlineJoin(QUERY, settings=settings)
-    found = []
-    for arrivals in ({"a": 111, "b": 0}, {"a": 0}, {"a": 111}):
-        before = join.manifest
-        join.run_epoch({name: rows((time, 1)) for name, time in arrivals.items()}, now=100)
-        found.append(events_of(QUERY, before, join.manifest))
-    first, last = (FutureRows(batch_id=epoch, stream="a", rows=1) for epoch in (0, 2))
-    assert found == [(first,), (), (last,)]
 
 
 def test_a_decision_is_told_of_with_the_epoch_that_it_was_made_in_only():

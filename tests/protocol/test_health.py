@@ -15,11 +15,12 @@ from midstream.protocol.health import (
     FIRST_REPEAT,
     GROWTH_STEPS,
     HEALTH_CHECKS,
-    LATE_EPOCHS,
-    LATE_MIN_ROWS,
+    LATE_LEAST_ROWS,
     LONGEST_REPEAT,
     MISSING_EPOCHS,
+    RECENT_EPOCHS,
     SAMPLE_WINDOWS,
+    SILENCE,
     SLOW_EPOCHS,
     STILL_EPOCHS,
     Facts,
@@ -149,6 +150,36 @@ def test_without_a_window_a_stream_is_missing_after_some_epochs_and_state_is_unb
     assert [p.type for p in watched.progress[-1].problems] == ["state-unbounded"]
 
 
+def test_a_stream_that_never_came_is_named_after_an_hour_however_long_the_window():
+    watched = Watched(small_query(["a.k = b.k"], default_window=100 * SILENCE))
+    assert watched.run({"a": 0}) == []
+    assert watched.run({"a": SILENCE}) == []
+    assert watched.run({"a": SILENCE + 1}) == [("stream-missing", "b", "began")]
+    assert watched.run({"a": SILENCE + 1, "b": 0}) == [("stream-missing", "b", "over")]
+    assert watched.run({"a": 3 * SILENCE}) == [], "one that has come may be silent for the window"
+
+
+def test_without_a_window_a_stream_stands_still_after_an_hour():
+    watched = Watched(small_query(["a.k = b.k"]))
+    assert watched.run({"a": 0, "b": 0}) == [("state-unbounded", "", "began")]
+    assert watched.run({"a": SILENCE}) == []
+    assert watched.run({"a": SILENCE + 1000}) == [("stream-stalled", "b", "began")]
+    assert watched.progress[-1].problems[0].to_dict()["silentMs"] == SILENCE // 1000 + 1
+    late = rows((-5, 1), (-5, 1))
+    assert watched.run({"b": late}) == [("late-rows", "b", "began")], "late rows are none that are joined"
+    assert watched.run({"b": 1}) == [("stream-stalled", "b", "over")]
+
+
+@pytest.mark.parametrize("query", [QUERY, small_query(["a.k = b.k"])], ids=["window", "no window"])
+def test_streams_of_which_no_row_was_ever_accepted_are_missing(query):
+    watched = Watched(query)
+    without_key = {name: rows((0, None)) for name in "ab"}
+    found = [watched.run(without_key) for _ in range(MISSING_EPOCHS + 1)]
+    missing = [("stream-missing", "a", "began"), ("stream-missing", "b", "began")]
+    assert found[-1] == missing
+    assert all(told not in epoch for told in missing for epoch in found[:-1])
+
+
 def test_nothing_is_missing_as_long_as_no_stream_has_rows():
     watched = Watched(small_query(["a.k = b.k"]))
     for _ in range(MISSING_EPOCHS + 2):
@@ -175,12 +206,12 @@ def test_an_event_time_that_stands_still_while_rows_come_is_another_problem_than
 
 def test_late_rows_are_told_of_above_a_share_of_enough_rows():
     watched = Watched()
-    in_time = rows(*((1000, 1) for _ in range(LATE_MIN_ROWS)))
+    in_time = rows(*((1000, 1) for _ in range(LATE_LEAST_ROWS)))
     assert watched.run({"a": 1000, "b": 1000}) == []
-    assert watched.run({"a": rows((0, 1))}) == [], "few rows say little"
+    assert watched.run({"a": rows((0, 1))}) == [], "a single row says little"
     assert watched.run({"a": pa.concat_tables([in_time, rows((0, 1))])}) == [("late-rows", "a", "began")]
     (problem,) = watched.progress[-1].problems
-    assert (problem.to_dict()["late"], problem.to_dict()["rows"]) == (2, LATE_MIN_ROWS + 3)
+    assert (problem.to_dict()["late"], problem.to_dict()["rows"]) == (2, LATE_LEAST_ROWS + 3)
     assert watched.run({"a": in_time}) == [], "below the share, but not below half of it"
     for _ in range(2):
         events = watched.run({"a": in_time})
@@ -190,7 +221,7 @@ def test_late_rows_are_told_of_above_a_share_of_enough_rows():
 def test_which_share_of_late_rows_is_too_large_is_an_option():
     watched = Watched()
     watched.run({"a": 1000, "b": 1000})
-    watched.run({"a": rows(*((1000 * (i % 2), 1) for i in range(LATE_MIN_ROWS)))})
+    watched.run({"a": rows(*((1000 * (i % 2), 1) for i in range(LATE_LEAST_ROWS)))})
     facts = Facts(query=QUERY, limits=HealthLimits(), manifest=watched.join.manifest, recent=watched.progress)
     for share, found in ((0.01, ["late-rows"]), (0.49, ["late-rows"]), (0.5, []), (1.0, [])):
         limits = HealthLimits(late_share=share)
@@ -198,12 +229,33 @@ def test_which_share_of_late_rows_is_too_large_is_an_option():
         assert [event.type for event in events] == found
 
 
+def test_late_rows_of_a_stream_of_few_rows_are_told_of():
+    """Whoever tries a query with a handful of rows, all of them late, has to hear of it, too."""
+    watched = Watched()
+    watched.run({"a": 1000, "b": 1000})
+    assert watched.run({"b": rows((0, 1), (0, 2))}) == [("late-rows", "b", "began")]
+    (problem,) = watched.progress[-1].problems
+    assert problem.to_dict()["share"] == 2 / 3
+
+
+def test_rows_of_the_future_are_told_of_once_while_they_last():
+    watched = Watched(settings=Settings(1, 1, max_event_time_ahead=Micros(10)))
+    assert watched.run({"a": 0, "b": 0}, now=100) == []
+    assert watched.run({"a": 111}, now=100) == [("future-rows", "a", "began")]
+    assert watched.run({"a": 111, "b": 0}, now=100) == []
+    (problem,) = watched.progress[-1].problems
+    assert (problem.to_dict()["rows"], problem.to_dict()["since"]) == (2, 1)
+    for _ in range(RECENT_EPOCHS - 1):
+        assert watched.run({"b": 0}, now=100) == []
+    assert watched.run({"b": 0}, now=100) == [("future-rows", "a", "over")]
+
+
 def test_late_rows_are_those_of_the_last_epochs():
     watched = Watched()
     watched.run({"a": 1000, "b": 1000})
-    many = rows(*((0, 1) for _ in range(LATE_MIN_ROWS)))
+    many = rows(*((0, 1) for _ in range(LATE_LEAST_ROWS)))
     assert watched.run({"b": many}) == [("late-rows", "b", "began")]
-    for _ in range(LATE_EPOCHS - 1):
+    for _ in range(RECENT_EPOCHS - 1):
         assert watched.run({"a": 1000}) == []
     assert watched.run({"a": 1000}) == [("late-rows", "b", "over")]
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from dataclasses import replace as replace_field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +21,7 @@ from midstream.protocol.rescaling import check_routings, may_rescale
 from midstream.protocol.settings import Settings
 from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.state.manifest import Manifest
-from midstream.state.routing_table import RoutingTable
+from midstream.state.routing_table import RoutingTable, Spread
 from midstream.state.slices import SliceOwner
 from midstream.state.upgrade import upgrade_manifest
 from midstream.storage.memory import MemoryStore
@@ -224,6 +228,14 @@ def test_partitions_that_forbid_the_plan_of_a_begun_epoch_are_refused():
     join.rescale(4)
 
 
+def test_a_request_of_a_version_that_did_not_seal_it_is_applied():
+    join = begun(store := MemoryStore())
+    store.put(f"{REQUESTS}/partitions-000001", b"8")
+    join = InlineJoin(QUERY, settings=ANY_PARTITIONS, store=store)
+    join.run_epoch({})
+    assert join.partitions == 8
+
+
 def test_a_damaged_request_is_refused_by_name():
     begun(store := MemoryStore())
     store.put(f"{REQUESTS}/partitions-000001", b'"many"')
@@ -301,6 +313,14 @@ def test_a_request_waits_as_long_as_there_are_such_rows(monkeypatch):
         (RoutingTable(0, 2), RoutingTable(9, 3)),
         (RoutingTable(1, 2), RoutingTable(0, 3)),
         (RoutingTable(-1, 2),),
+        (RoutingTable(0, 2, shares=(1, 1, 1)),),
+        (RoutingTable(0, 2, shares=(0, 1)),),
+        (RoutingTable(0, 2, moved={"0": {0: 1}}),),
+        (RoutingTable(0, 2, moved={"0": {3: 2}}),),
+        (RoutingTable(0, 2, moved={"0": {16: 1}}),),
+        (RoutingTable(0, 2, spread={"0": {1: Spread((0,), "a")}}),),
+        (RoutingTable(0, 2, spread={"0": {1: Spread((1, 2), "a")}}),),
+        (RoutingTable(0, 2, spread={"0": {1: Spread((1, 1), "a")}}),),
     ],
 )
 def test_routings_that_cannot_be_are_refused(routings):
@@ -332,3 +352,36 @@ def test_an_epoch_after_a_change_searches_no_more_than_one_before(before, after)
     assert probes[9] > 0
     # New slices of the partitions come to those of before.
     assert max(probes[10:12]) < 1.5 * probes[9]
+
+
+@dataclass(frozen=True)
+class _SlowRequests(MemoryStore):
+    """A store that waits before it writes a request."""
+
+    begun: threading.Event = field(default_factory=threading.Event)
+    goes_on: threading.Event = field(default_factory=threading.Event)
+
+    def put_if_absent(self, name: str, data: pa.Buffer | bytes) -> bool:
+        if name.startswith(REQUESTS):
+            self.begun.set()
+            assert self.goes_on.wait(60)
+        return super().put_if_absent(name, data)
+
+
+@pytest.mark.parametrize("first", ["plan", "partitions"])
+def test_two_threads_cannot_ask_for_what_is_forbidden_together(first):
+    store = _SlowRequests()
+    join = InlineJoin(TWO_KEYS, "(a b) c", settings=FORBIDS, store=store)
+    asks = [partial(join.migrate, "(a c) b", "moving_state"), partial(join.rescale, 4)]
+    one, other = asks if first == "plan" else reversed(asks)
+    with ThreadPoolExecutor(2) as threads:
+        taken = threads.submit(one)
+        assert store.begun.wait(60)
+        refused = threads.submit(other)
+        # It must wait until the first request is kept, or it would know nothing of it.
+        with pytest.raises(TimeoutError):
+            refused.result(0.2)
+        store.goes_on.set()
+        taken.result(60)
+        with pytest.raises(OptionError, match="singlePartition"):
+            refused.result(60)

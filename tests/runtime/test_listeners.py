@@ -10,7 +10,8 @@ import pytest
 
 from midstream.errors import OptionError
 from midstream.inline import InlineJoin
-from midstream.protocol.events import Event, MigrationEnded, MigrationStarted
+from midstream.protocol.event import Event
+from midstream.protocol.events import MigrationEnded, MigrationStarted
 from midstream.protocol.problems import StreamStalled
 from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings
@@ -223,8 +224,9 @@ def test_the_log_has_the_events_with_their_severity_and_no_progress(caplog):
         join.run_epoch(arrivals(41, "ab"))
     logged = [(record.levelname, record.getMessage()) for record in caplog.records]
     query = str(join.recentProgress[0]["id"])[:8]
+    stalled = StreamStalled(batch_id=1, since=1, stream="c", silent_ms=0)
     assert logged == [
-        ("WARNING", f"{query}, batch 1: {StreamStalled(batch_id=1, since=1, stream='c').message}"),
+        ("WARNING", f"{query}, batch 1: {stalled.message}"),
         ("INFO", f"{query}, batch 2: migration 1 started: from '(a b) c' to 'a (b c)' by moving_state"),
         ("INFO", f"{query}, batch 2: migration 1 ended with the epoch that began it: the plan is 'a (b c)'"),
     ]

@@ -67,7 +67,7 @@ def arrivals(program) -> Sequence[Arrivals]:
     """Rows for every partition, of which some have no time."""
     table = rows(*((0, k, 0, f"row {k}") for k in range(100)), *((None, k, 0, "late") for k in range(40)))
     found: list[dict[tuple[StateId, RowsKind], list[pa.Table]]] = [{} for _ in range(PARTITIONS)]
-    for name, encoder in make_encoders(QUERY, program.layout, program.routing, whole_rows=True).items():
+    for name, encoder in make_encoders(QUERY, program.layout, program.places, whole_rows=True).items():
         parts, _ = encoder(pa.table({c.name: project(table, c, name) for c in encoder.source}))
         for part in parts:
             found[part.partition].setdefault((part.input, part.kind), []).append(part.table)

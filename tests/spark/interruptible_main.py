@@ -61,6 +61,20 @@ def interrupted(query: JoinStreamingQuery) -> str:
     return "not interrupted"
 
 
+def interrupted_in_any(query: JoinStreamingQuery) -> str:
+    """What became of a query at a Ctrl-C that came while the program waited for any query of the session."""
+    spark = SparkSession.active()
+    spark.streams.resetTerminated()
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    begin = time.monotonic()
+    try:
+        spark.streams.awaitAnyTermination()
+    except KeyboardInterrupt:
+        # The connection to the JVM still works.
+        return f"{outcome(query)} {time.monotonic() - begin - 0.5:.1f}"
+    return "not interrupted"
+
+
 def outcome(query: JoinStreamingQuery) -> str:
     return f"{query.status['message']} {query.isActive} {query.exception()}"
 
@@ -69,6 +83,7 @@ def main(root: Path) -> None:
     logging.basicConfig()
     join = endless(make_session("local[2]", {}), root)
     print("sleep:", interrupted(start(join, root)))
+    print("any:", interrupted_in_any(start(join, root)))
     query = start(join, root)
     print("uncaught:", flush=True)
     query.awaitTermination()

@@ -1,8 +1,8 @@
 """A program that runs a query and dies at a given crash point; started by ``KillableQuery``.
 
 Arguments: a folder with the input, the Spark master, the crash point at which the driver dies (or ""), in
-which phase of a migration (or ""), as JSON the faults of tasks and the requested plans, and the number of
-engine partitions.
+which phase of a migration (or ""), and as JSON the faults of tasks, what is requested, and the options of the
+query.
 """
 
 import json
@@ -10,9 +10,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
@@ -35,6 +36,8 @@ class Change(NamedTuple):
     plan: str
     strategy: str
     background: BackgroundChoice = "auto"
+    partitions: int | None = None
+    """Another number of engine partitions that is requested with it."""
 
 
 def phases_of(driver: MicroBatchHandler) -> set[str]:
@@ -51,14 +54,16 @@ def phases_of(driver: MicroBatchHandler) -> set[str]:
     return {phase for phase, holds in phases.items() if holds}
 
 
-def start(spark: SparkSession, root: Path, partitions: int = 2) -> JoinStreamingQuery:
+def start(
+    spark: SparkSession, root: Path, options: Mapping[str, str | int] = MappingProxyType({})
+) -> JoinStreamingQuery:
     """Start the query over all available input."""
     join = Join(spark)
     for name in "abc":
         join = join.stream(name, Feed(spark, root / "in").df(name), time="t", lateness="5 seconds")
     join = join.on("a.k = b.k", "b.k2 = c.k2").within("8 seconds").select("a.id", "b.id", "c.id")
     writer = join.writeStream.format("parquet").option("path", f"{root}/out")
-    writer = writer.option("partitions", partitions).option("adapt", "off")
+    writer = writer.options(**{"partitions": 2, "adapt": "off", **options})
     return writer.option("checkpointLocation", f"{root}/checkpoint").trigger(availableNow=True).start()
 
 
@@ -85,6 +90,8 @@ class Events:
         for change in [c for c in self.migrations if point == "before the step" and c.epoch == epoch]:
             self.migrations.remove(change)
             self.query.migrate(change.plan, change.strategy, background=change.background)
+            if change.partitions is not None:
+                self.query.rescale(change.partitions)
             if self.phase == "asked":
                 self._die_at(point)
         if self.phase in {"", *phases_of(driver)}:
@@ -109,10 +116,12 @@ def session(master: str) -> SparkSession:
     return make_session(master, config)
 
 
-def main(root: Path, master: str, events: Events, faults: list[Fault], partitions: int) -> None:
+def main(
+    root: Path, master: str, events: Events, faults: list[Fault], options: Mapping[str, str | int]
+) -> None:
     spark = session(master)
     with crash_hook(events), failing_tasks(root / "struck", faults) if faults else nullcontext():
-        events.query = start(spark, root, partitions)
+        events.query = start(spark, root, options)
         events.started.set()
         events.query.awaitTermination()
     executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
@@ -121,7 +130,7 @@ def main(root: Path, master: str, events: Events, faults: list[Fault], partition
 
 
 if __name__ == "__main__":
-    _, argv_folder, argv_master, argv_point, argv_phase, argv_faults, argv_changes, argv_partitions = sys.argv
+    _, argv_folder, argv_master, argv_point, argv_phase, argv_faults, argv_changes, argv_options = sys.argv
     argv_events = Events(argv_point, argv_phase, [Change(*change) for change in json.loads(argv_changes)])
     task_faults = [Fault(*fault) for fault in json.loads(argv_faults)]
-    main(Path(argv_folder), argv_master, argv_events, task_faults, int(argv_partitions))
+    main(Path(argv_folder), argv_master, argv_events, task_faults, json.loads(argv_options))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -62,10 +63,10 @@ class KillableQuery:
         phase: str = "",
         faults: Sequence[Fault] = (),
         migrations: Sequence[Change] = (),
-        partitions: int = 2,
+        options: Mapping[str, str | int] = MappingProxyType({}),
         master: str = "local[2]",
     ) -> subprocess.Popen[bytes]:
-        given = json.dumps(faults), json.dumps(migrations), str(partitions)
+        given = json.dumps(faults), json.dumps(migrations), json.dumps(dict(options))
         return self._run("killable_main", master, point, phase, *given)
 
     def start_pausable(
@@ -122,7 +123,7 @@ class KillableQuery:
         findings = fsck(LocalStore(str(self.root / "checkpoint")))
         assert findings.problems == ()
         epochs = noted_epochs(self.feed, self.root / "checkpoint")
-        assert findings.epoch == len(epochs) - 1
+        assert findings.epoch == len(epochs) - 1 + self.manifest().epochs_without_batch
         assert _rows(epochs) == _rows(self.feed.epochs)
         query = build_query(
             [stream(name, SHAPE) for name in "abc"],

@@ -87,7 +87,7 @@ class LocalTasks:
         return pickle.loads(pickled)  # noqa: S301  # written the line before
 
     def _encode(self, shell, program: Program, ranges: TaskRanges) -> Iterable[list[AddressedMessage]]:
-        encoders = make_encoders(program.query, program.layout, program.routing, whole_rows=True)
+        encoders = make_encoders(program.query, program.layout, program.places, whole_rows=True)
         for stream, table in shell._arrivals.items():
             encoder = encoders[stream]
             source = pa.table({c.name: project(table, c, stream) for c in encoder.source})

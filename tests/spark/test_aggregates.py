@@ -7,12 +7,19 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions
 
-from midstream import CheckpointError, Join, NoSuchMethodError, QueryError, window
+from midstream import CheckpointError, Join, NoSuchMethodError, OptionError, QueryError, window
+from midstream.engine.results import TIME
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import Shape, accept, generate
-from midstream.testing.aggregate_oracle import aggregate_windows, assert_same_windows
+from midstream.testing.aggregate_oracle import (
+    aggregate_windows,
+    assert_same_updates,
+    assert_same_windows,
+    last_updates,
+    timed_results,
+)
 from tests.spark.test_promise import AROUND_THE_COMMIT, _through, crash_at
 
 pytestmark = pytest.mark.spark
@@ -95,6 +102,66 @@ def test_windows_leave_once_whenever_the_driver_dies(feed, spark, runner):
     assert fsck(LocalStore(str(runner.checkpoint))).problems == ()
 
 
+def test_updates_come_with_each_batch_and_after_restarts(spark, feed, tmp_path):
+    feed.add(EPOCHS[0])
+    join, checkpoint = grouped(spark, feed), tmp_path / "checkpoint"
+    query = join.query()
+    saved: list[tuple[int, pa.Table]] = []
+    failed: list[int] = []
+
+    def save(df, batch):
+        saved.append((batch, df.toArrow()))
+        if batch == 2 and not failed:
+            failed.append(batch)
+            raise RuntimeError("the user's own mistake")
+
+    def starting():
+        return start(join, checkpoint).outputMode("Update")
+
+    for part in ([], EPOCHS[1:2], EPOCHS[2:3], [], EPOCHS[3:4]):
+        feed.add(*part)
+        running = starting().foreachBatch(save).start()
+        if part == EPOCHS[2:3]:
+            with pytest.raises(Exception, match="the user's own mistake"):
+                running.awaitTermination()
+        else:
+            running.awaitTermination()
+    assert [batch for batch, _ in saved] == [0, 1, 2, 2, 3]
+    assert_same_windows(saved[2][1], saved[3][1], query)
+    seen = query.joined_schema.append(pa.field(TIME, pa.int64())).empty_table()
+    epochs = EPOCHS[:4]
+    rows = dict.fromkeys("ab", 0)
+    for batch, got in saved[:2] + saved[3:]:
+        tables = accept(query, epochs[: batch + 1], None).tables(query)
+        made = timed_results(query, tables, since=rows)
+        assert_same_updates(got.cast(query.output_schema), made, seen, query)
+        seen, rows = pa.concat_tables([seen, made]), {name: table.num_rows for name, table in tables.items()}
+    feed.add(*EPOCHS[4:])
+    starting().format("memory").queryName("updates").start().awaitTermination()
+    updates = [table for _, table in saved] + [spark.table("updates").toArrow()]
+    last = last_updates([table.cast(query.output_schema) for table in updates], query)
+    want = aggregate_windows(query, accept(query, EPOCHS, None).tables(query))
+    assert want.num_rows > 20
+    assert_same_windows(last, want, query)
+    with pytest.raises(CheckpointError, match=r"aggregation\.mode was 'update'; got 'append'\. Hint"):
+        start(join, checkpoint).foreachBatch(save).start()
+
+
+def test_update_mode_is_refused_where_it_cannot_be(spark, feed, tmp_path):
+    feed.add(EPOCHS[0])
+    join = grouped(spark, feed)
+    with pytest.raises(OptionError, match=r"got the parquet sink\. Hint: .*foreachBatch.* memory or console"):
+        start(join, tmp_path / "c").outputMode("update").start(str(tmp_path / "out"), format="parquet")
+    plain = Join(spark)
+    for name in "ab":
+        plain = plain.stream(name, feed.df(name), time="t")
+    with pytest.raises(OptionError, match=r"update mode must be of a query with aggregates.*Hint: leave"):
+        plain.on("a.k = b.k").writeStream.format("console").start(outputMode="update")
+    with pytest.raises(OptionError, match=r"must be 'append' or 'update'; got 'complete'\. Hint: in update"):
+        join.writeStream.outputMode("complete")
+    assert not (tmp_path / "c").exists()
+
+
 def test_types_and_values_are_sparks_own(spark, feed, tmp_path):
     feed.add(*EPOCHS)
     join = grouped(spark, feed)
@@ -136,7 +203,9 @@ def test_another_definition_is_refused_at_a_restart(spark, feed, tmp_path):
     checkpoint = tmp_path / "checkpoint"
     start(grouped(spark, feed), checkpoint).format("memory").queryName("x").start().awaitTermination()
     other = grouped(spark, feed, "count(*) AS n")
-    with pytest.raises(CheckpointError, match=r"aggregation.*aggregates.*Hint: restore it, or start a new"):
+    with pytest.raises(
+        CheckpointError, match=r"agg was \[.*; got \['count\(\*\) AS n'\]\. Hint: write it as it"
+    ):
         start(other, checkpoint).format("memory").queryName("x").start()
 
 

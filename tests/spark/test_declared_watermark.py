@@ -56,7 +56,7 @@ def test_what_cannot_be_honoured_is_refused(frame):
             {},
             "must have a fixed length; got '1 months'. Hint: months and",
         ),
-        (twice, {}, "must have one lateness; got watermarks with delays of 1 minute and 1 hour"),
+        (twice, {}, r"delays of 1 minute and 1 hour. Hint: say which, as in lateness='1 hour'"),
         (computed, {"time": "t"}, "a watermark with a delay of 1 minute of a column that is gone, or was"),
         (marked.drop("t").withColumn("u", F.current_timestamp()), {"time": "u"}, "must have one lateness"),
     ):

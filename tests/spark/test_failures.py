@@ -21,6 +21,11 @@ from tests.messages import assert_plain
             "the object store of the checkpoint must do what it is asked; got 'E'. Hint: look whether",
         ),
         ("java.io.IOException: No space left on device", "must have space"),
+        (
+            "Error from python worker:\n  /usr/bin/python3: Error while finding module specification for "
+            "'pyspark.daemon' (ModuleNotFoundError: No module named 'pyspark')\nPYTHONPATH was:",
+            "in DataFrames run with must have PySpark; got '/usr/bin/python3'. Hint: set PYSPARK_PYTHON, or",
+        ),
     ],
 )
 def test_a_known_failure_is_put_plainly_and_keeps_its_cause(line, must):
@@ -63,7 +68,8 @@ class _Throwable:
 READ = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/0.json. SQLSTATE: KD001"
 TRACEBACK = (
     "An exception was thrown from the Python worker:\n"
-    "Traceback (most recent call last):\n  File 'x.py', line 4, in f\nValueError: bad 17\n"
+    'Traceback (most recent call last):\n  File "/spark/worker.py", line 9, in run\n'
+    '  File "/a/b/x.py", line 4, in f\nValueError: bad 17\n'
 )
 
 
@@ -80,7 +86,7 @@ TRACEBACK = (
         (JavaError("x" * 999), f"{'x' * 400} ..."),
         (JavaError("1", "2", "3", "4"), "1: 2: 3"),
         (JavaError(None), None),
-        (PythonException(TRACEBACK), "ValueError: bad 17"),
+        (PythonException(TRACEBACK), "ValueError: bad 17 (x.py, line 4)"),
         (PySparkException("[X] no\n\nJVM stacktrace:\norg.apache"), "[X] no"),
     ],
 )

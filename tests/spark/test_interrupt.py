@@ -50,6 +50,7 @@ def test_a_ctrl_c_ends_a_query_quietly_and_a_restart_goes_on(spark, tmp_path):
     assert time.monotonic() - begin < 10
     assert [re.sub(r" [0-4]\.\d$", "", line.strip()) for line in lines] == [
         "sleep: Stopped False None",
+        "any: Stopped False None",
         "uncaught:",
     ]
     assert program.returncode in (-signal.SIGINT, 128 + signal.SIGINT)

@@ -14,7 +14,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from midstream import Join, OptionError
-from midstream.protocol.events import Event, MigrationEnded, MigrationStarted
+from midstream.protocol.event import Event
+from midstream.protocol.events import MigrationEnded, MigrationStarted
 from midstream.protocol.progress import EpochProgress
 from midstream.testing import Shape, generate
 from tests.spark.runner import Runner, one_key

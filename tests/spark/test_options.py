@@ -4,10 +4,12 @@ import pytest
 
 from midstream.engine.places import Places
 from midstream.errors import OptionError
+from midstream.memory.balance import BalanceSettings
 from midstream.protocol.settings import ONE_DAY, Settings
 from midstream.spark.options import OPTIONS, QueryOptions
 from midstream.spark.resume import make_settings
 from midstream.state.routing_table import RoutingTable
+from midstream.values import Micros
 
 
 def _options(**given: object) -> QueryOptions:
@@ -47,7 +49,11 @@ def test_names_are_read_in_any_case_and_the_last_value_counts():
         ("maxEventTimeAhead", "off", "max_event_time_ahead", None),
         ("checkpointLocation", "s3://bucket/x/", "checkpoint_location", "s3://bucket/x"),
         ("path", "file:///tmp/a%20b/../c", "path", "/tmp/c"),  # noqa: S108  # nothing is written
-        ("balance", "off", "balance", None),
+        ("balance", "OFF", "balance", "off"),
+        ("balanceThreshold", "0.5", "balance_threshold", 0.5),
+        ("balanceProductivity", "3", "balance_productivity", 3.0),
+        ("forcedSpill", "1m", "forced_spill", 1 << 20),
+        ("initialShares", "2, 1,1", "initial_shares", (2, 1, 1)),
     ],
 )
 def test_text_becomes_a_typed_value(name, given, attribute, value):
@@ -73,6 +79,25 @@ def test_settings_follow_the_options():
         False,
         "cheap",
     )
+
+
+def test_settings_of_balance_follow_the_options():
+    options = _options(balance="active_disk", stateMemory="1m", balancePause="1 minute", initialShares="3,1")
+    settings = make_settings(options, None, parallelism=2)
+    assert settings.balance == BalanceSettings(mode="active_disk", pause=Micros(60_000_000))
+    assert settings.shares == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"balanceThreshold": "0.5"}, "balanceThreshold must be set together with balance"),
+        ({"balance": "active_disk"}, "balance must be 'lazy_disk' or 'off' without stateMemory"),
+    ],
+)
+def test_options_of_balance_that_would_have_no_effect_are_refused(given, message):
+    with pytest.raises(OptionError, match=message):
+        make_settings(_options(**given), None, parallelism=2)
 
 
 def test_settings_without_options_are_the_defaults_or_those_of_the_checkpoint():

@@ -1,13 +1,20 @@
 """Many engine partitions: exact, in few tasks and files."""
 
+import signal
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
 from midstream import Join
+from midstream.plan.tree import parse_plan
 from midstream.spark import micro_batch_handler
 from midstream.spark.task_ranges import TaskRanges
+from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import Shape, generate
+from midstream.testing.random_places import RandomPlaces, hashes_of, placed_by
 from tests.spark.killable_main import Change
 from tests.spark.killable_query import KillableQuery
 from tests.spark.migration_scenario import columns, rows
@@ -73,6 +80,30 @@ def test_a_cluster_that_has_grown_since_the_query_started_gets_more_tasks(
     assert max(stages_of(spark, query)) == 8 * spark.sparkContext.defaultParallelism
 
 
+CLUSTER = "local-cluster[3,1,1024]"
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_query_within_a_budget_changes_plan_and_partitions_and_dies_on_several_executors(tmp_path):
+    killable_query = KillableQuery(tmp_path, epochs=10, seed=13)
+    options: dict[str, str | int] = {
+        "partitions": 3,
+        "groups": 16,
+        "stateMemory": "4k",
+        "spill": "global_output",
+    }
+    changes = [Change(2, "a (b c)", "hybrid", partitions=7), Change(6, "(a b) c", "moving_state", "off", 2)]
+    start = partial(killable_query.start, options=options, master=CLUSTER)
+    process = start(migrations=changes, point="before the step", phase="asked")
+    assert process.wait(300) == -signal.SIGKILL
+    killable_query.finish(start(migrations=changes[1:]))
+    killable_query.check()
+    manifest = killable_query.manifest()
+    assert manifest.epochs_without_batch > 0
+    assert manifest.routings[-1].partitions == 2
+
+
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_a_join_in_many_partitions_changes_its_plan_and_is_exact_on_several_executors(tmp_path):
@@ -82,10 +113,32 @@ def test_a_join_in_many_partitions_changes_its_plan_and_is_exact_on_several_exec
         Change(3, "(a b) c", "parallel_track"),
         Change(7, "a (b c)", "hybrid"),
     ]
-    process = killable_query.start(migrations=migrations, partitions=256, master="local-cluster[3,1,1024]")
+    process = killable_query.start(migrations=migrations, options={"partitions": 256}, master=CLUSTER)
     killable_query.finish(process)
     assert "DONE 3" in (tmp_path / "log").read_text()
     killable_query.check()
     manifest = killable_query.manifest()
     assert (manifest.plan, manifest.migration, manifest.migrations) == ("a (b c)", None, 3)
     assert manifest.routings[-1].partitions == 256
+
+
+def test_state_moves_and_hot_keys_are_shared_and_results_are_exact(spark, feed, runner):
+    """Any group and any key, by chance: the decision is the driver's, all that follows from it the tasks'."""
+    epochs = generate(dict.fromkeys("abc", replace(SHAPE, keys=6, rows=30)), epochs=6, seed=4)
+    feed.add(*epochs)
+    join = Join(spark)
+    for name in "abc":
+        join = join.stream(name, rows(feed.df(name)), time="t", lateness="5 seconds")
+    join = join.on("a.k = b.k", "b.k = c.k").within("12 seconds").select("a.id", "b.id", "c.id")
+    query = join.query()
+    places = RandomPlaces(3, 0.9, 0.6, hashes_of(query, parse_plan("a b c", query.names), feed.epochs))
+    with placed_by(places):
+        options = {"balance": "lazy_disk", "balancePause": "0 seconds", "initialShares": "3,1,0,2"}
+        running = runner.run(join, partitions=4, groups=16, lateRows=runner.out.parent / "late", **options)
+    assert check(query, feed.epochs, runner.results()).num_rows > 100
+    assert len(running.recentProgress) == len(epochs)
+    manifest = newest_manifest(LocalStore(str(runner.checkpoint)))
+    assert manifest is not None
+    assert any(table.spread.get("0") for table in manifest.routings)
+    assert any(table.moved.get("0") for table in manifest.routings)
+    assert fsck(LocalStore(str(runner.checkpoint))).problems == ()

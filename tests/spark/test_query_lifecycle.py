@@ -2,9 +2,11 @@
 
 import json
 import shutil
+import traceback
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream import CheckpointError
 from midstream.testing import Shape, generate
@@ -139,7 +141,14 @@ def test_an_error_in_a_task_reaches_the_user_as_what_it_is(spark, feed, runner):
     query = runner.start(one_key(spark, feed, "ab"))
     with pytest.raises(CheckpointError, match=r"must be there; got no slices/\d{12}-[0-9a-f]{64}\.arrow"):
         query.awaitTermination()
-    assert isinstance(query.exception(), CheckpointError)
+    error = query.exception()
+    assert isinstance(error, CheckpointError)
+    # Neither the user nor Spark's log gets the calls within Midstream, nor Spark the causes.
+    assert len(traceback.format_exception(error)) < 8
+    text = StreamingQuery.exception(query)
+    assert str(error) in str(text)
+    assert "stage_task" not in str(text)
+    assert "direct cause" not in str(text)
 
 
 def test_a_second_driver_is_refused_before_it_does_anything(spark, feed, runner):

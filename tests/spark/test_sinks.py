@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from midstream import Join
+from midstream import Join, OptionError
 from midstream.testing import Shape, assert_same_rows, generate
 from tests.spark.runner import check
 
@@ -98,6 +98,21 @@ def test_memory_is_a_view_of_all_results(spark, feed, join):
     assert spark.table("pairs").columns == ["a_id", "value"]
     query.awaitTermination()
     check(join.query(), feed.epochs, spark.table("pairs").toArrow())
+
+
+def test_the_name_of_a_running_query_is_not_taken_from_it(spark, feed, join):
+    """The view of its results would be emptied."""
+    query = join.writeStream.format("memory").queryName("taken").start()
+    query.processAllAvailable()
+    results = spark.table("taken").count()
+    for writer in (join.writeStream.format("memory"), join.writeStream.format("console")):
+        with pytest.raises(OptionError, match=r"of no other that runs; got 'taken'. Hint: stop that"):
+            writer.queryName("taken").start()
+    assert spark.table("taken").count() == results > 0
+    query.stop()
+    again = join.writeStream.format("memory").queryName("taken").trigger(availableNow=True).start()
+    again.awaitTermination()
+    assert spark.table("taken").count() == results
 
 
 def test_results_in_memory_survive_a_switch_of_sink(spark, feed, join, tmp_path, monkeypatch):

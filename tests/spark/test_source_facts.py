@@ -203,7 +203,7 @@ class Flood(DataSource):
 
 
 @pytest.mark.slow
-def test_a_stream_that_falls_behind_its_source_is_told_of(spark, tmp_path):
+def test_a_stream_that_falls_behind_its_source_is_told_of(spark, tmp_path, progress):
     # A Python source keeps the Python that it is registered with, and imports this module there.
     use_this_python(spark)
     spark.dataSource.register(Flood)
@@ -211,6 +211,9 @@ def test_a_stream_that_falls_behind_its_source_is_told_of(spark, tmp_path):
     query = run_until_done(join_of(spark, {"a": flood, "b": flood}), tmp_path, processingTime="1 millisecond")
     ours = query.recentProgress
     assert len(ours) == TREND_EPOCHS + 1
+    # Both streams read the one source, by Spark.
+    assert [p["numInputRows"] for p in progress.of(query)] == [20] * len(ours)
+    assert [p["numInputRows"] for p in ours] == [20] * len(ours)
     backlogs = [p["sources"]["a"]["backlog"] for p in ours]
     assert [b["count"] for b in backlogs] == [100 * (i + 1) - 10 * (i + 1) for i in range(len(ours))]
     assert [b["trend"] for b in backlogs] == [None] * (TREND_EPOCHS - 1) + ["growing"] * 2

@@ -11,8 +11,8 @@ from pyspark.sql import Row
 
 from midstream.engine import encode
 from midstream.engine.encode import make_encoders
+from midstream.engine.places import Places
 from midstream.engine.program import Program
-from midstream.engine.routing import even_routing
 from midstream.errors import InternalError, MidstreamError, StreamError, error_from
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import parse_plan
@@ -24,13 +24,15 @@ from midstream.spark.messages import AddressedMessage, ControlMessage, SourceMes
 from midstream.spark.own_slices import slice_messages, slices_by_task
 from midstream.spark.row_groups import RowGroup
 from midstream.spark.task_ranges import TaskRanges
+from midstream.state.routing_table import RoutingTable
 from midstream.storage.memory import MemoryStore
 from tests.helpers import rows, small_query
 
 CANARY = "canary-7f3a"
 QUERY = small_query(["a.k = b.k"], default_window=10)
 LAYOUT = build_layout(QUERY, parse_plan("a b", QUERY.names))
-ENCODERS = make_encoders(QUERY, LAYOUT, even_routing(2, 4), whole_rows=True)
+PLACES = Places(4, (RoutingTable(0, 2),))
+ENCODERS = make_encoders(QUERY, LAYOUT, PLACES, whole_rows=True)
 RANGES = TaskRanges(partitions=2, tasks=2)
 ROWS = rows((0, 1, 0, CANARY))
 
@@ -120,7 +122,7 @@ def test_rows_that_are_not_what_spark_said():
 def test_rows_that_are_encoded_again_for_another_plan(panics):
     query = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=10)
     plans = (build_layout(query, parse_plan(plan, query.names)) for plan in ("(a b) c", "a (b c)"))
-    before, after = (make_encoders(query, plan, even_routing(2, 4), whole_rows=True) for plan in plans)
+    before, after = (make_encoders(query, plan, PLACES, whole_rows=True) for plan in plans)
     source = pa.table({c.name: encode.project(ROWS, c, "b") for c in before["b"].source})
     sent = list(row_source.encoded(before["b"], source, 5, RANGES))
     again = row_source._encode_again(before, after, RANGES)
@@ -159,11 +161,19 @@ def test_states_that_move(panics):
     assert f"(batch {program.epoch})" in str(error)
 
 
-def test_a_damaged_file_is_the_streams_fault(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("raised", "got"),
+    [
+        (pa.ArrowInvalid(CANARY), "bytes that cannot be decoded"),
+        (OSError(f"Corrupt snappy compressed data: {CANARY}"), "bytes that cannot be decoded"),
+        (OSError(5, "Input/output error", CANARY), "Input/output error"),
+    ],
+)
+def test_a_damaged_file_is_the_streams_fault(tmp_path, monkeypatch, raised, got):
     def fail(*_given: object, **_named: object) -> None:
-        raise pa.ArrowInvalid(CANARY)
+        raise raised
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", fail)
     error = failure(read(tmp_path))
     assert isinstance(error, StreamError)
-    assert "a.parquet; got bytes that cannot be decoded (batch 3, stream a)" in str(error)
+    assert f"a.parquet; got {got} (batch 3, stream a)" in str(error)

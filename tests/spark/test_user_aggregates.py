@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from pyspark.sql.types import DoubleType
 
@@ -67,3 +69,14 @@ def test_a_type_is_one_of_sparks(spark, feed):
     for wrong in ("dubble", 3, "interval month"):
         with pytest.raises(QueryError, match=r"results? of Median|the result of Median"):
             grouped(spark, feed, udaf(wrong)(Median)("b.v").alias("m"))
+
+
+def test_a_class_that_cannot_be_sent_is_refused_before_anything_starts(spark, feed, tmp_path):
+    feed.add(EPOCHS[0])
+    # A class of a program's own, as in a notebook, is sent as a whole; one of a module by its name.
+    own = type("Locked", (Median,), {"lock": threading.Lock(), "__module__": "__main__"})
+    join = grouped(spark, feed, udaf("double")(own)("b.v").alias("mine"))
+    writer = join.writeStream.foreachBatch(print).option("checkpointLocation", tmp_path / "checkpoint")
+    with pytest.raises(QueryError, match=r"copied to Spark's workers; got Locked, with .*_thread.lock.*Hint"):
+        writer.start()
+    assert not (tmp_path / "checkpoint").exists()

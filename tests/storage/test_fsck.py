@@ -2,14 +2,20 @@
 
 import json
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from midstream.cli.main import app
 from midstream.inline import InlineJoin
-from midstream.storage.fsck import check
+from midstream.state.manifest import encode_manifest
+from midstream.storage.fsck import _SegmentIndex, check
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import restore_manifest
+from midstream.storage.memory import MemoryStore
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
 
 
@@ -63,6 +69,39 @@ def test_a_damaged_newest_manifest_is_named_and_done_without(checkpoint):
     again = InlineJoin(QUERY, settings=SETTINGS, store=store)
     again.run_epoch(EPOCHS[4])
     assert again.manifest.epoch == 4
+
+
+@pytest.mark.parametrize("partitions", [None, 5])
+def test_rows_whose_payload_is_in_no_slice_that_their_partition_reads_are_named(partitions):
+    query = InlineJoin(QUERY, settings=SETTINGS, store=(store := MemoryStore()))
+    for epoch in EPOCHS[:4]:
+        query.run_epoch(epoch)
+    if partitions is not None:
+        query.rescale(partitions)
+    query.run_epoch(EPOCHS[4])
+    assert check(store).problems == ()
+    name, manifest = store.list("manifests")[-1], query.manifest
+    payload = [each for each in manifest.slices if each.owner.kind == "payload"]
+    for lost in payload:
+        without = tuple(each for each in manifest.slices if each is not lost)
+        store.put(name, encode_manifest(replace(manifest, slices=without)))
+        found = {problem.what for problem in check(store).problems}
+        assert found == {f"refers to rows of {lost.owner.state} that are in no slice"}
+
+
+@given(st.data())
+def test_a_segment_is_found_in_any_slice_that_a_partition_reads(data):
+    slices = data.draw(
+        st.lists(st.tuples(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 3), min_size=1)), min_size=1)
+    )
+    masks = [np.isin(np.arange(4), list(readers)) for _, readers in slices]
+    arrays = [np.array(sorted(segments), np.int64) for segments, _ in slices]
+    index = _SegmentIndex.of(list(zip(arrays, masks, strict=True)))
+    wanted, partition = data.draw(st.lists(st.integers(0, 9))), data.draw(st.integers(0, 3))
+    referenced = np.array(wanted, np.int64)
+    anywhere = all(any(segment in of for of, _ in slices) for segment in wanted)
+    there = all(any(segment in of and partition in readers for of, readers in slices) for segment in wanted)
+    assert (index.has(referenced, None), index.has(referenced, partition)) == (anywhere, there)
 
 
 def test_gc_lists_and_deletes_only_what_nobody_names(checkpoint):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from midstream.errors import FencedError
+from midstream.errors import CheckpointError, FencedError
 from midstream.inline import InlineJoin
 from midstream.migration.request import Request, write_request
 from midstream.plan.tree import parse_plan
@@ -57,6 +57,22 @@ def test_a_request_whose_answer_is_lost_is_kept_once():
     assert plans(store) == {"requests/000001": True}
     query.run_epoch(EPOCHS[0])
     assert (query.manifest.plan, query.manifest.applied_requests) == (OTHER_PLAN, 1)
+
+
+@pytest.mark.parametrize("kind", ["", "partitions-"])
+def test_one_flipped_bit_in_a_request_is_found(kind):
+    store = MemoryStore()
+    query = InlineJoin(QUERY, PLAN, settings=SETTINGS, store=store)
+    query.migrate(OTHER_PLAN, "moving_state")
+    query.rescale(8)
+    name = f"{REQUESTS}/{kind}000001"
+    data = store.read(name).to_pybytes()
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        store.put(name, bytes(flipped))
+        with pytest.raises(CheckpointError, match=f"in {name} must be .*delete {name} to go on"):
+            RequestQueue(store, QUERY, SETTINGS).load(query.manifest, None)
 
 
 def test_a_request_whose_answer_is_lost_lasts():

@@ -7,7 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
+from midstream.aggregate.partials import HASH, PANE
 from midstream.engine.payload import make_segments
 from midstream.errors import CheckpointError
 from midstream.plan.state_id import StateId
@@ -97,6 +99,27 @@ FORMS: dict[str, tuple[str, Callable[[], pa.Table]]] = {
 def test_a_slice_of_another_form_is_refused(what):
     kind, make = FORMS[what]
     store, slice_ = _slice(kind, make())
+    with pytest.raises(CheckpointError, match="a slice must have the bytes that its manifest names"):
+        SliceFiles(store).open(slice_)
+
+
+@pytest.mark.parametrize(
+    ("hashes", "panes"),
+    [
+        ([1, 2, 2], [0, 6, 6]),
+        ([1, 9, 2], [0, 6, 6]),
+        ([1, 2, 2], [0, 6, 0]),
+        ([1, 2, 2], [0, 6, 7]),
+        ([1, None, 2], [0, 6, 6]),
+    ],
+)
+def test_partial_aggregates_are_in_the_order_of_their_panes_and_groups(hashes, panes):
+    table = pa.table({HASH: pa.array(hashes, pa.uint64()), PANE: pa.array(panes, pa.int64()), "n": [1, 1, 1]})
+    store, slice_ = _slice("partial", table)
+    slice_ = replace(slice_, rows=table.num_rows)
+    if (hashes, panes) == ([1, 2, 2], [0, 6, 6]):
+        assert SliceFiles(store).open(slice_) == table
+        return
     with pytest.raises(CheckpointError, match="a slice must have the bytes that its manifest names"):
         SliceFiles(store).open(slice_)
 

@@ -235,6 +235,7 @@ def _deep_files() -> Iterator[tuple[str, bytes]]:
             yield name, _sealed("manifest", b'{"format":5,"unknown":%s}' % deep)
         yield "requests/000001", deep
         yield "requests/000001", b'{"plan":%s}' % deep
+        yield "requests/000001", _sealed("request", b'{"plan":%s}' % deep)
         yield "leases/000000000001.json", deep
         yield "leases/000000000001.json", b'{"host":%s}' % deep
         yield "intents/000000000003.json", deep

@@ -10,7 +10,8 @@ from itertools import chain
 import pytest
 
 from midstream.testing import simulate as simulator
-from midstream.testing.promises import BrokenPromiseError
+from midstream.testing.broken_promise import BrokenPromiseError
+from midstream.testing.rescales import Rescales
 from midstream.testing.simulate import simulate
 from midstream.testing.workload import Workload, draw_workload
 
@@ -40,6 +41,11 @@ def workload_of(seed: int) -> Workload:
     return draw_workload(random.Random(seed), seed)
 
 
+def without_rescales_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no thread ask for other partitions while an epoch runs."""
+    monkeypatch.setattr(Rescales, "is_asked_for_meanwhile", lambda self: False)
+
+
 def make_eventful(monkeypatch: pytest.MonkeyPatch, **rates: float) -> None:
     """Give every simulation many faults, at these rates; other rates stay as drawn."""
     real = simulator._Simulation.__init__
@@ -49,7 +55,7 @@ def make_eventful(monkeypatch: pytest.MonkeyPatch, **rates: float) -> None:
         self.max_lives += 5 * (BUDGET - self.store.budget)
         self.store.budget = BUDGET
         # Seeds that are likely to fail were found with the same partitions throughout.
-        self.rescales.rate = 0.0
+        self.rescales.rate = self.rescales.rate_meanwhile = 0.0
         for name, rate in rates.items():
             setattr(self, name, rate)
 

@@ -17,7 +17,7 @@ from midstream.protocol.intent import Intent
 from midstream.runtime import epoch_runner
 from midstream.storage import intents
 from midstream.storage.store import Store
-from tests.testing.eventful_seeds import SEEDS, broken_promises
+from tests.testing.eventful_seeds import SEEDS, broken_promises, without_rescales_meanwhile
 
 _probed = ProbedRows.of
 _read_intent = intents.write_or_read_intent
@@ -51,7 +51,9 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_fault_is_found(name):
+def test_a_fault_is_found(monkeypatch, name):
+    # Likely seeds were found without.
+    without_rescales_meanwhile(monkeypatch)
     seed, fault = MUTANTS[name]
     with fault():
         broken = broken_promises(SEEDS, likely=[seed])

@@ -34,13 +34,19 @@ def intent(epoch: int, request: WrittenRequest | None) -> Intent:
 
 
 def fail(promises: MigrationPromises, request: WrittenRequest) -> None:
-    with suppress(OSError), promises.requesting(request):
+    with suppress(OSError), promises.requesting(request, others_paused=False):
         raise OSError
 
 
-def take(promises: MigrationPromises, request: WrittenRequest) -> None:
-    with promises.requesting(request):
+def take(promises: MigrationPromises, request: WrittenRequest, *, others_paused: bool = False) -> None:
+    with promises.requesting(request, others_paused=others_paused):
         pass
+
+
+def test_a_request_may_be_applied_later_if_a_driver_that_was_paused_may_begin_an_epoch(promises):
+    take(promises, ONE, others_paused=True)
+    assert promises.begin(intent(0, None)) is None
+    assert promises.begin(intent(1, ONE)) is None
 
 
 def test_a_request_that_was_taken_is_applied_once(promises):
@@ -53,13 +59,13 @@ def test_a_request_that_was_taken_is_applied_once(promises):
 
 @pytest.mark.parametrize("applied", [ONE, None])
 def test_a_request_that_is_being_made_may_be_applied(promises, applied):
-    with promises.requesting(ONE):
+    with promises.requesting(ONE, others_paused=False):
         # Another driver, while this one is paused.
         assert promises.begin(intent(0, applied)) is None
 
 
 def test_a_request_that_is_being_made_is_applied_once(promises):
-    with suppress(OSError), promises.requesting(ONE):
+    with suppress(OSError), promises.requesting(ONE, others_paused=False):
         assert promises.begin(intent(0, ONE)) is None
         assert promises.begin(intent(1, ONE)) is not None
         raise OSError

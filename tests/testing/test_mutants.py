@@ -29,7 +29,12 @@ from midstream.storage.slice_files import SliceFiles
 from midstream.testing import simulate as simulator
 from midstream.testing.faults import Damage, FaultStore, SimulatedCrash
 from midstream.testing.simulate import simulate
-from tests.testing.eventful_seeds import broken_promises, die_in_every_epoch, make_eventful
+from tests.testing.eventful_seeds import (
+    broken_promises,
+    die_in_every_epoch,
+    make_eventful,
+    without_rescales_meanwhile,
+)
 
 SEEDS = range(60)
 
@@ -184,6 +189,7 @@ def test_results_that_depend_on_the_partitions_are_seen(monkeypatch):
         # No run that is compared with the oracle has a fifth partition.
         return run_partition(program, stage, partition, {} if partition == 4 else arrivals, store, writer)
 
+    without_rescales_meanwhile(monkeypatch)
     monkeypatch.setattr(runner, "run_partition", lossy)
     assert broken_promises(SEEDS) == {"metamorphic"}
 

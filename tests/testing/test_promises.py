@@ -8,9 +8,10 @@ import pytest
 
 from midstream.inline import InlineJoin
 from midstream.storage.manifest_log import manifests_newest_first
+from midstream.testing.broken_promise import BrokenPromiseError
 from midstream.testing.faults import FaultStore
 from midstream.testing.outcome import Outcome
-from midstream.testing.promises import BrokenPromiseError, Promises
+from midstream.testing.promises import Promises
 from midstream.testing.rescales import Rescales
 from midstream.testing.workload import draw_workload
 from tests.golden.case import EPOCHS, QUERY, SETTINGS

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from midstream.cli.main import app
 from midstream.testing import simulate as simulator
+from midstream.testing.broken_promise import BrokenPromiseError
 from midstream.testing.outcome import never_reached
-from midstream.testing.promises import BrokenPromiseError
 from midstream.testing.simulate import simulate
 from tests.testing.seed_pool import run_seeds
 
@@ -38,7 +38,11 @@ FAULTS = {
 
 
 FEATURES = {
+    "aggregates in append mode",
+    "aggregates in update mode",
+    "balance",
     "cuts at random",
+    "places at random",
     "groups spilled",
     "groups cleaned up",
     "groups brought back",
@@ -73,6 +77,7 @@ FEATURES = {
     "a request that waits",
     "a request that leaves a choice",
     "a request while an epoch runs",
+    "a rescale while an epoch runs",
     "a decision to stay",
     "a decision to migrate",
     "a late verdict",

@@ -10,7 +10,7 @@ import pytest
 from midstream.engine import changed_windows, joiner
 from midstream.protocol import coordinator
 from midstream.protocol.terms import committed_terms
-from midstream.testing.promises import BrokenPromiseError
+from midstream.testing.broken_promise import BrokenPromiseError
 from midstream.testing.simulate import simulate
 from tests.testing.eventful_seeds import make_eventful, small_and_long, workload_of
 

@@ -12,6 +12,7 @@ from midstream.aggregate.functions import FUNCTIONS
 from midstream.aggregate.partials import (
     PANE,
     USER_STATE,
+    WINDOW_END,
     in_context,
     key_names,
     keys_of,
@@ -24,8 +25,7 @@ from midstream.errors import StreamError
 from midstream.query.aggregation import Aggregate, Aggregation, EventWindows
 from midstream.query.types import show_type
 
-_END = "#end"
-_ROWS_AT_ONCE = 1 << 20
+ROWS_AT_ONCE = 1 << 20
 """About so many rows of panes are merged at once: a pane has one for each window that it is in."""
 _BYTES_AT_ONCE = 1 << 28
 """And about so many bytes of them: a row may have a list of values."""
@@ -43,13 +43,11 @@ def emitted_windows(
     begin = earliest if emitted is None else max(emitted, earliest)
     last = max(int(rows[PANE][-1]) for rows in found) + windows.length
     first, last = windows.first_end_after(begin), min(until, last)
-    for ends in _portions(windows, found, first, last):
-        needed = [
-            _in_windows(windows, _between(rows, ends[0] - windows.length, ends[-1]), ends) for rows in found
-        ]
-        merged = merge_partials(aggregation, [rows for rows in needed if len(rows)] or needed[:1], _END)
+    for ends in portions(windows, found, first, last):
+        needed = pl.concat([_between(rows, ends[0] - windows.length, ends[-1]) for rows in found])
+        merged = merge_partials(aggregation, [in_windows(windows, needed, ends)], WINDOW_END)
         if len(merged):
-            yield _results(aggregation, merged)
+            yield results_of_windows(aggregation, merged)
 
 
 def _between(rows: pl.DataFrame, first: int | None, end: int) -> pl.DataFrame:
@@ -59,32 +57,35 @@ def _between(rows: pl.DataFrame, first: int | None, end: int) -> pl.DataFrame:
     return rows.slice(begin, max(0, int(np.searchsorted(panes, end)) - begin))
 
 
-def _portions(windows: EventWindows, panes: Sequence[pl.DataFrame], first: int, last: int) -> Iterator[range]:
+def portions(windows: EventWindows, panes: Sequence[pl.DataFrame], first: int, last: int) -> Iterator[range]:
     """The ends of windows, in portions that do not need too many rows, nor too many bytes."""
     ends = range(first, last + 1, windows.slide)
     copies = min(len(ends), -(-windows.length // windows.slide))
     rows = copies * sum(len(each) for each in panes)
     size_in_bytes = copies * sum(int(each.estimated_size()) for each in panes)
-    portions = max(1, -(-rows // _ROWS_AT_ONCE), -(-size_in_bytes // _BYTES_AT_ONCE))
+    portions = max(1, -(-rows // ROWS_AT_ONCE), -(-size_in_bytes // _BYTES_AT_ONCE))
     size = max(1, len(ends) // portions)
     for begin in range(0, len(ends), size):
         yield ends[begin : begin + size]
 
 
-def _in_windows(windows: EventWindows, rows: pl.DataFrame, ends: range) -> pl.DataFrame:
+def in_windows(windows: EventWindows, rows: pl.DataFrame, ends: range) -> pl.DataFrame:
     """Each row of a pane once for every window that has it and ends at one of these times."""
     panes = rows[PANE].to_numpy()
     first = np.maximum(panes + windows.slide - (panes - ends[0]) % windows.slide, ends[0])
     counts = np.maximum((np.minimum(panes + windows.length, ends[-1]) - first) // windows.slide + 1, 0)
+    rows = rows.drop(PANE)
+    if (counts == 1).all():
+        return rows.with_columns(pl.Series(WINDOW_END, first))
     positions = np.repeat(np.arange(len(panes)), counts)
     number = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts)
-    column = pl.Series(_END, first[positions] + number * windows.slide)
-    return rows.drop(PANE)[positions].with_columns(column)
+    return rows[positions].with_columns(pl.Series(WINDOW_END, first[positions] + number * windows.slide))
 
 
-def _results(aggregation: Aggregation, merged: pl.DataFrame) -> pa.Table:
+def results_of_windows(aggregation: Aggregation, merged: pl.DataFrame) -> pa.Table:
+    """Merged windows as they come out: with the results of the aggregates."""
     windows, schema = aggregation.windows, aggregation.schema
-    ends = as_array(merged[_END].to_arrow())
+    ends = as_array(merged[WINDOW_END].to_arrow())
     bounds = [as_column(each).cast(windows.type) for each in (ends - windows.length, ends)]
     columns: list[pa.Array] = [merged[name].to_arrow() for name in key_names(aggregation)]
     columns.insert(aggregation.window_position, pa.StructArray.from_arrays(bounds, ["start", "end"]))

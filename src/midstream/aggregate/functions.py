@@ -175,12 +175,9 @@ def _column(name: str) -> Callable[[State, pa.DataType, tuple[Parameter, ...]], 
     return lambda state, _dtype, _parameters: state[name]
 
 
-_NUMBERS = "a number; cast it in the DataFrame of its stream"
-_ADDABLE = (
-    f"a number, if a decimal one of at most {_MAX_DIGITS_ADDED} digits; "
-    "cast it in the DataFrame of its stream"
-)
-_SIMPLE = "a number, text, a boolean, bytes, a date or a timestamp; use a field of it"
+_NUMBERS = "a number"
+_ADDABLE = f"a number, and if that is a decimal, of at most {_MAX_DIGITS_ADDED} digits"
+_SIMPLE = "a number, text, a boolean, bytes, a date or a timestamp"
 _SHARE = Argument("percentage", 0.0, 1.0)
 
 

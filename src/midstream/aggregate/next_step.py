@@ -62,10 +62,12 @@ def output_watermark(query: Query, aggregation: Aggregation, manifest: Manifest)
 
 
 def windows_are_due(query: Query, manifest: Manifest) -> bool:
-    """Whether windows can leave now, without waiting for another row."""
+    """Whether windows can leave now, without waiting for another row; those that change leave as they do."""
     aggregation = query.aggregation
-    until = None if aggregation is None else output_watermark(query, aggregation, manifest)
-    if aggregation is None or until is None:
+    if aggregation is None or aggregation.updates:
+        return False
+    until = output_watermark(query, aggregation, manifest)
+    if until is None:
         return False
     return any(
         is_due(aggregation.windows, s, manifest.emitted, until) for s in partial_slices(manifest.slices)
@@ -81,6 +83,11 @@ def is_due(windows: EventWindows, slice_: Slice, emitted: int | None, until: int
     """Whether a slice has rows of windows that end after ``emitted`` and until ``until``."""
     earliest = slice_.earliest if emitted is None else max(slice_.earliest, emitted)
     return windows.first_end_after(earliest) <= until
+
+
+def is_near(windows: EventWindows, slice_: Slice, first: int, last: int) -> bool:
+    """Whether a slice may have panes that are in a window with one from the first to the last."""
+    return slice_.earliest < last + windows.length and max(slice_.latest) > first - windows.length
 
 
 def is_out(windows: EventWindows, slice_: Slice, until: int | None) -> bool:

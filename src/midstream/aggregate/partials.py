@@ -4,14 +4,15 @@ A pane is a piece of event time so short that its rows are in the same windows: 
 windows and their distance. So a row is aggregated once, however many windows overlap it.
 
 Columns: the hash of the group, which says where it is merged; the pane; the columns of the group; and the
-states of the aggregates. Rows are in the order of their panes, so those of a window are together, and within
-a pane in that of the hashes.
+states of the aggregates. Once merged, rows are in the order of their panes, so those of a window are
+together, and within a pane in that of the hashes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -29,15 +30,19 @@ from midstream.query.types import canonical_type
 
 HASH = "#hash"
 PANE = "#pane"
+WINDOW_END = "#end"
+"""In place of the pane, once panes are merged to windows."""
 _ROW = "#row"
 USER_STATE = "state"
 """The only part of the state of a user-defined aggregate."""
+_EXPRESSIONS_KEPT = 64
+"""Of how many aggregations."""
 _NULL = np.uint64(0x6E756C6C)
 """What stands for the hash of a null."""
 
 
 def partial_aggregates(aggregation: Aggregation, results: pa.Table) -> pl.DataFrame:
-    """The partial aggregates of results of the join, which have their times."""
+    """The partial aggregates of results of the join, which have their times, in no particular order."""
     windows = aggregation.windows
     times = as_array(results.column(TIME))
     columns = {PANE: pl.Series(times - (times - windows.start) % windows.pane), TIME: pl.Series(times)}
@@ -49,28 +54,21 @@ def partial_aggregates(aggregation: Aggregation, results: pa.Table) -> pl.DataFr
                 prepare = FUNCTIONS[aggregate.function].prepare
                 values = prepare(results.column(aggregate.column.name), aggregate.parameters)
                 columns[name] = pl.Series(pl.from_arrow(values))
-    parts = [
-        expression.alias(f"{name} {part}")
-        for name, aggregate in _built_in(aggregation)
-        for part, expression in _partial(name, aggregate).items()
-    ]
 
     def added(_name: str, aggregate: Aggregate, groups: Groups) -> pl.Series:
         return added_states(aggregate, results, groups)
 
-    grouped = _group(aggregation, pl.DataFrame(columns), [PANE, *key_names(aggregation)], parts, added)
+    grouped = _group(
+        aggregation, pl.DataFrame(columns), [PANE, *key_names(aggregation)], _partial(aggregation), added
+    )
     hashes = group_hashes([grouped[name].to_arrow() for name in key_names(aggregation)], len(grouped))
-    return in_order(grouped.insert_column(0, pl.Series(HASH, hashes)))
+    return grouped.insert_column(0, pl.Series(HASH, hashes))
 
 
 def merge_partials(aggregation: Aggregation, tables: Sequence[pl.DataFrame], by: str = PANE) -> pl.DataFrame:
     """Several tables of partial aggregates as one; ``by`` is the column of panes, or of windows."""
-    merged = [
-        expression.alias(f"{name} {part}")
-        for name, aggregate in _built_in(aggregation)
-        for part, expression in _merge(name, aggregate, tables[0].columns).items()
-    ]
-    rows = pl.concat(tables)
+    rows = pl.concat(tables) if len(tables) > 1 else tables[0]
+    merged = _merge(aggregation, tuple(rows.columns))
 
     def states_merged(name: str, aggregate: Aggregate, groups: Groups) -> pl.Series:
         return merged_states(aggregate, rows[state_column(name)], groups)
@@ -140,15 +138,28 @@ def _parts(name: str, columns: Sequence[str]) -> list[str]:
     return [column.removeprefix(f"{name} ") for column in columns if column.startswith(f"{name} ")]
 
 
-def _partial(name: str, aggregate: Aggregate) -> dict[str, pl.Expr]:
-    if aggregate.column is None:
-        return {"count": pl.len().cast(pl.Int64)}
-    return FUNCTIONS[aggregate.function].partial(pl.col(name), aggregate.column.type)
+# Expressions are made once: with few rows, making them takes as long as computing them.
+@lru_cache(_EXPRESSIONS_KEPT)
+def _partial(aggregation: Aggregation) -> tuple[pl.Expr, ...]:
+    """The states of aggregates of rows, by the names that their columns get."""
+    states: list[pl.Expr] = []
+    for name, aggregate in _built_in(aggregation):
+        parts = {"count": pl.len().cast(pl.Int64)}
+        if aggregate.column is not None:
+            parts = FUNCTIONS[aggregate.function].partial(pl.col(name), aggregate.column.type)
+        states += [expression.alias(f"{name} {part}") for part, expression in parts.items()]
+    return tuple(states)
 
 
-def _merge(name: str, aggregate: Aggregate, columns: Sequence[str]) -> dict[str, pl.Expr]:
-    state = {part: pl.col(f"{name} {part}") for part in _parts(name, columns)}
-    return FUNCTIONS[aggregate.function].merge(state, aggregate.input_type)
+@lru_cache(_EXPRESSIONS_KEPT)
+def _merge(aggregation: Aggregation, columns: tuple[str, ...]) -> tuple[pl.Expr, ...]:
+    """The states of aggregates that are in columns of these names, merged."""
+    states: list[pl.Expr] = []
+    for name, aggregate in _built_in(aggregation):
+        state = {part: pl.col(f"{name} {part}") for part in _parts(name, columns)}
+        merged = FUNCTIONS[aggregate.function].merge(state, aggregate.input_type)
+        states += [expression.alias(f"{name} {part}") for part, expression in merged.items()]
+    return tuple(states)
 
 
 def _built_in(aggregation: Aggregation) -> Iterator[tuple[str, Aggregate]]:

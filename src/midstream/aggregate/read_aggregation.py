@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import types
@@ -23,6 +24,7 @@ from midstream.query.types import LOCAL_TIMESTAMP, TIMESTAMP, canonical_type, sh
 from midstream.values import Micros, duration, show_duration
 
 _WRITE = "write a function of a column and a name, as in 'sum(payments.amount) AS total'"
+_ONE_EACH = "write an aggregate for each column"
 _COMPUTE = "compute it as a column of the DataFrame of its stream, with withColumn, and use that column"
 
 
@@ -33,8 +35,8 @@ def read_aggregation(
     asked = [group for group in groups if isinstance(group, Window)]
     if len(asked) != 1:
         raise QueryError(
-            "results must be grouped by one window: without it no row could ever leave, as there may always "
-            "be another result of its group",
+            "results must be grouped by one window: without it no group is ever complete, as there may "
+            "always be another result of it, and its state would stay for ever",
             got=f"{len(asked) or 'no'} window{'s' if asked else ''}",
             hint="add one, as in groupBy('orders.region', window('10 minutes')); to aggregate all of a "
             "bounded input, write the results to a sink and aggregate them there",
@@ -85,7 +87,7 @@ def _read_key(item: str, streams: Sequence[Stream]) -> Output:
 
 
 def _read_window(asked: Window, streams: Sequence[Stream]) -> EventWindows:
-    _check_length(asked.length, streams)
+    _check_length(asked, streams)
     length = duration(asked.length, "a window of results")
     slide = length if asked.slide is None else duration(asked.slide, "the distance of windows")
     start = Micros(0) if asked.start is None else duration(asked.start, "the start of windows")
@@ -105,12 +107,23 @@ def _read_window(asked: Window, streams: Sequence[Stream]) -> EventWindows:
     return EventWindows(length, slide, start, None if stream is None else stream.name, kind)
 
 
-def _check_length(length: object, streams: Sequence[Stream]) -> None:
+def _check_length(asked: Window, streams: Sequence[Stream]) -> None:
     """Spark's windows begin with the time."""
-    times = [str(stream.time) for stream in streams]
-    if length in times:
-        hint = f"the time comes last, by its name: window('10 minutes', time='{length}')"
-        raise QueryError("a window must begin with its length", got=repr(length), hint=hint)
+    length, times = asked.length, [str(stream.time) for stream in streams]
+    # What comes first may be an object of Spark's, which refuses to be compared.
+    is_time = isinstance(length, str) and length in times
+    if is_time or (not _is_duration(length) and _is_duration(asked.slide)):
+        time = length if is_time else times[0]
+        hint = f"the time comes last, by its name: window('10 minutes', time='{time}')"
+        raise QueryError("a window must begin with its length", got=show_value(length), hint=hint)
+
+
+def _is_duration(value: Any) -> bool:
+    try:
+        duration(value, "it")
+    except QueryError:
+        return False
+    return True
 
 
 def _stream_of_time(text: str, streams: Sequence[Stream]) -> Stream:
@@ -160,7 +173,8 @@ def _read_column(call: Call, function: Function, item: str, streams: Sequence[St
     column = _column_named(call.arguments[0], repr(item), streams)
     if types.is_null(column.type) or not function.accepts(column.type):
         got = f"{column.ref} of type {show_type(column.type)}"
-        raise QueryError(f"{call.function} must be of {function.wants}", got=got)
+        hint = "cast it, or choose a field of it, in the DataFrame of its stream"
+        raise QueryError(f"{call.function} must be of {function.wants}", got=got, hint=hint)
     return column
 
 
@@ -176,7 +190,8 @@ def _column_named(text: str, item: str, streams: Sequence[Stream]) -> Output:
 def _read_parameters(call: Call, wanted: Sequence[Argument], item: str) -> tuple[Parameter, ...]:
     given = call.arguments[1:]
     if len(given) > len(wanted):
-        raise QueryError(f"{call.function} must have at most {1 + len(wanted)} arguments", got=repr(item))
+        most = "one argument" if not wanted else f"at most {1 + len(wanted)} arguments"
+        raise QueryError(f"{call.function} must have {most}", got=repr(item), hint=_ONE_EACH)
     parameters = []
     for position, argument in enumerate(wanted):
         text = given[position] if position < len(given) else None

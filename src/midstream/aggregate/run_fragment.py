@@ -3,7 +3,7 @@
 Fragments of the join run as ever. Results that are to be aggregated do not leave: they are aggregated where
 they are, pane by pane, and these partial aggregates are sent to where their groups are merged. That is a
 fragment of its own, in a stage after all joins. It merges what arrives with what it has, as slices, and emits
-the windows that are complete.
+the windows that are complete, or in update mode those that have changed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from midstream.aggregate.emit import emitted_windows
-from midstream.aggregate.next_step import is_due, is_out
+from midstream.aggregate.next_step import is_due, is_near, is_out
 from midstream.aggregate.partials import HASH, PANE, merge_partials, partial_aggregates
+from midstream.aggregate.update import updated_windows
 from midstream.aggregate.user_states import in_batch
 from midstream.engine.aggregate_step import AggregateStep
 from midstream.engine.arrays import as_array
@@ -56,7 +57,7 @@ def run_fragment(
     (target,) = step.fragment.inputs
     routed = (
         RoutedRows(to, target.id, "partials", part)
-        for to, part in split(partials, program.routing.targets(hashes))
+        for to, part in split(partials, program.places.routing(()).targets(hashes))
     )
     return replace_field(output, results=None, outgoing=(*output.outgoing, *routed))
 
@@ -82,10 +83,11 @@ class _Groups:
         self.stored = program.readable("partial", target.id, (), partition)
 
     def run(self, arrivals: Arrivals) -> StepOutput:
-        """Emit what is complete, and keep what has arrived."""
+        """Emit what is complete, or has changed, and keep what has arrived."""
         tables = arrivals.get((self.input, "partials"), ())
-        emitted = list(self._emit())
-        slices, replaced = self._keep(tables)
+        arrived = self._merged(tables) if tables else None
+        emitted = list(self._changed(arrived) if self.aggregation.updates else self._complete())
+        slices, replaced = ((), ()) if arrived is None else self._keep(arrived)
         return StepOutput(
             results=pa.concat_tables(emitted) if emitted else None,
             outgoing=(),
@@ -98,7 +100,10 @@ class _Groups:
             produced={},
         )
 
-    def _emit(self) -> Iterator[pa.Table]:
+    def _merged(self, tables: Sequence[pa.Table]) -> pl.DataFrame:
+        return merge_partials(self.aggregation, [_from_arrow(table) for table in tables])
+
+    def _complete(self) -> Iterator[pa.Table]:
         """The windows that are complete. What arrives now belongs to later ones."""
         windows, (emitted, until) = self.aggregation.windows, (self.step.emitted, self.step.until)
         if until is None:
@@ -106,11 +111,17 @@ class _Groups:
         due = [self._own_groups(s) for s in self.stored if is_due(windows, s, emitted, until)]
         yield from emitted_windows(self.aggregation, due, emitted, until)
 
-    def _keep(self, tables: Sequence[pa.Table]) -> tuple[tuple[NewSlice, ...], tuple[Slice, ...]]:
+    def _changed(self, arrived: pl.DataFrame | None) -> Iterator[pa.Table]:
+        """The windows and groups that results have arrived for; those groups are in this partition now."""
+        if arrived is None:
+            return
+        windows = self.aggregation.windows
+        near = (s for s in self.stored if is_near(windows, s, int(arrived[PANE][0]), int(arrived[PANE][-1])))
+        stored = [self.open_slice(slice_) for slice_ in near]
+        yield from updated_windows(self.aggregation, arrived, stored)
+
+    def _keep(self, arrived: pl.DataFrame) -> tuple[tuple[NewSlice, ...], tuple[Slice, ...]]:
         """What has arrived as a partial slice, merged with others where compaction says so, and those."""
-        if not tables:
-            return (), ()
-        arrived = merge_partials(self.aggregation, [_from_arrow(table) for table in tables])
         places = self.program.places
         new = self._slice(arrived, self.owner.partition, self.program.epoch, 1)
         kept = [s for s in self.stored if places.keeper(s) == self.owner.partition]
@@ -123,7 +134,7 @@ class _Groups:
         merged = merge_partials(self.aggregation, needed)
         first = min(slice_.first_epoch for slice_ in chosen)
         # Rows that were placed by an earlier routing go where their groups are now.
-        targets = self.program.routing.targets(merged[HASH].to_numpy())
+        targets = self.program.places.routing(()).targets(merged[HASH].to_numpy())
         parts = [
             self._slice(merged.filter(pl.Series(targets == to)), to, first, epochs_of(chosen))
             for to in np.unique(targets).tolist()
@@ -135,7 +146,7 @@ class _Groups:
         rows = self._open(slice_)
         if self.program.places.readers(slice_) == (self.owner.partition,):
             return rows
-        targets = self.program.routing.targets(rows[HASH].to_numpy())
+        targets = self.program.places.routing(()).targets(rows[HASH].to_numpy())
         return rows.filter(pl.Series(targets == self.owner.partition))
 
     def _needed(self, rows: pl.DataFrame) -> pl.DataFrame:

@@ -17,6 +17,10 @@ _DEEPER = (TokenType.L_PAREN, TokenType.L_BRACKET)
 _HIGHER = (TokenType.R_PAREN, TokenType.R_BRACKET)
 
 
+_IN_ROWS = "aggregate a column of the DataFrame that is null where a row is not to count"
+_OF_AGGREGATES = "give each function a name of its own, and compute with them where the results are read"
+
+
 class Call(NamedTuple):
     """A call of a function, and the name that its value gets."""
 
@@ -40,6 +44,12 @@ def split_call(item: str, hint: str) -> Call:
     rest = tokens[close + 1 :]
     if rest and rest[0].token_type == TokenType.ALIAS:
         rest = rest[1:]
+    elif len(rest) > 1:
+        raise QueryError(
+            "an aggregate must be one function, and then its name",
+            got=f"{item[rest[0].start :]!r} after {item[: tokens[close].end + 1]!r}",
+            hint=_IN_ROWS if rest[0].text.upper() == "FILTER" else _OF_AGGREGATES,
+        )
     if len(rest) != 1:
         hint = f"write '{item[: tokens[close].end + 1]} AS a_name'"
         raise QueryError("an aggregate must have one name", got=show_value(item), hint=hint)

@@ -67,6 +67,12 @@ def udaf(returnType: object) -> Callable[[object], UserFunction]:  # noqa: N803 
     Args:
         returnType: The type of results: its text as in Spark's DDL, or a type of PySpark or of Arrow.
     """
+    if inspect.isclass(returnType) and all(hasattr(returnType, name) for name in _METHODS):
+        raise QueryError(
+            "udaf must be given the type of the results",
+            got=f"the class {returnType.__name__} itself",
+            hint=f"write @udaf('double') before class {returnType.__name__}",
+        )
 
     def define(user_class: object) -> UserFunction:
         if not inspect.isclass(user_class):
@@ -87,6 +93,22 @@ def udaf(returnType: object) -> Callable[[object], UserFunction]:  # noqa: N803 
                 got=f"a method of objects of {user_class.__name__}",
                 hint="write @classmethod before def load(cls, state)",
             )
+        if needed := _arguments_of(user_class):
+            raise QueryError(
+                "the class of an aggregate must make objects without arguments",
+                got=f"{user_class.__name__}, which needs {', '.join(needed)}",
+                hint="give them defaults, or make a class for each use",
+            )
         return UserFunction(user_class, returnType)
 
     return define
+
+
+def _arguments_of(user_class: type) -> list[str]:
+    """The arguments without which no object of a class can be made."""
+    try:
+        parameters = inspect.signature(user_class).parameters.values()
+    except (TypeError, ValueError):
+        return []  # it does not say, as some that are written in C do not
+    gathers = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in gathers]

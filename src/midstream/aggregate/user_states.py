@@ -128,7 +128,7 @@ def _failed(aggregate: Aggregate, method: str, group: str, got: str) -> Aggregat
 def _show(error: BaseException) -> str:
     """An error of the user's class, and the line where it was raised."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    text = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split())
     return f"{text} ({frame.filename.rpartition('/')[2]}, line {frame.lineno})"
 
 

@@ -14,6 +14,8 @@ class AggregateStep:
     fragment: Fragment
     """It runs after all joins, and its only input are partial aggregates of results."""
     emitted: int | None
-    """The windows that end by then have left in earlier epochs; None if none has."""
+    """The windows that end by then have left in earlier epochs; None if none has. In update mode they have no
+    results any more."""
     until: int | None
-    """The output watermark: the windows that end by then leave now. No result to come is before it."""
+    """The output watermark: the windows that end by then leave now, and their states go.
+    No result to come is before it."""

@@ -7,7 +7,7 @@ aside together with late rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,9 @@ from midstream.engine.arrays import as_array, as_column
 from midstream.engine.error_context import error_context
 from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.micros import int64_micros
-from midstream.engine.routed_rows import RoutedRows
-from midstream.engine.routing import Routing, split
+from midstream.engine.places import Places
+from midstream.engine.routed_rows import RoutedRows, RowsKind
+from midstream.engine.routing import Routing
 from midstream.plan.layout import Layout, column_name, key_column
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
@@ -51,19 +52,27 @@ class SourceColumn:
 
 
 @dataclass(frozen=True)
+class Destination:
+    """A fragment input that rows are sent to."""
+
+    state: StateId
+    columns: tuple[str, ...]
+    """The columns by which rows are hashed for it."""
+    routing: Routing
+
+
+@dataclass(frozen=True)
 class Encoder:
     """Encodes the rows of one stream for a plan."""
 
     stream: str
     keys: tuple[tuple[str, ...], ...]
     """The stream's columns in each of its key classes; in one class, all must be equal."""
-    destinations: tuple[tuple[StateId, tuple[str, ...]], ...]
-    """The fragment inputs that rows are sent to, and the columns by which they are hashed for each. There may
-    be several during a migration, if the two plans need the rows by different keys."""
+    destinations: tuple[Destination, ...]
+    """There may be several during a migration, if the two plans need the rows by different keys."""
     payload: tuple[str, ...]
     """The columns that are sent besides hash and time."""
     source: tuple[SourceColumn, ...]
-    routing: Routing
 
     def __call__(self, table: pa.Table) -> tuple[list[RoutedRows], int]:
         """Split source rows by target partition; also count those that are not sent: a key is null."""
@@ -76,26 +85,35 @@ class Encoder:
                 table, joins = table.filter(as_column(is_sent)), joins[is_sent]
             return list(self._split(table, joins)), null_keys
 
-    def reencode(self, table: pa.Table) -> Iterator[RoutedRows]:
-        """Split rows that the encoder of another plan has sent, by the fragment inputs of this plan."""
+    def reencode(self, table: pa.Table, sent_to: Destination) -> Iterator[RoutedRows]:
+        """Split rows that another encoder has sent to a destination, by the fragment inputs of this plan."""
         with error_context(streams=[self.stream]):
             joins = np.ones(table.num_rows, np.bool_)
-            for name in {name for _, hashed in self.destinations for name in hashed}:
+            # Keys that are not compared are not sent: the hash says all of them.
+            others = [to for to in self.destinations if to.columns != sent_to.columns]
+            for name in {name for to in others for name in to.columns}:
                 joins &= as_array(table.column(name).is_valid())
-            yield from self._split(table, joins)
+            hashes = as_array(table.column(HASH)).view(np.uint64)
+            yield from self._split(table, joins, {sent_to.columns: hashes})
 
     def empty(self, table: pa.Table) -> RoutedRows:
         """A table without rows, to be sent if there are none: the count of null keys travels with it."""
         no_rows = self._columns_to_send(table.slice(0, 0), np.zeros(0, np.uint64))
-        return RoutedRows(0, self.destinations[0][0], "arriving", no_rows)
+        return RoutedRows(0, self.destinations[0].state, "arriving", no_rows)
 
-    def _split(self, table: pa.Table, joins: BoolArray) -> Iterator[RoutedRows]:
-        for state, hashed in self.destinations:
-            with error_context(columns=self._shown(hashed)):
-                hashes = _hash(table, joins, hashed)
+    def _split(
+        self, table: pa.Table, joins: BoolArray, known: Mapping[tuple[str, ...], Hashes] | None = None
+    ) -> Iterator[RoutedRows]:
+        """Rows by target; ``known`` are hashes by the columns that they are of."""
+        for to in self.destinations:
+            hashes = None if known is None else known.get(to.columns)
+            if hashes is None:
+                with error_context(columns=self._shown(to.columns)):
+                    hashes = _hash(table, joins, to.columns)
             sent = self._columns_to_send(table, hashes)
-            for target, part in split(sent, self.routing.targets(hashes)):
-                yield RoutedRows(target, state, "arriving", part)
+            for part in to.routing.split(sent, hashes, (self.stream,)):
+                kind: RowsKind = "copied" if part.is_copy else "arriving"
+                yield RoutedRows(part.partition, to.state, kind, part.table)
 
     def _columns_to_send(self, table: pa.Table, hashes: Hashes) -> pa.Table:
         sent = table.select([time_column(self.stream), *self.payload])
@@ -148,7 +166,7 @@ def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArr
         return values.cast(column.type, safe=not pa.types.is_floating(column.type))
 
 
-def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *, whole_rows: bool) -> Encoder:
+def make_encoder(query: Query, layout: Layout, stream: str, places: Places, *, whole_rows: bool) -> Encoder:
     """The encoder of a stream in a plan; with ``whole_rows`` it sends every column, for the late table."""
     fragments = {s: f for s, f in layout.fragment_of_input.items() if s.streams == (stream,)}
     stored_columns = next(f.inputs_by_id[s].columns for s, f in fragments.items())
@@ -170,16 +188,18 @@ def make_encoder(query: Query, layout: Layout, stream: str, routing: Routing, *,
     return Encoder(
         stream=stream,
         keys=tuple(keys.values()),
-        destinations=tuple((s, tuple(keys[c][0] for c in f.key)) for s, f in sorted(fragments.items())),
+        destinations=tuple(
+            Destination(s, tuple(keys[c][0] for c in f.key), places.routing(f.key))
+            for s, f in sorted(fragments.items())
+        ),
         payload=tuple(dict.fromkeys([*stored_columns, *sent_columns])),
         source=tuple(source),
-        routing=routing,
     )
 
 
-def make_encoders(query: Query, layout: Layout, routing: Routing, *, whole_rows: bool) -> dict[str, Encoder]:
+def make_encoders(query: Query, layout: Layout, places: Places, *, whole_rows: bool) -> dict[str, Encoder]:
     """The encoders of all streams in a plan."""
-    return {name: make_encoder(query, layout, name, routing, whole_rows=whole_rows) for name in query.names}
+    return {name: make_encoder(query, layout, name, places, whole_rows=whole_rows) for name in query.names}
 
 
 def _user_columns(query: Query, stream: str) -> list[ColumnRef]:

@@ -10,6 +10,7 @@ without hot keys, the only cost is one comparison of the hashes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -85,21 +86,21 @@ def narrow_by_time(
     high = low + counts
     cut = np.flatnonzero((times[low] < first) | (times[high - 1] > last))
     start, end = low.copy(), high.copy()
-    start[cut] = _search_ranges(times, low[cut], high[cut], first[cut], after=False)
-    end[cut] = _search_ranges(times, start[cut], high[cut], last[cut], after=True)
+    start[cut] = search_ranges(times, low[cut], high[cut], first[cut], after=False)
+    end[cut] = search_ranges(times, start[cut], high[cut], last[cut], after=True)
     return start, end - start
 
 
-def _search_ranges(
-    times: Integers, low: Positions, high: Positions, sought: Integers, *, after: bool
+def search_ranges(
+    values: npt.NDArray[Any], low: Positions, high: Positions, sought: npt.NDArray[Any], *, after: bool
 ) -> Positions:
-    """Binary search in each range: the first position whose time is at least, or ``after``, the sought."""
+    """Binary search in ordered ranges: the first position that is at least, or ``after``, what is sought."""
     is_before = np.less_equal if after else np.less
     steps = int((high - low).max(initial=0)).bit_length()
     for _ in range(steps):
         middle = (low + high) >> 1
         # The middle of an empty range may be past the last row.
-        middle_times = times[np.minimum(middle, len(times) - 1)]
-        go_up = is_before(middle_times, sought) & (low < high)
+        middle_values = values[np.minimum(middle, len(values) - 1)]
+        go_up = is_before(middle_values, sought) & (low < high)
         low, high = np.where(go_up, middle + 1, low), np.where(go_up, high, middle)
     return low

@@ -119,7 +119,11 @@ def merge_rows(parts: Sequence[IndexRows]) -> IndexRows:
 
 def in_groups(run: IndexRows, chosen: Sequence[int], groups: int) -> IndexRows:
     """The rows of some groups; of the others nothing is read but what two binary searches need."""
-    first, last = group_bounds(chosen, groups)
+    return in_ranges(run, *group_bounds(chosen, groups))
+
+
+def in_ranges(run: IndexRows, first: Hashes, last: Hashes) -> IndexRows:
+    """The rows in ranges of hashes, in ascending order, that do not overlap."""
     low = np.searchsorted(run.hashes, first, side="left")
     high = np.searchsorted(run.hashes, last, side="right")
     return run.take(expand_ranges(low, high - low))

@@ -26,7 +26,7 @@ from midstream.engine.hot_keys import Positions, expand_ranges
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows, sort_rows
 from midstream.engine.payload import Payload
 from midstream.engine.probe import candidate_pairs
-from midstream.engine.probed_rows import ProbedRows
+from midstream.engine.probed_rows import Mask, ProbedRows
 from midstream.engine.references import Integers, arrived_between, epoch_of
 from midstream.engine.work import WorkCounts
 from midstream.plan.handover import EpochBounds, PlanSide, Restriction
@@ -39,6 +39,17 @@ from midstream.state.slices import Slice
 SliceFilter = Callable[[Slice], bool]
 OpenRuns = Callable[[StateId, Key, SliceFilter], Sequence[IndexRows]]
 """A function that returns the sorted runs of a state, arranged by a key, of the slices that pass a filter."""
+PairFilter = Callable[[IndexRows, Positions, Positions], Mask]
+"""Which pairs are joined, of probing rows and found rows at some positions."""
+
+
+HiddenIn = Callable[[Slice], Hashes]
+_NO_HASHES: Hashes = np.empty(0, np.uint64)
+
+
+def no_hot_keys(_slice: Slice) -> Hashes:
+    """In no slice are rows of hot keys that other partitions have."""
+    return _NO_HASHES
 
 
 @dataclass
@@ -50,6 +61,8 @@ class Joiner:
     expiry: Expiry
     epoch: int
     partition: int
+    hidden: HiddenIn = no_hot_keys
+    """The hot keys whose rows in a slice are those of other partitions."""
     side: PlanSide = "both"
     """The plan of a migration for which work is counted."""
     probed: Mapping[StateId, ProbedRows] = field(default_factory=dict)
@@ -231,9 +244,15 @@ class Joiner:
         return next(name for name in rows.references if stream in name.streams)
 
     def extend(
-        self, rows: IndexRows, probe: Probe, runs: Iterable[IndexRows], *, live_only: bool = False
+        self,
+        rows: IndexRows,
+        probe: Probe,
+        runs: Iterable[IndexRows],
+        *,
+        live_only: bool = False,
+        is_joined: PairFilter | None = None,
     ) -> IndexRows | None:
-        """The rows combined with matching rows of the runs.
+        """The rows combined with matching rows of the runs, those pairs that ``is_joined`` lets pass.
 
         New rows match only rows that are live; for others ``live_only`` makes sure of it.
         """
@@ -243,11 +262,11 @@ class Joiner:
         for run in runs:
             candidates = 0
             needles = rows if probed is None else probed.needles(rows, run)
-            if run.stored_in is not None and run.stored_in.owner.partition != self.partition:
-                # Of another partition that has had some of the groups of this one, and none of the others.
-                needles = needles.near(run)
-            for left, right in candidate_pairs(needles, run, self.query.windows):
-                candidates += len(left)
+            if run.stored_in is not None:
+                needles = self._needles_here(needles, run, run.stored_in)
+            for pairs in candidate_pairs(needles, run, self.query.windows):
+                candidates += len(pairs[0])
+                left, right = pairs if is_joined is None else _those(pairs, is_joined(needles, *pairs))
                 joined = self._check(needles, run, left, right, probe, live_only=live_only)
                 if len(joined):
                     extended.append(joined)
@@ -257,6 +276,16 @@ class Joiner:
             return None
         self.record(WorkCounts(intermediate_rows=sum(map(len, extended))))
         return merge_rows(extended)
+
+    def _needles_here(self, needles: IndexRows, run: IndexRows, stored_in: Slice) -> IndexRows:
+        """The probing rows whose matches in a slice are rows of this partition."""
+        hidden = self.hidden(stored_in)
+        if len(hidden):
+            needles = needles.take(~np.isin(needles.hashes, hidden))
+        if stored_in.owner.partition != self.partition:
+            # Of another partition that has had some of the groups of this one, and none of the others.
+            needles = needles.near(run)
+        return needles
 
     def _check(
         self,
@@ -326,3 +355,8 @@ class Joiner:
             columns = {column_name(r): self.fetch(rows, r.stream, column_name(r)) for r in residual.columns}
             passed = filter_residual(residual, columns).to_numpy()
         return rows.take(passed)
+
+
+def _those(pairs: tuple[Positions, Positions], chosen: Mask) -> tuple[Positions, Positions]:
+    left, right = pairs
+    return left[chosen], right[chosen]

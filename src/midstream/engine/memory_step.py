@@ -56,7 +56,7 @@ class MemoryStep:
     """The states with groups that are spilled, or were rebuilt."""
     cleanups: tuple[Cleanup, ...] = ()
     counts_groups: bool = False
-    """Whether it is counted how many rows of each group are stored and produced: there is a budget."""
+    """Whether it is counted how many rows of each group are stored and produced."""
     max_merged_bytes: int | None = None
     """How large slices may be that become one; None for any size."""
     holds: tuple[Hold, ...] = ()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
 from midstream.engine.group_counts import count_groups
-from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows
+from midstream.engine.index_rows import IndexRows, in_ranges, in_time_order, merge_rows
 from midstream.engine.payload import merge_payload
 from midstream.engine.program import NewSlice, Program
 from midstream.engine.purging import Purging
@@ -61,9 +60,10 @@ def purging_of(program: Program) -> Purging:
 
 def _mergeable(program: Program, owner: SliceOwner, purging: Purging) -> Iterator[Slice]:
     """The stored slices of a state that this partition merges."""
+    places = program.places
     for slice_ in program.readable(owner.kind, owner.state, owner.key, owner.partition):
         stays = slice_.spilled and purging.has_spilled(slice_.owner)
-        if not stays and program.places.keeper(slice_) == owner.partition:
+        if not stays and places.may_merge(slice_) and places.keeper(slice_) == owner.partition:
             yield slice_
 
 
@@ -87,20 +87,33 @@ def _merge(
     if owner.kind == "payload":
         useless = [partial(purging.is_useless, slice_.owner) for slice_ in chosen]
         return [_merged_slice(owner, chosen, merge_payload(tables, useless), since)]
-    runs = [IndexRows.from_table(t, owner.key, s) for t, s in zip(tables, chosen, strict=True)]
-    rows = merge_rows([purging.useful(run, s) for run, s in zip(runs, chosen, strict=True)])
+    runs = [
+        purging.useful(IndexRows.from_table(t, owner.key, s), s) for t, s in zip(tables, chosen, strict=True)
+    ]
     merged = []
-    divides = is_placed and any(program.places.readers(s) != (owner.partition,) for s in chosen)
-    for partition, part in _by_partition(program, rows) if divides else [(owner.partition, rows)]:
-        merged += _merged_part(program, replace(owner, partition=partition), chosen, part, purging)
+    for partition, rows in _by_partition(program, owner.partition, runs, is_placed=is_placed):
+        merged += _merged_part(program, replace(owner, partition=partition), chosen, rows, purging)
     return merged
 
 
-def _by_partition(program: Program, rows: IndexRows) -> Iterator[tuple[int, IndexRows]]:
-    """Rows by the partition that has them now."""
-    targets = program.routing.targets(rows.hashes)
-    for partition in np.unique(targets).tolist():
-        yield partition, rows.take(targets == partition)
+def _by_partition(
+    program: Program, partition: int, runs: Sequence[IndexRows], *, is_placed: bool
+) -> Iterator[tuple[int, IndexRows]]:
+    """The rows of the slices that a partition merges, by the partitions that have them now."""
+    places = program.places
+    stored = [run.stored_in for run in runs if run.stored_in is not None]
+    if not is_placed or all(places.own_ranges(slice_, partition) is None for slice_ in stored):
+        yield partition, merge_rows(runs)
+        return
+    for reader in sorted({partition}.union(*map(places.readers, stored))):
+        parts = [
+            run if ranges is None else in_ranges(run, *ranges)
+            for run, slice_ in zip(runs, stored, strict=True)
+            if reader in places.readers(slice_)
+            for ranges in [places.own_ranges(slice_, reader)]
+        ]
+        if any(map(len, parts)):
+            yield reader, merge_rows(parts)
 
 
 def _merged_part(

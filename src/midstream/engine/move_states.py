@@ -44,7 +44,6 @@ def _move(
     payloads = {state: Payload(partial(tables, state)) for state in fragment.inputs_by_id}
     joiner = Joiner(program.query, payloads, program.expiry, program.epoch, partition)
     key = fragment.arrangements[move.source][0]
-    receiver = program.layout.fragment_of_input[move.target]
     kind: RowsKind = "pending" if move.epochs else "backfill"
     purging = purging_of(program)
     for slice_ in states.slices("index", move.source, key):
@@ -54,4 +53,4 @@ def _move(
                 # First, since it leaves few rows, and references alone tell which.
                 rows = rows.take(gained_between(rows, move.epochs))
             rows = purging.useful(rows, slice_)
-            yield from send(joiner, rows, receiver, move.target, program.routing, kind=kind)
+            yield from send(joiner, rows, program, move.target, kind=kind)

@@ -1,8 +1,9 @@
 """Places: which engine partition has which partition group, and where that group's rows were stored before.
 
-When the number of partitions changes, groups get other partitions, and nothing else happens: rows from before
-stay in the slices of the partitions that had their groups then. A slice is sorted by hash, and a group is a
-range of hashes, so several partitions can search one slice, each for the rows of its own groups:
+When places change, because there is another number of partitions, a group was relocated or a hot key is
+spread, groups get other partitions, and nothing else happens: rows from before stay in the slices of the
+partitions that had their groups then. A slice is sorted by hash, and a group is a range of hashes, so several
+partitions can search one slice, each for the rows of its own groups:
 
     table        since epoch 0              since epoch 7
     partitions   0            1             0      1      2      3
@@ -11,27 +12,40 @@ range of hashes, so several partitions can search one slice, each for the rows o
                    read by 0, 1  by 2, 3
 
 Every row is in one slice of each arrangement. A partition that searches a slice, for rows of its own groups,
-finds only rows of these. One that *scans* a slice must leave out what others have.
+finds only rows of these. One that *scans* a slice must leave out what others have. Hot keys that several
+partitions share are an exception (``engine/key_places.py``).
 
 Each slice has one *keeper*, the partition that merges it. Merged rows go into slices of the partitions that
 have their groups now. So moved rows are adopted little by little, by the merging that happens anyway.
+
+Groups have places by the key of their fragments, since a migration may share states between fragments of the
+same key. The first group stays where it is: rows that no key places have the first hash, and they are
+searched by any key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
+from msgspec.structs import replace as replace_field
 
-from midstream.engine.routing import Routing, even_routing
-from midstream.state.routing_table import RoutingTable
+from midstream.engine.hashing import Hashes
+from midstream.engine.key_places import Groups, KeyPlaces, Owners, Ranges
+from midstream.engine.routing import Place, Routing, divided
+from midstream.plan.layout import Key
+from midstream.state.routing_table import KeyName, RoutingTable, Spread
 from midstream.state.slices import Slice
 
-Groups = npt.NDArray[np.bool_]
-"""For each group, whether it is meant."""
+HOME = 0
+"""The partition with all rows of nodes that no key places: these have the first hash."""
+
+
+def key_name(key: Key) -> KeyName:
+    """The name of a key in routings."""
+    return ",".join(map(str, key))
 
 
 @dataclass(frozen=True)
@@ -53,37 +67,45 @@ class Places:
         """The epoch since which groups are where they are."""
         return self.tables[-1].since
 
-    @cached_property
-    def routing(self) -> Routing:
-        """Which partition has which group."""
-        return even_routing(self.partitions, self.groups)
-
-    @property
-    def home(self) -> int:
-        """The partition with all rows of nodes that no key places: these have the first hash."""
-        return self.routing.partitions[0]
+    def routing(self, key: Key) -> Routing:
+        """Which partition has which group of a key."""
+        return self.of_key(key).routing
 
     def rescaled(self, epoch: int, partitions: int) -> Places:
-        """The places from an epoch on, with another number of partitions."""
+        """The places from an epoch on, with groups divided evenly among another number of partitions."""
+        return self._with_table(RoutingTable(epoch, partitions))
+
+    def relocated(self, epoch: int, moved: Mapping[KeyName, Mapping[int, int]]) -> Places:
+        """The places from an epoch on, with groups of some keys in other partitions."""
+        now = self.tables[-1]
+        after = {name: {**now.moved.get(name, {}), **groups} for name, groups in moved.items()}
+        return self._with_table(replace_field(now, since=epoch, moved={**now.moved, **after}))
+
+    def spread(self, epoch: int, spread: Mapping[KeyName, Mapping[int, Spread]]) -> Places:
+        """The places from an epoch on, in which partitions share these hot keys, and no others."""
+        some = {name: dict(keys) for name, keys in spread.items() if keys}
+        return self._with_table(replace_field(self.tables[-1], since=epoch, spread=some))
+
+    def _with_table(self, table: RoutingTable) -> Places:
         # Before the first epoch there may be a table of the same epoch, by which nothing was placed.
-        before = (table for table in self.tables if table.since < epoch)
-        return Places(self.groups, (*before, RoutingTable(epoch, partitions)))
+        before = (earlier for earlier in self.tables if earlier.since < table.since)
+        return Places(self.groups, (*before, table))
 
     def __reduce__(self) -> tuple[type[Places], tuple[int, tuple[RoutingTable, ...]]]:
         """Tasks get no more than what the rest follows from."""
         return Places, (self.groups, self.tables)
 
-    def groups_of(self, partition: int) -> list[int]:
-        """The groups that a partition has now."""
-        return np.flatnonzero(self._owners[-1] == partition).tolist()
+    def groups_of(self, partition: int, key: Key) -> list[int]:
+        """The groups of a key of which a partition has rows now."""
+        return self.of_key(key).groups_of(partition)
 
-    def ever_held(self, partition: int) -> Groups:
-        """The groups that a partition has, or had when rows were stored that are still there."""
-        return self._held(partition, 0, len(self.tables))
+    def ever_held(self, partition: int, key: Key) -> Groups:
+        """The groups of which a partition has rows, or had when rows were stored that are still there."""
+        return self.of_key(key).held(partition, 0, len(self.tables))
 
     def held(self, slice_: Slice) -> Groups:
         """The groups whose rows a slice may have: those that its partition had."""
-        return self._held(slice_.owner.partition, *self._tables_of(slice_))
+        return self.of_key(slice_.owner.key).held(slice_.owner.partition, *self._tables_of(slice_))
 
     def readers(self, slice_: Slice) -> tuple[int, ...]:
         """The partitions that have rows of a slice now, in ascending order."""
@@ -92,14 +114,18 @@ class Places:
             # Results belong to no group.
             return (owner.partition % self.partitions,)
         first, end = self._tables_of(slice_)
-        key = owner.partition, first, end
-        if key not in self._readers:
-            if end == len(self.tables) == first + 1:
-                self._readers[key] = (owner.partition,)
+        places = self.of_key(owner.key)
+        # Whoever has a row may refer to payload by whatever copy of it.
+        exactly = places.has_hot_keys and owner.kind != "payload"
+        streams = owner.state.streams if exactly else None
+        known = owner.key, owner.partition, first, end, streams
+        if known not in self._readers:
+            if end == len(self.tables) == first + 1 and not places.has_hot_keys:
+                self._readers[known] = (owner.partition,)
             else:
-                now = self._owners[-1][self._held(*key)]
-                self._readers[key] = tuple(np.unique(now).tolist())
-        return self._readers[key]
+                readers = places.readers(owner.partition, first, end, streams)
+                self._readers[known] = tuple(sorted(readers))
+        return self._readers[known]
 
     def keeper(self, slice_: Slice) -> int | None:
         """The partition that merges a slice, one of its readers; None if it is left as it is."""
@@ -107,18 +133,41 @@ class Places:
         if slice_.owner.partition in readers:
             return slice_.owner.partition
         # Payload cannot be divided: in a slice of another partition, its other readers would not find it.
-        return None if slice_.owner.kind == "payload" and len(readers) > 1 else readers[0]
+        if not readers or (slice_.owner.kind == "payload" and len(readers) > 1):
+            return None
+        return readers[0]
 
-    def sources(self, partition: int) -> tuple[int, ...]:
+    def may_merge(self, slice_: Slice) -> bool:
+        """Whether rows of a slice may be placed anew: not if hot keys in it have other places now."""
+        places = self.of_key(slice_.owner.key)
+        if slice_.owner.kind == "payload" or not places.has_hot_keys:
+            return True
+        return places.are_same(self._number[slice_.placed])
+
+    def sources(self, partition: int, key: Key) -> tuple[int, ...]:
         """The partitions in whose slices rows of a partition may be."""
-        if len(self.tables) == 1:
+        if len(self.tables) == 1 and not self.of_key(key).has_hot_keys:
             return (partition,)
-        if partition not in self._sources:
-            mine = self._owners[-1] == partition
-            former = {partition}.union(*(np.unique(owners[mine]).tolist() for owners in self._owners))
-            former.update(range(partition, max(t.partitions for t in self.tables), self.partitions))
-            self._sources[partition] = tuple(sorted(former))
-        return self._sources[partition]
+        if (partition, key) not in self._sources:
+            sources = self.of_key(key).sources(partition)
+            # Of deferred results, which have no key.
+            sources.update(range(partition, max(t.partitions for t in self.tables), self.partitions))
+            self._sources[partition, key] = tuple(sorted(sources))
+        return self._sources[partition, key]
+
+    def hidden(self, slice_: Slice, partition: int) -> Hashes:
+        """The hot keys of a partition whose rows in a slice are those of others."""
+        places, owner = self.of_key(slice_.owner.key), slice_.owner
+        if not places.has_hot_keys:
+            return _NONE
+        return places.hidden(partition, owner.partition, self._number[slice_.placed], owner.state.streams)
+
+    def own_ranges(self, slice_: Slice, partition: int) -> Ranges | None:
+        """The ranges of an index slice that a partition has now; None if it has all of it."""
+        places, owner = self.of_key(slice_.owner.key), slice_.owner
+        if not places.has_hot_keys and self.readers(slice_) == (partition,):
+            return None
+        return places.ranges(partition, owner.partition, self._number[slice_.placed], owner.state.streams)
 
     def after(self, slices: Iterable[Slice]) -> tuple[RoutingTable, ...]:
         """The tables that are still needed for some slices, and that of now."""
@@ -127,9 +176,23 @@ class Places:
             needed.update(range(first, end))
         return tuple(self.tables[number] for number in sorted(needed))
 
-    def _held(self, partition: int, first: int, end: int) -> Groups:
-        held: Groups = np.logical_or.reduce([owners == partition for owners in self._owners[first:end]])
-        return held
+    def of_key(self, key: Key) -> KeyPlaces:
+        """The places of a key."""
+        name = key_name(key)
+        # All keys of which no group has been moved, and none is spread, have the same.
+        name = name if any(name in table.moved or name in table.spread for table in self.tables) else ""
+        if name not in self._of_key:
+            self._of_key[name] = KeyPlaces(
+                [self._owners_in(table, name) for table in self.tables],
+                [_spread_in(table, name) for table in self.tables],
+            )
+        return self._of_key[name]
+
+    def _owners_in(self, table: RoutingTable, name: KeyName) -> Owners:
+        owners = divided(table.partitions, self.groups, table.shares)
+        for group, partition in table.moved.get(name, {}).items():
+            owners[group] = partition
+        return owners
 
     def _tables_of(self, slice_: Slice) -> tuple[int, int]:
         """The range of tables by which the rows of a slice were placed.
@@ -143,18 +206,24 @@ class Places:
         return min(first, last), last + 1
 
     @cached_property
-    def _owners(self) -> list[npt.NDArray[np.int64]]:
-        """For each table, the partition of each group."""
-        return [np.array(even_routing(t.partitions, self.groups).partitions) for t in self.tables]
-
-    @cached_property
     def _number(self) -> dict[int, int]:
         return {table.since: number for number, table in enumerate(self.tables)}
 
     @cached_property
-    def _sources(self) -> dict[int, tuple[int, ...]]:
+    def _of_key(self) -> dict[KeyName, KeyPlaces]:
         return {}
 
     @cached_property
-    def _readers(self) -> dict[tuple[int, int, int], tuple[int, ...]]:
+    def _sources(self) -> dict[tuple[int, Key], tuple[int, ...]]:
         return {}
+
+    @cached_property
+    def _readers(self) -> dict[tuple[object, ...], tuple[int, ...]]:
+        return {}
+
+
+_NONE: Hashes = np.empty(0, np.uint64)
+
+
+def _spread_in(table: RoutingTable, name: KeyName) -> dict[int, Place]:
+    return {hot: Place(s.partitions, s.stream) for hot, s in table.spread.get(name, {}).items()}

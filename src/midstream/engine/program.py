@@ -19,13 +19,13 @@ from midstream.engine.memory_step import MemoryStep
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.places import Places
 from midstream.engine.routed_rows import RoutedRows
-from midstream.engine.routing import Routing
 from midstream.engine.work import WorkCounts
 from midstream.plan.fragment_name import FragmentName
 from midstream.plan.handover import Handover, PlanSide
 from midstream.plan.layout import Fragment, Key, Layout
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
+from midstream.state.balance import Balance
 from midstream.state.expiry import Expiry
 from midstream.state.slices import Slice, SliceKind, SliceOwner
 from midstream.state.window_change import WindowChange
@@ -59,6 +59,8 @@ class Program:
     """The migration's part of the epoch, if one is in progress."""
     memory: MemoryStep | None = None
     """What the epoch does about memory; None if no group is spilled, and none was."""
+    balance: Balance = field(default_factory=Balance)
+    """What was done about balance, until and with the epoch."""
     aggregation: AggregateStep | None = None
     """What the epoch does about aggregates, if the query has any."""
     slices: Mapping[SliceOwner, tuple[Slice, ...]] = field(default_factory=dict)
@@ -78,14 +80,9 @@ class Program:
         by_owner = {owner: tuple(each) for owner, each in owned.items()}
         return replace(self, slices=by_owner, run=replace(self.run, written=frozenset(written)))
 
-    @property
-    def routing(self) -> Routing:
-        """Which engine partition has which partition group."""
-        return self.places.routing
-
     def readable(self, kind: SliceKind, state: StateId, key: Key, partition: int) -> list[Slice]:
         """The slices of a state in which a partition may have rows, its own and those of others."""
-        owners = (SliceOwner(kind, state, key, source) for source in self.places.sources(partition))
+        owners = (SliceOwner(kind, state, key, source) for source in self.places.sources(partition, key))
         return [
             slice_
             for owner in owners
@@ -100,7 +97,12 @@ class Program:
 
     @property
     def collector(self) -> Fragment | None:
-        """The fragment that results of another fragment are sent to, so that all leave in one order."""
+        """The fragment that results of another fragment are sent to, so that all leave in one order.
+
+        Results that are aggregated are so where they are made.
+        """
+        if self.aggregation is not None:
+            return None
         *others, last = self.layout.result_fragments
         # If one of the plans has its results deferred, only the other one's leave.
         defers = self.migration_step is not None and self.migration_step.defers_results

@@ -70,7 +70,7 @@ class Purging:
         cuts = self.states.get(owner.state)
         if cuts is None or not cuts.is_input or self.places is None:
             return []
-        held = self.places.ever_held(owner.partition)
+        held = self.places.ever_held(owner.partition, owner.key)
         return [of_group[0] for group, of_group in cuts.cuts.items() if held[group]]
 
     def _may_owe(self, rows: IndexRows, cuts: StateCuts) -> Mask:

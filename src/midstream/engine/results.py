@@ -26,18 +26,19 @@ are aggregated: then theirs begin with the name of a stream."""
 
 
 def timed_results(joiner: Joiner, rows: IndexRows, outputs: tuple[Output, ...]) -> pa.Table:
-    """The columns of results of one node, in order, with their times."""
-    rows = rows.take(stable_order(_times(joiner.query, rows)))
+    """The columns of results of one node, in order unless they are aggregated, with their times."""
+    if joiner.query.aggregation is None:
+        rows = rows.take(stable_order(_times(joiner.query, rows)))
     columns = [(output.ref.stream, column_name(output.ref)) for output in outputs]
     schema = schema_of(outputs).append(pa.field(TIME, pa.int64()))
     times = as_column(_times(joiner.query, rows))
     return pa.table([*joiner.fetch_all(rows, columns), times], schema=schema)
 
 
-def merge_by_time(tables: Sequence[pa.Table]) -> pa.Table:
-    """Several tables of results as one, in order, with their times."""
-    if len(tables) == 1:
-        return tables[0]
+def merge_by_time(query: Query, tables: Sequence[pa.Table]) -> pa.Table:
+    """Several tables of results as one, in order unless they are aggregated, with their times."""
+    if query.aggregation is not None or len(tables) == 1:
+        return pa.concat_tables(tables)
     times = np.concatenate([as_array(table.columns[-1]) for table in tables])
     return pa.concat_tables(tables).take(as_column(stable_order(times)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +13,8 @@ from midstream.engine.error_context import error_context
 from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.index_rows import IndexRows
 from midstream.engine.joiner import Joiner
+from midstream.engine.program import Program
 from midstream.engine.routed_rows import RoutedRows, RowsKind
-from midstream.engine.routing import Routing, split
 from midstream.plan.layout import Fragment, FragmentInput, epoch_column
 from midstream.plan.state_id import StateId
 
@@ -24,28 +24,37 @@ _PART_BYTES = 64 << 20
 _FIRST_PART_ROWS = 1 << 16
 _MAX_GROWTH = 4
 
+CountFlows = Callable[[Hashes, Hashes], None]
+"""Counts rows by their hashes, in the fragment that they come from and in the one that they go to."""
+
 
 def send(
     joiner: Joiner,
     rows: IndexRows,
-    receiver: Fragment,
+    program: Program,
     state: StateId,
-    routing: Routing,
     *,
     kind: RowsKind,
     arrived: int | None = None,
+    count_flows: CountFlows | None = None,
 ) -> Iterator[RoutedRows]:
     """Index rows with their payload, split by the partitions of an input of another fragment.
 
-    For the receiver their components arrived in the epochs in which they did, or all in ``arrived``.
+    For the receiver their components arrived in the epochs in which they did, or all in ``arrived``. They are
+    counted by ``count_flows``, if it is given.
     """
+    receiver = program.layout.fragment_of_input[state]
+    routing = program.places.routing(receiver.key)
     start, count = 0, _FIRST_PART_ROWS
     while start < len(rows):
         end = min(start + count, len(rows))
         part = rows if end - start == len(rows) else rows.take(np.arange(start, end))
         hashes, table = _with_payload(joiner, part, receiver, receiver.inputs_by_id[state], kind, arrived)
-        for partition, routed in split(table, routing.targets(hashes)):
-            yield RoutedRows(partition, state, kind, routed)
+        if count_flows is not None:
+            count_flows(part.hashes, hashes)
+        for routed in routing.split(table, hashes, state.streams):
+            is_copied = routed.is_copy and kind == "arriving"
+            yield RoutedRows(routed.partition, state, "copied" if is_copied else kind, routed.table)
         start = end
         count = min(_MAX_GROWTH * count, max(1, len(part) * _PART_BYTES // max(1, table.nbytes)))
 

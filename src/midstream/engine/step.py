@@ -13,9 +13,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from midstream.engine.cleanup import owed_rows, restored_rows
-from midstream.engine.count_output import count_output
 from midstream.engine.epoch_filter import filter_by_epoch
 from midstream.engine.error_context import error_context
+from midstream.engine.group_counts import count_flows, count_results
+from midstream.engine.hashing import Hashes
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows
 from midstream.engine.intake import (
     Ingested,
@@ -25,7 +26,7 @@ from midstream.engine.intake import (
     ingest,
     ingest_backfilled,
 )
-from midstream.engine.joiner import Joiner
+from midstream.engine.joiner import Joiner, no_hot_keys
 from midstream.engine.key_sample import KeyCounts, count_keys
 from midstream.engine.memory_step import Cleanup
 from midstream.engine.merge_slices import OpenSlice, count_rows, merge_slices
@@ -35,7 +36,7 @@ from midstream.engine.probed_rows import ProbedRows
 from midstream.engine.program import NewSlice, Program, StepOutput, StreamCounts
 from midstream.engine.results import leaving_results, merge_by_time, timed_results
 from midstream.engine.routed_rows import Arrivals, RoutedRows, RowsKind
-from midstream.engine.send import send
+from midstream.engine.send import CountFlows, send
 from midstream.engine.stored_states import StoredStates
 from midstream.engine.work import WorkCounts
 from midstream.plan.fragment_name import fragment_name
@@ -106,7 +107,10 @@ class _Step:
         }
         spilled = program.memory.states if program.memory else {}
         probed = {state: ProbedRows.of(cuts) for state, cuts in spilled.items()}
-        self.joiner = Joiner(program.query, payloads, program.expiry, program.epoch, partition, probed=probed)
+        hidden = partial(program.places.hidden, partition=partition) if fragment.key else no_hot_keys
+        self.joiner = Joiner(
+            program.query, payloads, program.expiry, program.epoch, partition, hidden, probed=probed
+        )
 
     def ingest_backfill(self, target: FragmentInput, arrivals: Arrivals) -> None:
         """Give references to rows that an input's state lacks."""
@@ -123,20 +127,24 @@ class _Step:
 
     def ingest(self, target: FragmentInput, arrivals: Arrivals) -> None:
         """Admit new rows of an input and give them references."""
-        tables = arrivals.get((target.id, "arriving"))
-        if tables is None:
+        tables, copied = arrivals.get((target.id, "arriving")), arrivals.get((target.id, "copied"), ())
+        if tables is None and not copied:
             return
         program = self.program
-        table = concat_arrivals(target.id, tables)
+        accepted = [] if tables is None else [concat_arrivals(target.id, tables)]
+        copies = [concat_arrivals(target.id, copied)] if copied else []
         if target.is_stream:
             (stream,) = target.streams
-            admitted = admit(program, stream, table)
-            table = admitted.table
-            if self._counts(target):
-                self.counts[stream] = admitted.count
-                self.keys |= count_keys(program.query, stream, self.fragment.key, table, program.sampling)
-                if admitted.late.num_rows:
-                    self.late[stream] = admitted.late
+            admitted = [admit(program, stream, table) for table in accepted]
+            accepted = [each.table for each in admitted]
+            copies = [admit(program, stream, table).table for table in copies]
+            for each in admitted if self._counts(target) else ():
+                self.counts[stream] = each.count
+                key = self.fragment.key
+                self.keys |= count_keys(program.query, stream, key, each.table, program.sampling)
+                if each.late.num_rows:
+                    self.late[stream] = each.late
+        table = concat_arrivals(target.id, [*accepted, *copies])
         if table.num_rows:
             ingested = ingest(program, self.partition, self.fragment.key, target, table)
             self._store_payload(target, ingested)
@@ -180,7 +188,9 @@ class _Step:
             return
         groups = program.places.groups
         self.joiner.side = "both"
-        for rows in owed_rows(self.joiner, cleanup, groups, self.states.runs):
+        # Only rows of this partition: all of a group are brought together.
+        stored = self.states.own_rows
+        for rows in owed_rows(self.joiner, cleanup, groups, stored):
             if cleanup.node.id == program.layout.root:
                 self.results.append(rows)
             else:
@@ -188,9 +198,7 @@ class _Step:
                 self.joiner.record(WorkCounts(sent_rows=len(rows)))
         for node in fragment.nodes if cleanup.restored else ():
             if node.id in fragment.arrangements:
-                restored = restored_rows(
-                    self.joiner, node, sorted(cleanup.restored), groups, self.states.runs
-                )
+                restored = restored_rows(self.joiner, node, sorted(cleanup.restored), groups, stored)
                 if restored is not None:
                     self._insert(node.id, restored, program.epoch, "backfill", "both")
 
@@ -202,9 +210,10 @@ class _Step:
         if rows is None:
             return
         self.produced[node.id] = self.produced.get(node.id, 0) + len(rows)
-        self.flows += count_output(self.program, self.fragment, node, rows, self.joiner)
         migration = self.program.migration_step
         if node.id == self.program.layout.root:
+            if self._counts_flows:
+                self.flows += count_results(rows.hashes, self.program.places.groups)
             defers = migration is not None and migration.defers_results and self._side(node) == "new"
             (self.deferred if defers else self.results).append(rows)
             return
@@ -223,7 +232,8 @@ class _Step:
         relevance = self.handover.relevance if self.handover else {}
         relevant = filter_by_epoch(rows, relevance.get(state), self.joiner.epochs)
         if relevant is not None:
-            self.outgoing += self._send(state, relevant, "arriving")
+            count = self._count_flows if self._counts_flows else None
+            self.outgoing += self._send(state, relevant, "arriving", count=count)
             self.joiner.record(WorkCounts(sent_rows=len(relevant)))
 
     def output(self) -> StepOutput:
@@ -288,6 +298,15 @@ class _Step:
     def _counts(self, target: FragmentInput) -> bool:
         return self.handover is None or (self.fragment.id, target.id) not in self.handover.counted_elsewhere
 
+    @property
+    def _counts_flows(self) -> bool:
+        """Whether rows that leave are counted by group: if there is a budget, but not during a migration."""
+        counts = self.program.memory is not None and self.program.memory.counts_groups
+        return counts and bool(self.fragment.key) and self.handover is None
+
+    def _count_flows(self, hashes: Hashes, receivers: Hashes) -> None:
+        self.flows += count_flows(hashes, receivers, self.program.places.groups)
+
     def _add_delta(self, state: StateId, rows: IndexRows) -> None:
         self.deltas[state] = rows
         copy = self.handover.copies.get(state) if self.handover else None
@@ -339,16 +358,22 @@ class _Step:
         return NewSlice(description, table)
 
     def _send(
-        self, state: StateId, rows: IndexRows, kind: RowsKind, arrived: int | None = None
+        self,
+        state: StateId,
+        rows: IndexRows,
+        kind: RowsKind,
+        *,
+        arrived: int | None = None,
+        count: CountFlows | None = None,
     ) -> Iterator[RoutedRows]:
-        receiver = self.program.layout.fragment_of_input[state]
-        return send(self.joiner, rows, receiver, state, self.program.routing, kind=kind, arrived=arrived)
+        joiner, program = self.joiner, self.program
+        return send(joiner, rows, program, state, kind=kind, arrived=arrived, count_flows=count)
 
     def _results(self) -> pa.Table | None:
         """The results of this epoch that are in this fragment, in order, with their times."""
         parts = [timed_results(self.joiner, rows, self.program.query.outputs) for rows in self.results]
         parts += self.collected
-        return merge_by_time(parts) if parts else None
+        return merge_by_time(self.program.query, parts) if parts else None
 
     def _leaving_results(self, results: pa.Table | None) -> pa.Table | None:
         """Deferred results, if they are released, then those of this epoch."""

@@ -7,9 +7,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from midstream.engine.index_rows import IndexRows, in_groups, in_time_order
+from midstream.engine.index_rows import IndexRows, in_ranges, in_time_order
 from midstream.engine.joiner import SliceFilter
 from midstream.engine.merge_slices import OpenSlice
+from midstream.engine.places import HOME
 from midstream.engine.program import Program
 from midstream.plan.layout import Fragment, Key
 from midstream.plan.state_id import StateId
@@ -23,13 +24,14 @@ class StoredStates:
         self._program = program
         self._partition = partition
         self._open_slice = open_slice
+        self._key = fragment.key
         self._is_placed = bool(fragment.key)
         self._inserted: dict[tuple[StateId, Key], list[IndexRows]] = {}
 
     @cached_property
     def groups(self) -> list[int]:
         """The groups of the partition."""
-        return self._program.places.groups_of(self._partition)
+        return self._program.places.groups_of(self._partition, self._key)
 
     def insert(self, state: StateId, key: Key, rows: IndexRows) -> None:
         """Add rows that the state lacked; they are this partition's."""
@@ -50,12 +52,10 @@ class StoredStates:
 
     def own_part(self, run: IndexRows) -> IndexRows:
         """The rows of a run that this partition has; of the others nothing is read."""
-        places = self._program.places
         if not self._is_placed or run.stored_in is None:
             return run
-        if places.readers(run.stored_in) == (self._partition,):
-            return run
-        return in_groups(run, self.groups, places.groups)
+        ranges = self._program.places.own_ranges(run.stored_in, self._partition)
+        return run if ranges is None else in_ranges(run, *ranges)
 
     def open(self, kind: SliceKind, state: StateId, key: Key) -> Iterator[pa.Table]:
         """The tables of slices."""
@@ -63,7 +63,7 @@ class StoredStates:
 
     def slices(self, kind: SliceKind, state: StateId, key: Key) -> list[Slice]:
         """The slices in which the partition may have rows, oldest first."""
-        if not self._is_placed and kind != "deferred" and self._partition != self._program.places.home:
+        if not self._is_placed and kind != "deferred" and self._partition != HOME:
             return []
         found = self._program.readable(kind, state, key, self._partition)
         return sorted(found, key=lambda slice_: slice_.first_epoch)

@@ -303,7 +303,7 @@ class _InlineExecution:
         report = Report()
         begin = 0.0 if self._clock is None else self._clock()
         for stream, table in self._arrivals.items():
-            encoder = make_encoder(program.query, program.layout, stream, program.routing, whole_rows=True)
+            encoder = make_encoder(program.query, program.layout, stream, program.places, whole_rows=True)
             with error_context("encoding rows", batch=program.epoch, streams=[stream]):
                 source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
                 parts, nulls = encoder(source)

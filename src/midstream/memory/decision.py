@@ -21,15 +21,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from midstream.engine.group_counts import Figures
+from midstream.memory.balance import ForcedSpill
 from midstream.memory.next_step import MemoryContext, MemoryDecision
 from midstream.memory.settings import MemorySettings
-from midstream.memory.sizes import Figures, GroupSizes
+from midstream.memory.sizes import GroupSizes
 from midstream.memory.statistics import read_statistics
 from midstream.memory.strategies import Candidate, rank_of
-from midstream.plan.fragment_name import FragmentName
+from midstream.plan.fragment_name import FragmentName, key_of
 from midstream.state.memory import Cuts, Mark, MemoryAction, MemoryChange
 
 _OVER_BUDGET = "more state was active than stateMemory"
+FORCED = "groups of another partition produce more"
 _ROOM = "there is room again"
 
 
@@ -49,6 +52,10 @@ class Demands:
     """Whether the epoch has a batch, even if there are no rows in it."""
     waits: bool = False
     """Whether a change of plan waits for what is owed."""
+    forced: ForcedSpill | None = None
+    """What a partition spills for the sake of others."""
+    keeps_room: bool = False
+    """Whether room is for groups of other partitions: none comes back before what it owes is due."""
 
 
 def decide_memory(context: MemoryContext, sizes: GroupSizes | None, demands: Demands) -> MemoryDecision:
@@ -74,8 +81,13 @@ class _Decision:
         settings = self.demands.settings
         active = self.sizes.active[partition]
         budget = settings.budget if settings is not None else float("inf")
-        if settings is not None and active > budget and self.context.may_spill and not self.demands.waits:
-            active -= self._spill(partition, settings, active)
+        if settings is not None and self.context.may_spill and not self.demands.waits:
+            forced = self.demands.forced
+            if active > budget:
+                wanted = max(settings.spill_share * active, active - settings.budget)
+                active -= self._spill(partition, settings, wanted, _OVER_BUDGET)
+            elif forced is not None and forced.partition == partition:
+                active -= self._spill(partition, settings, forced.bytes, FORCED)
         room = max(budget - active, 0.0)
         due = [(group, reason) for group in self._spilled[partition] if (reason := self._due(group))]
         # Fragments below first: what they owe arrives above in the same epoch.
@@ -90,7 +102,7 @@ class _Decision:
             portion += group.size
             active += group.size if comes_back else 0.0
             room = max(budget - active, 0.0)
-        if settings is not None and self.context.may_restore and not due:
+        if settings is not None and self.context.may_restore and not due and not self.demands.keeps_room:
             self._bring_back(partition, (1 - settings.spill_share) * budget - active)
 
     def result(self) -> MemoryDecision:
@@ -107,15 +119,14 @@ class _Decision:
         settings = self.demands.settings
         return budget * settings.spill_share if settings is not None and self.demands.has_rows else budget
 
-    def _spill(self, partition: int, settings: MemorySettings, active: float) -> float:
-        """Spill a share of what is active, or more if need be; returns how many bytes are not active then."""
-        wanted = max(settings.spill_share * active, active - settings.budget)
+    def _spill(self, partition: int, settings: MemorySettings, wanted: float, reason: str) -> float:
+        """Spill groups of so many bytes; returns how many are not active then."""
         spilled = 0.0
         for group in sorted(self._active[partition], key=rank_of(settings.strategy)):
             if spilled >= wanted:
                 break
             self.spills.setdefault(group.fragment, set()).add(group.group)
-            self._note("spilled", group, _OVER_BUDGET)
+            self._note("spilled", group, reason)
             spilled += group.size
         return spilled
 
@@ -176,9 +187,9 @@ class _Decision:
         self, fragments: Iterable[tuple[FragmentName, Figures, Iterable[int]]]
     ) -> dict[int, list[Candidate]]:
         """Groups of fragments, with their sizes, divided once: there may be as many partitions as groups."""
-        here, divided = self.context.places.routing.partitions, defaultdict[int, list[Candidate]](list)
+        divided = defaultdict[int, list[Candidate]](list)
         for fragment, figures, groups in fragments:
-            sizes = figures.tolist()
+            sizes, here = figures.tolist(), self.context.places.routing(key_of(fragment)).partitions
             statistics = self.context.memory.statistics.get(fragment)
             output = read_statistics(statistics, len(here))
             for group in groups:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from midstream.memory.sizes import GroupSizes, group_sizes
 from midstream.migration.lifecycle import layout_of
 from midstream.plan.build_layout import joined_inputs
 from midstream.plan.fragment_name import FragmentName, fragment_name, same_fragments
-from midstream.plan.layout import Fragment, Layout
+from midstream.plan.layout import Fragment, Key, Layout
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.state.expiry import Expiry
@@ -96,6 +96,10 @@ class MemoryContext:
 
     def sizes(self, slices: Sequence[Slice]) -> GroupSizes:
         """The sizes of the groups before the epoch."""
+        facts = self.plan, self.new_plan, self.copies, self.memory, self.places, slices
+        return _last_sizes.of(facts, lambda: self._sizes(slices))
+
+    def _sizes(self, slices: Sequence[Slice]) -> GroupSizes:
         return group_sizes(self.layouts, state_cuts(self, self.memory), slices, self.places)
 
     def purging(self, expiry: Expiry) -> Purging:
@@ -107,6 +111,23 @@ class MemoryContext:
     def holds(self) -> tuple[Hold, ...]:
         """What fragments owe after the last epoch."""
         return holds_of(self.memory, self.query.windows, frozenset(self.query.names))
+
+
+class _LastSizes:
+    """The sizes that were asked for last: for the progress of an epoch, and by the next one."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[object, ...], GroupSizes] | None = None
+
+    def of(self, facts: tuple[object, ...], sizes: Callable[[], GroupSizes]) -> GroupSizes:
+        """The sizes that follow from some facts."""
+        last = self._last
+        if last is None or last[0] != facts:
+            last = self._last = facts, sizes()
+        return last[1]
+
+
+_last_sizes = _LastSizes()
 
 
 def memory_context(query: Query, manifest: Manifest, places: Places) -> MemoryContext:
@@ -128,12 +149,12 @@ def memory_context(query: Query, manifest: Manifest, places: Places) -> MemoryCo
 
 
 def memory_step(
-    context: MemoryContext, decision: MemoryDecision, budget: int | None = None
+    context: MemoryContext, decision: MemoryDecision, budget: int | None = None, *, counts_groups: bool
 ) -> MemoryStep | None:
-    """What the next epoch does about memory; None if there is no budget, and nothing is or was spilled."""
-    memory, has_budget = context.memory, budget is not None
+    """What the next epoch does about memory; None if groups are not counted, and none is or was spilled."""
+    memory = context.memory
     fragments = {fragment_name(fragment): fragment for fragment in context.plan.fragments}
-    if not has_budget and memory == Memory() and not decision.spills:
+    if not counts_groups and memory == Memory() and not decision.spills:
         return None
     cleanups = tuple(
         _cleanup(context, name, fragments[name], remaining) for name, remaining in decision.cleanups.items()
@@ -145,7 +166,7 @@ def memory_step(
         cuts=cuts,
         marks={epoch: memory.marks.get(epoch, mark) for epoch in epochs},
         rebuilt=_rebuilt_after(context, cleanups, fragments),
-        statistics=memory.statistics if has_budget else {},
+        statistics=memory.statistics if counts_groups else {},
         changes=decision.changes,
     )
     return MemoryStep(
@@ -153,7 +174,7 @@ def memory_step(
         states=state_cuts(context, after),
         cleanups=cleanups,
         holds=context.holds,
-        counts_groups=has_budget,
+        counts_groups=counts_groups,
         max_merged_bytes=None if budget is None else max(_SMALL_MERGE, round(_MERGED_SHARE * budget)),
     )
 
@@ -177,19 +198,19 @@ def state_cuts(context: MemoryContext, memory: Memory) -> dict[StateId, StateCut
 
 def without_unused(memory: Memory, slices: Iterable[Slice], places: Places) -> Memory:
     """The memory after an epoch, without what it says of slices that are gone."""
-    oldest: dict[tuple[StateId, int], int] = {}
+    oldest: dict[tuple[StateId, Key], dict[int, int]] = {}
     for slice_ in slices:
-        for reader in places.readers(slice_) if slice_.owner.state in memory.rebuilt else ():
-            place = slice_.owner.state, reader
-            oldest[place] = min(slice_.last_epoch, oldest.get(place, slice_.last_epoch))
-    here = places.routing.partitions
-    rebuilt = {
-        state: {
-            group: epoch for group, epoch in groups.items() if oldest.get((state, here[group]), epoch) < epoch
-        }
-        for state, groups in memory.rebuilt.items()
-    }
-    return replace_field(memory, rebuilt={state: groups for state, groups in rebuilt.items() if groups})
+        owner = slice_.owner
+        for reader in places.readers(slice_) if owner.state in memory.rebuilt else ():
+            of_state = oldest.setdefault((owner.state, owner.key), {})
+            of_state[reader] = min(slice_.last_epoch, of_state.get(reader, slice_.last_epoch))
+    used: dict[StateId, dict[int, int]] = {}
+    for (state, key), by_reader in oldest.items():
+        for group, epoch in memory.rebuilt[state].items():
+            if any(by_reader.get(holder, epoch) < epoch for holder in places.of_key(key).holders(group)):
+                used.setdefault(state, {})[group] = epoch
+    rebuilt = {state: dict(sorted(used[state].items())) for state in memory.rebuilt if state in used}
+    return replace_field(memory, rebuilt=rebuilt)
 
 
 def _cleanup(

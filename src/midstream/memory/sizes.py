@@ -5,24 +5,20 @@ They follow from the slices of a manifest, which say how many rows of each group
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from midstream.engine.group_counts import read_groups
+from midstream.engine.group_counts import Figures, count_pairs, read_pairs, sums_by_group, write_pairs
 from midstream.engine.memory_step import StateCuts
-from midstream.engine.places import Places
+from midstream.engine.places import HOME, Places
 from midstream.engine.probed_rows import ProbedRows
-from midstream.plan.fragment_name import FragmentName, fragment_name
+from midstream.plan.fragment_name import FragmentName, fragment_name, key_of
 from midstream.plan.layout import Fragment, Layout
 from midstream.plan.state_id import StateId
-from midstream.state.slices import Slice
-
-Figures = npt.NDArray[np.float64]
-"""A figure for each group."""
+from midstream.state.slices import Counts, Slice, SliceKind
 
 
 @dataclass(frozen=True)
@@ -35,6 +31,15 @@ class FragmentSizes:
     active_rows: Figures
     spilled_rows: Figures
 
+    def __add__(self, other: FragmentSizes) -> FragmentSizes:
+        return FragmentSizes(
+            self.stage,
+            self.active + other.active,
+            self.total + other.total,
+            self.active_rows + other.active_rows,
+            self.spilled_rows + other.spilled_rows,
+        )
+
 
 @dataclass(frozen=True)
 class GroupSizes:
@@ -44,15 +49,15 @@ class GroupSizes:
     """Of fragments that a key places; others cannot be spilled."""
     fixed: Figures
     """For each partition, the active bytes of fragments that no key places."""
-    partitions: npt.NDArray[np.int64]
-    """The engine partition of each group."""
+    places: Places
 
     @cached_property
     def active(self) -> list[float]:
         """For each partition, its active bytes."""
         active = self.fixed.copy()
-        for fragment in self.fragments.values():
-            active += np.bincount(self.partitions, fragment.active, minlength=len(active))
+        for name, fragment in self.fragments.items():
+            here = self.places.routing(key_of(name)).partitions
+            active += np.bincount(here, fragment.active, minlength=len(active))
         by_partition: list[float] = active.tolist()
         return by_partition
 
@@ -61,7 +66,6 @@ def group_sizes(
     layouts: Iterable[Layout], states: Mapping[StateId, StateCuts], slices: Sequence[Slice], places: Places
 ) -> GroupSizes:
     """The sizes of the groups of running plans; ``states`` are those with spilled groups."""
-    partitions = np.array(places.routing.partitions)
     counter = _Counter(states, slices, places)
     sizes: dict[FragmentName, FragmentSizes] = {}
     fixed = np.zeros(places.partitions)
@@ -72,23 +76,25 @@ def group_sizes(
         counted = counter.fragment(fragment, new_states)
         if not fragment.key:
             # Without a key, all rows are in the first group.
-            fixed[places.home] += counted.active.sum()
+            fixed[HOME] += counted.active.sum()
             continue
         name = fragment_name(fragment)
-        sizes[name] = counted if name not in sizes else _add(sizes[name], counted)
-    return GroupSizes(sizes, fixed, partitions)
+        sizes[name] = counted if name not in sizes else sizes[name] + counted
+    return GroupSizes(sizes, fixed, places)
 
 
-def bytes_per_row(slices: Iterable[Slice]) -> dict[StateId, float]:
-    """The bytes of a row of each state, index and payload."""
-    sizes: dict[StateId, float] = {}
-    for of_owners in _by_state(slices).values():
-        for state, of_state in of_owners.items():
-            sizes[state] = sizes.get(state, 0.0) + _bytes_per_row(of_state)
+def bytes_per_row(slices: Iterable[Slice], states: Set[StateId]) -> dict[StateId, float]:
+    """The bytes of a row of each of these states, index and payload; others need not be looked at."""
+    by_state = _by_state(slice_ for slice_ in slices if slice_.owner.state in states)
+    sizes = dict.fromkeys(states, 0.0)
+    for (_, state), of_state in by_state.items():
+        sizes[state] += _bytes_per_row(of_state)
     return sizes
 
 
 class _Counter:
+    """Adds up slices, all of a state at once."""
+
     def __init__(
         self,
         states: Mapping[StateId, StateCuts],
@@ -98,58 +104,60 @@ class _Counter:
         self.groups = places.groups
         self.places = places
         self.probed = {state: ProbedRows.of(cuts) for state, cuts in states.items()}
-        by_state = _by_state(slices)
-        self.index = by_state["index"]
-        self.payload_bytes = {s: _bytes_per_row(of_state) for s, of_state in by_state["payload"].items()}
+        self.by_state = _by_state(slices)
 
     def fragment(self, fragment: Fragment, states: Iterable[StateId]) -> FragmentSizes:
-        active, total, active_rows, spilled_rows = (np.zeros(self.groups) for _ in range(4))
-        for state in states:
-            is_input, payload = state in fragment.inputs_by_id, self.payload_bytes.get(state, 0.0)
-            of_state = self.index.get(state, [])
-            for slice_ in of_state:
-                rows = self._rows(slice_)
-                row_bytes = _bytes_per_row([slice_]) + payload
-                probed = rows * self._is_active(slice_)
-                active += row_bytes * probed
-                if is_input:
-                    total += row_bytes * rows
-                    active_rows += probed
-                    spilled_rows += rows - probed
-        return FragmentSizes(fragment.stage, active, total, active_rows, spilled_rows)
+        inputs = [state for state in states if state in fragment.inputs_by_id]
+        whole, active, rows, active_rows = self._sums(inputs)
+        _, inner, _, _ = self._sums([state for state in states if state not in fragment.inputs_by_id])
+        return FragmentSizes(fragment.stage, active + inner, whole, active_rows, rows - active_rows)
 
-    def _rows(self, slice_: Slice) -> Figures:
-        if slice_.group_rows:
-            return read_groups(slice_.group_rows, self.groups)
-        # It was written before there was a budget.
-        here = self.places.held(slice_).astype(np.float64)
-        rows: Figures = here * (slice_.rows / max(1.0, float(here.sum())))
-        return rows
+    def _sums(self, states: Iterable[StateId]) -> tuple[Figures, Figures, Figures, Figures]:
+        """The bytes of each group in some states, those that are active, its rows, and those that are."""
+        slices = [(state, slice_) for state in states for slice_ in self.by_state.get(("index", state), ())]
+        if not slices:
+            return (np.zeros(self.groups),) * 4
+        payload = {state: self._payload_bytes(state) for state in {state for state, _ in slices}}
+        row_bytes = [slice_.bytes / max(1, slice_.rows) + payload[state] for state, slice_ in slices]
+        counts = [slice_.group_rows or self._rows_if_even(slice_) for _, slice_ in slices]
+        groups, rows = read_pairs(b"".join(counts))
+        pairs = [count_pairs(each) for each in counts]
+        of_row = np.repeat(row_bytes, pairs)
 
-    def _is_active(self, slice_: Slice) -> npt.NDArray[np.bool_]:
-        probed = self.probed.get(slice_.owner.state)
-        return np.ones(self.groups, np.bool_) if probed is None else probed.may_probe(slice_)
+        def sums(figures: Figures) -> Figures:
+            return sums_by_group(groups, figures, self.groups)
+
+        whole, all_rows = sums(rows * of_row), sums(rows)
+        if not any(state in self.probed for state, _ in slices):
+            return whole, whole, all_rows, all_rows
+        ends = np.cumsum(pairs)
+        active = rows.copy()
+        for (state, slice_), start, end in zip(slices, ends - pairs, ends, strict=True):
+            if state in self.probed:
+                active[start:end] *= self.probed[state].may_probe(slice_)[groups[start:end]]
+        return whole, sums(active * of_row), all_rows, sums(active)
+
+    def _payload_bytes(self, state: StateId) -> float:
+        return _bytes_per_row(self.by_state.get(("payload", state), ()))
+
+    def _rows_if_even(self, slice_: Slice) -> Counts:
+        """For a slice that was written before there was a budget."""
+        present = np.flatnonzero(self.places.held(slice_))
+        share, rest = divmod(slice_.rows, max(1, len(present)))
+        return write_pairs(present, share + (np.arange(len(present)) < rest))
 
 
-def _by_state(slices: Iterable[Slice]) -> dict[str, dict[StateId, list[Slice]]]:
+def _by_state(slices: Iterable[Slice]) -> dict[tuple[SliceKind, StateId], list[Slice]]:
     """The slices with index rows, and those with payload, by state."""
-    by_state: dict[str, dict[StateId, list[Slice]]] = {"index": {}, "payload": {}}
-    # Results, and aggregates of them, are not in groups of a fragment.
-    for slice_ in (slice_ for slice_ in slices if slice_.owner.has_rows_of_streams):
-        kind = "index" if slice_.owner.has_index_rows else slice_.owner.kind
-        by_state[kind].setdefault(slice_.owner.state, []).append(slice_)
+    by_state: dict[tuple[SliceKind, StateId], list[Slice]] = {}
+    for slice_ in slices:
+        owner = slice_.owner
+        # Results, and aggregates of them, are not in groups of a fragment.
+        if owner.has_rows_of_streams:
+            kind: SliceKind = "index" if owner.has_index_rows else owner.kind
+            by_state.setdefault((kind, owner.state), []).append(slice_)
     return by_state
 
 
 def _bytes_per_row(slices: Sequence[Slice]) -> float:
     return sum(s.bytes for s in slices) / max(1, sum(s.rows for s in slices))
-
-
-def _add(one: FragmentSizes, other: FragmentSizes) -> FragmentSizes:
-    return FragmentSizes(
-        one.stage,
-        one.active + other.active,
-        one.total + other.total,
-        one.active_rows + other.active_rows,
-        one.spilled_rows + other.spilled_rows,
-    )

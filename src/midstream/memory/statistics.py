@@ -8,20 +8,20 @@ it. So every result counts for one group of each fragment, as if it had been tra
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from midstream.adapt.statistics import decay_seconds
-from midstream.engine.group_counts import read_flows
-from midstream.engine.references import Integers
-from midstream.memory.sizes import Figures
+from midstream.engine.group_counts import Figures, read_flows, sums_by_group
+from midstream.memory.sizes import bytes_per_row
 from midstream.plan.fragment_name import FragmentName, fragment_name, output_of
 from midstream.plan.layout import Layout
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.state.memory import GroupStatistics
+from midstream.state.slices import Slice
 
 _FIGURE = np.dtype("<f4")
 
@@ -65,14 +65,15 @@ def update_statistics(
     layout: Layout,
     before: Mapping[FragmentName, GroupStatistics],
     flows: Mapping[FragmentName, bytes],
-    row_bytes: Mapping[StateId, float],
+    slices: Iterable[Slice],
     *,
     groups: int,
     seconds: float,
 ) -> dict[FragmentName, GroupStatistics]:
     """The statistics after an epoch of the running plan alone, in which ``seconds`` of event time passed."""
     decay = math.exp(-seconds / decay_seconds(query))
-    produced = _produced(layout, flows, row_bytes, groups)
+    sent = {output_of(fragment) for fragment in layout.fragments} - {layout.root}
+    produced = _produced(layout, flows, bytes_per_row(slices, sent), groups)
     after = {}
     for name, output in produced.items():
         faded = read_statistics(before.get(name), groups).times(decay) + output
@@ -89,20 +90,13 @@ def _produced(
     for fragment in reversed(layout.fragments):
         name, output = fragment_name(fragment), output_of(fragment)
         sources, targets, rows = read_flows(flows.get(name, b""))
-        made = _sums(sources, rows, groups)
+        made = sums_by_group(sources, rows, groups)
         if output == layout.root:
             produced[name] = GroupOutput(made, made, np.zeros(groups))
             continue
         above = produced[fragment_name(layout.fragment_of_input[output])]
-        shares = rows / np.maximum(_sums(targets, rows, groups)[targets], 1.0)
-        results = _sums(sources, shares * above.results[targets], groups)
-        stored = _sums(sources, shares * above.stored_bytes[targets], groups)
-        produced[name] = GroupOutput(made, results, stored + made * row_bytes.get(output, 0.0))
+        shares = rows / np.maximum(sums_by_group(targets, rows, groups)[targets], 1.0)
+        results = sums_by_group(sources, shares * above.results[targets], groups)
+        stored = sums_by_group(sources, shares * above.stored_bytes[targets], groups)
+        produced[name] = GroupOutput(made, results, stored + made * row_bytes[output])
     return produced
-
-
-def _sums(groups_of: Integers, figures: Figures, groups: int) -> Figures:
-    """The sum of figures by group."""
-    sums = np.zeros(groups)
-    np.add.at(sums, groups_of, figures)
-    return sums

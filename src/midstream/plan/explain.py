@@ -45,6 +45,8 @@ def _aggregates(aggregation: Aggregation) -> Iterator[str]:
     apart = f", {show_duration(windows.slide)} apart" if windows.slide < windows.length else ""
     yield f"  by {by}windows of {show_duration(windows.length)}{apart}, by the time of {time}"
     yield from (f"  {aggregate.text} AS {aggregate.name}" for aggregate in aggregation.aggregates)
+    if aggregation.updates:
+        yield "  in update mode: a group comes out whenever it changes"
 
 
 def _tree(

@@ -7,7 +7,7 @@ fragment have it in common, and a migration between them changes nothing of what
 
 from __future__ import annotations
 
-from midstream.plan.layout import Fragment, Layout
+from midstream.plan.layout import Fragment, Key, Layout
 from midstream.plan.state_id import StateId
 
 FragmentName = str
@@ -18,6 +18,11 @@ def fragment_name(fragment: Fragment) -> FragmentName:
     """The name of a fragment of a plan."""
     inputs = sorted(input_.id.label for input_ in fragment.inputs)
     return f"{','.join(map(str, fragment.key))}: {' '.join(inputs)}"
+
+
+def key_of(name: FragmentName) -> Key:
+    """The key classes that place a fragment."""
+    return tuple(int(key_class) for key_class in name.partition(": ")[0].split(",") if key_class)
 
 
 def streams_of(name: FragmentName) -> frozenset[str]:

@@ -32,6 +32,7 @@ from midstream.plan.fragment_name import same_fragments
 from midstream.plan.layout import Layout
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.adapting import WatchedEpoch, adapted, undone_decision, verdict_of, watched
+from midstream.protocol.epoch_balance import balance_after, balance_with, next_balance
 from midstream.protocol.epoch_memory import (
     check_windows_stay,
     memory_after,
@@ -42,8 +43,8 @@ from midstream.protocol.epoch_statistics import update_statistics, work_done
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
 from midstream.protocol.rescaling import (
-    check_partitions,
     check_routings,
+    first_routing,
     next_places,
     places_of,
     with_places,
@@ -65,7 +66,6 @@ from midstream.query.query import Query
 from midstream.state.adaptation import Verdict
 from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, Retired, StreamProgress
-from midstream.state.routing_table import RoutingTable
 from midstream.state.sealed import RESTORE
 from midstream.state.slices import Slice, SliceOwner
 
@@ -124,8 +124,8 @@ class Coordinator:
 
     def first_manifest(self, query_id: str, plan: Plan) -> Manifest:
         """What holds before the first epoch."""
-        partitions = check_partitions(self.settings.partitions, self.settings.groups)
-        self.settings.check_plan(self.query, plan, partitions)
+        routing = first_routing(self.settings)
+        self.settings.check_plan(self.query, plan, routing.partitions)
         return Manifest(
             id=query_id,
             epoch=-1,
@@ -133,7 +133,7 @@ class Coordinator:
             definition=definition_of(self.query, self.settings),
             plan=str(plan),
             initial_plan=str(plan),
-            routings=(RoutingTable(0, partitions),),
+            routings=(routing,),
             streams={name: StreamProgress() for name in self.query.names},
         )
 
@@ -192,14 +192,18 @@ class Coordinator:
             intent.settings.rows_moved_at_once,
         )
         memory = memory.during(plan.migration_step)
+        balance = next_balance(memory, manifest, intent)
+        memory = replace_field(memory, places=balance.places(places, manifest.epoch + 1))
+        memory_step = next_memory_step(memory, manifest, intent, balance.forced)
         return Program(
             epoch=manifest.epoch + 1,
             query=query,
-            places=places,
+            places=memory.places,
             watermarks=watermarks,
             layout=plan.layout,
             migration_step=plan.migration_step,
-            memory=next_memory_step(memory, manifest, intent),
+            memory=memory_step,
+            balance=balance_with(memory, manifest.balance, balance, memory_step),
             aggregation=next_aggregate_step(query, manifest, plan.layout),
             slices=slices,
             sampling=samplings(query, manifest.statistics),
@@ -249,6 +253,7 @@ class Coordinator:
         )
         after = replace(after, statistics=statistics, window_changes=lasting_changes(after))
         after = with_places(after, intent, program.places)
+        after = replace(after, balance=balance_after(manifest, after, program, report))
         after = replace(after, memory=memory_after(manifest, after, intent, program, report))
         if program.migration_step is not None:
             after = self._commit_migration(query, after, program.migration_step)

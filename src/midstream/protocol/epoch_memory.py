@@ -8,9 +8,9 @@ from midstream.engine.memory_step import MemoryStep
 from midstream.engine.places import Places
 from midstream.engine.program import Program
 from midstream.errors import CheckpointError
+from midstream.memory.balance import ForcedSpill
 from midstream.memory.decision import Demands, decide_memory, owing_groups
 from midstream.memory.next_step import MemoryContext, memory_context, memory_step, without_unused
-from midstream.memory.sizes import bytes_per_row
 from midstream.memory.statistics import update_statistics
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
@@ -20,8 +20,10 @@ from midstream.state.manifest import Manifest
 from midstream.state.memory import Memory
 
 
-def next_memory_step(context: MemoryContext, manifest: Manifest, intent: Intent) -> MemoryStep | None:
-    """What the epoch after ``manifest`` does about memory."""
+def next_memory_step(
+    context: MemoryContext, manifest: Manifest, intent: Intent, forced: ForcedSpill | None
+) -> MemoryStep | None:
+    """What the epoch after ``manifest`` does about memory; ``forced`` is for the sake of balance."""
     settings = intent.settings.memory
     has_sizes = settings is not None or manifest.memory.cuts
     demands = Demands(
@@ -31,9 +33,14 @@ def next_memory_step(context: MemoryContext, manifest: Manifest, intent: Intent)
         drains=intent.drains,
         has_rows=not intent.without_batch,
         waits=intent.waiting is not None,
+        forced=forced,
+        keeps_room=intent.settings.balance.mode == "active_disk" and manifest.balance.forced_bytes > 0,
     )
     decision = decide_memory(context, context.sizes(manifest.slices) if has_sizes else None, demands)
-    return memory_step(context, decision, None if settings is None else settings.budget)
+    counts_groups = settings is not None or intent.settings.balance.mode != "off"
+    return memory_step(
+        context, decision, None if settings is None else settings.budget, counts_groups=counts_groups
+    )
 
 
 def memory_after(
@@ -52,7 +59,7 @@ def memory_after(
         program.layout,
         memory.statistics,
         report.flows,
-        bytes_per_row(after.slices),
+        after.slices,
         groups=program.places.groups,
         seconds=after.statistics.elapsed - before.statistics.elapsed,
     )

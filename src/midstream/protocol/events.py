@@ -8,68 +8,18 @@ What lasts, and is told of again while it does, is a problem: see :mod:`midstrea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
 from midstream.adapt.single_partition import describe_unplaced
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import parse_plan
+from midstream.protocol.event import Event, Severity, counted
+from midstream.protocol.memory_events import memory_events
+from midstream.protocol.place_events import place_events
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
-from midstream.state.memory import MemoryAction
-
-Severity = Literal["info", "warning"]
-"""A ``warning`` is for events that may call for action, or end one that did."""
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="event", rename="camel"):
-    """Something that happened in an epoch."""
-
-    severity: ClassVar[Severity] = "info"
-    template: ClassVar[str]
-    """The text for people, with the names of fields in braces."""
-
-    batch_id: int
-    """The number of the epoch."""
-
-    @property
-    def type(self) -> str:
-        """The name of the kind of event in the JSON form, such as ``stream-idle``."""
-        return str(self.__struct_config__.tag)
-
-    @property
-    def message(self) -> str:
-        """The event as a text for people; the number of the epoch is not in it."""
-        return self.template.format_map(msgspec.structs.asdict(self))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form: type, fields, severity and message; keys are in camel case."""
-        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
-        return {**fields, "severity": self.severity, "message": self.message}
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things, such as ``1 row`` and ``2 rows``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-class FutureRows(Event, frozen=True, kw_only=True, tag="future-rows"):
-    """A stream had rows that are further ahead of the clock than ``maxEventTimeAhead``."""
-
-    severity: ClassVar[Severity] = "warning"
-    template: ClassVar[str] = (
-        "left out {counted} of stream {stream}, further ahead than maxEventTimeAhead; "
-        "if the times are right, raise it, or set eventTimeClock to 'stream'"
-    )
-
-    stream: str
-    rows: int
-
-    @property
-    def message(self) -> str:
-        """The event as a text for people."""
-        return self.template.format(counted=counted(self.rows, "row"), **msgspec.structs.asdict(self))
 
 
 class PlanDecision(Event, frozen=True, kw_only=True, tag="decision"):
@@ -125,80 +75,6 @@ class SinglePartitionPlan(Event, frozen=True, kw_only=True, tag="single-partitio
     plan: str
     nodes: str
     """The nodes, each as its streams in braces."""
-
-
-class MemoryEvent(Event, frozen=True, kw_only=True):
-    """Something that was done about memory."""
-
-    fragment: str
-    """The key classes that place it, and its inputs."""
-    groups: int
-    bytes: int
-    reason: str
-
-    @property
-    def message(self) -> str:
-        """The event as a text for people."""
-        return self.template.format(counted=counted(self.groups, "group"), **msgspec.structs.asdict(self))
-
-
-class StateSpilled(MemoryEvent, frozen=True, kw_only=True, tag="state-spilled"):
-    """Groups are not probed any more; what they owe is made later."""
-
-    template: ClassVar[str] = "spilled {counted} of fragment {fragment!r}, {bytes:,} bytes: {reason}"
-
-
-class StateCleanedUp(MemoryEvent, frozen=True, kw_only=True, tag="state-cleaned-up"):
-    """What groups owed was made; they are still not probed."""
-
-    template: ClassVar[str] = (
-        "made what {counted} of fragment {fragment!r} owed, from {bytes:,} bytes: {reason}"
-    )
-
-
-class StateBroughtBack(MemoryEvent, frozen=True, kw_only=True, tag="state-brought-back"):
-    """What groups owed was made; they are probed again."""
-
-    template: ClassVar[str] = (
-        "made what {counted} of fragment {fragment!r} owed, and brought {bytes:,} bytes back: {reason}"
-    )
-
-
-_MEMORY_EVENTS: dict[MemoryAction, type[MemoryEvent]] = {
-    "spilled": StateSpilled,
-    "cleaned up": StateCleanedUp,
-    "brought back": StateBroughtBack,
-}
-
-
-class MigrationWaits(Event, frozen=True, kw_only=True, tag="migration-waits"):
-    """A change of plan that was requested waits until what it changes is cleaned up."""
-
-    template: ClassVar[str] = (
-        "the change to plan {plan!r} waits: groups that it changes are spilled, and come back first"
-    )
-
-    plan: str
-
-
-class Rescaled(Event, frozen=True, kw_only=True, tag="rescaled"):
-    """The number of engine partitions has changed."""
-
-    template: ClassVar[str] = "the state is in {partitions} engine partitions now, instead of {before}"
-
-    before: int
-    partitions: int
-
-
-class RescaleWaits(Event, frozen=True, kw_only=True, tag="rescale-waits"):
-    """Another number of engine partitions that was requested waits."""
-
-    template: ClassVar[str] = (
-        "the change to {partitions} engine partitions waits until rows have expired that a migration of an "
-        "earlier version has moved"
-    )
-
-    partitions: int
 
 
 class MigrationEvent(Event, frozen=True, kw_only=True):
@@ -275,20 +151,13 @@ def _expected(value: float | None) -> str:
 def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, ...]:
     """The events of the epoch that led from one manifest to the next."""
     return (
-        *_future_events(query, before, after),
         *_decision_events(before, after),
         *_plan_events(query, before, after),
         *_migration_events(before, after),
         *_outcome_events(before, after),
-        *_memory_events(before, after),
-        *_rescale_events(before, after),
+        *memory_events(before, after),
+        *place_events(before, after),
     )
-
-
-def _future_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Event]:
-    for name in query.names:
-        if rows := after.streams[name].future - before.streams[name].future:
-            yield FutureRows(batch_id=after.epoch, stream=name, rows=rows)
 
 
 def _decision_events(before: Manifest, after: Manifest) -> Iterator[Event]:
@@ -342,29 +211,6 @@ def _plan_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Ev
     plan = parse_plan(migration.new_plan if migration and begins else after.plan, query.names)
     if nodes := describe_unplaced(build_layout(query, plan)):
         yield SinglePartitionPlan(batch_id=after.epoch, plan=str(plan), nodes=nodes)
-
-
-def _memory_events(before: Manifest, after: Manifest) -> Iterator[Event]:
-    for change in after.memory.changes:
-        yield _MEMORY_EVENTS[change.action](
-            batch_id=after.epoch,
-            fragment=change.fragment,
-            groups=change.groups,
-            bytes=change.bytes,
-            reason=change.reason,
-        )
-    waiting = after.memory.waiting_plan
-    if waiting and waiting != before.memory.waiting_plan:
-        yield MigrationWaits(batch_id=after.epoch, plan=waiting)
-
-
-def _rescale_events(before: Manifest, after: Manifest) -> Iterator[Event]:
-    former, partitions = before.routings[-1].partitions, after.routings[-1].partitions
-    if partitions != former:
-        yield Rescaled(batch_id=after.epoch, before=former, partitions=partitions)
-    waiting = after.waiting_partitions
-    if waiting and waiting != before.waiting_partitions:
-        yield RescaleWaits(batch_id=after.epoch, partitions=waiting)
 
 
 def _migration_events(before: Manifest, after: Manifest) -> Iterator[Event]:

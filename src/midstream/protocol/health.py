@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from midstream.plan.explain import StateSize
 from midstream.protocol.problems import (
     EventTimeStalled,
+    FutureRows,
     LateRows,
     Problem,
     SlowEpochs,
@@ -33,18 +34,21 @@ from midstream.protocol.problems import (
     StreamMissing,
     StreamStalled,
 )
-from midstream.protocol.progress import EpochProgress, state_sizes
+from midstream.protocol.progress import EpochProgress, SourceProgress, state_sizes
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, StreamProgress
 
 FIRST_REPEAT = timedelta(minutes=1)
 LONGEST_REPEAT = timedelta(hours=1)
 
+RECENT_EPOCHS = 10
+"""Over how many epochs rows are counted that were left out."""
 LATE_SHARE = 0.01
-LATE_EPOCHS = 10
-LATE_MIN_ROWS = 100
-"""Of fewer rows, a single late one would be more than the default share."""
+LATE_LEAST_ROWS = 100
+"""Fewer rows count as so many: a single late one among them is less than the default share."""
 MISSING_EPOCHS = 10
+SILENCE = 3_600_000_000
+"""An hour of event time: how long a stream may have no rows where no window says so."""
 STILL_EPOCHS = 10
 """A stream may well have the same newest time in some epochs: one row from ahead of the others is enough."""
 SLOW_EPOCHS = 3
@@ -106,14 +110,16 @@ class Facts:
         lateness = max(stream.lateness for stream in self.query.streams)
         return None if self.window is None else max(self.window + lateness, 1)
 
-    def is_silent(self, stream: StreamProgress) -> bool:
-        """Whether the other streams have advanced by more than the window since it had a row.
+    @property
+    def most_silence(self) -> int:
+        """How long in event time a stream may have no rows before it stands still."""
+        return SILENCE if self.window is None else self.window
 
-        Without a window no state expires, so a silent stream keeps nothing from expiring.
-        """
-        if self.newest_time is None or self.window is None or stream.last_active is None:
-            return False
-        return self.newest_time - stream.last_active > self.window
+    def silence(self, stream: StreamProgress) -> int:
+        """By how much the other streams have advanced since it had a row that was accepted."""
+        if self.newest_time is None or stream.last_active is None:
+            return 0
+        return self.newest_time - stream.last_active
 
 
 Found = tuple[str, dict[str, Any]]
@@ -134,10 +140,14 @@ class HealthCheck:
 
 
 def _missing(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
-    others_have_rows = facts.newest_time is not None
-    long_ago = facts.window is None and others_have_rows and facts.manifest.epoch >= MISSING_EPOCHS
-    for name, stream in facts.manifest.streams.items():
-        if stream.latest is None and (long_ago or facts.is_silent(stream)):
+    streams = facts.manifest.streams
+    # If no row of any stream was ever accepted, there is no time that could advance.
+    by_epochs = facts.window is None or facts.newest_time is None
+    is_due = by_epochs and facts.manifest.epoch >= MISSING_EPOCHS and any(s.rows for s in streams.values())
+    # However long the window is, nobody should wait for weeks to hear of a wrong source.
+    most = min(facts.most_silence, SILENCE)
+    for name, stream in streams.items():
+        if stream.latest is None and (is_due or facts.silence(stream) > most):
             yield name, {"stream": name, "rows": stream.rows}
 
 
@@ -149,8 +159,9 @@ def _idle(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
 
 def _stalled(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
     for name, stream in facts.manifest.streams.items():
-        if stream.latest is not None and not stream.idle and facts.is_silent(stream):
-            yield name, {"stream": name}
+        silence = facts.silence(stream)
+        if stream.latest is not None and not stream.idle and silence > facts.most_silence:
+            yield name, {"stream": name, "silent_ms": silence // 1000}
 
 
 def _event_time_stalled(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
@@ -161,20 +172,32 @@ def _event_time_stalled(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
     for name, stream in facts.manifest.streams.items():
         own = [progress.sources[name] for progress in recent]
         stands_still = {source.latest_event_time for source in own} == {stream.latest}
-        if stream.latest is None or facts.is_silent(stream) or not stands_still:
+        is_silent = facts.silence(stream) > window
+        if stream.latest is None or is_silent or not stands_still:
             continue
         if any(source.rows for source in own) and newest - stream.latest > window:
             yield name, {"stream": name, "behind_ms": (newest - stream.latest) // 1000}
 
 
 def _late(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
-    recent = facts.recent[-LATE_EPOCHS:]
-    for name in facts.manifest.streams if recent else ():
-        own = [progress.sources[name] for progress in recent]
+    for name, own in _recent_sources(facts):
         rows, late = sum(s.rows for s in own), sum(s.late + s.null_time for s in own)
         limit = facts.limits.late_share / 2 if name in held else facts.limits.late_share
-        if (rows >= LATE_MIN_ROWS or name in held) and late > limit * rows:
+        if late > limit * max(rows, LATE_LEAST_ROWS):
             yield name, {"stream": name, "rows": rows, "late": late, "share": late / rows}
+
+
+def _future(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
+    for name, own in _recent_sources(facts):
+        if rows := sum(source.future for source in own):
+            yield name, {"stream": name, "rows": rows}
+
+
+def _recent_sources(facts: Facts) -> Iterator[tuple[str, Sequence[SourceProgress]]]:
+    """Of each stream, what became of its rows in the last epochs."""
+    recent = facts.recent[-RECENT_EPOCHS:]
+    for name in facts.manifest.streams:
+        yield name, [progress.sources[name] for progress in recent]
 
 
 def _lagging(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
@@ -226,14 +249,16 @@ def _slow(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
 HEALTH_CHECKS: tuple[HealthCheck, ...] = (
     HealthCheck(
         StreamMissing,
-        "the others have advanced by more than the window, or without one have had rows and it is batch "
-        f"{MISSING_EPOCHS}, and no row of the stream was ever accepted",
+        "no row of the stream was ever accepted, and the others have advanced by more than the window, or by "
+        f"more than an hour; or without a window, or without an accepted row of any stream, it is batch "
+        f"{MISSING_EPOCHS}",
         _missing,
     ),
     HealthCheck(StreamIdle, "the stream is idle", _idle),
     HealthCheck(
         StreamStalled,
-        "the others have advanced by more than the window since the stream had a row, and it is not idle",
+        "the others have advanced by more than the window, or without one by more than an hour, since a row "
+        "of the stream was accepted, and it is not idle",
         _stalled,
     ),
     HealthCheck(
@@ -244,10 +269,11 @@ HEALTH_CHECKS: tuple[HealthCheck, ...] = (
     ),
     HealthCheck(
         LateRows,
-        f"more than `lateShareWarning` of the rows of the last {LATE_EPOCHS} batches, if those are at least "
-        f"{LATE_MIN_ROWS}; over below half of it",
+        f"more than `lateShareWarning` of the rows of the last {RECENT_EPOCHS} batches, which count as "
+        f"{LATE_LEAST_ROWS} if they are fewer; over below half of it",
         _late,
     ),
+    HealthCheck(FutureRows, f"some rows of the last {RECENT_EPOCHS} batches", _future),
     HealthCheck(
         StreamLagging,
         "the backlog is growing; over when it is shrinking or gone",

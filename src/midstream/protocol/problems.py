@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from midstream.protocol.events import Event, Severity
+from midstream.protocol.event import Event, Severity
 from midstream.protocol.trigger_facts import BacklogUnit, Trend
 
 Status = Literal["began", "continues", "over"]
@@ -80,10 +80,14 @@ class StreamStalled(StreamProblem, frozen=True, kw_only=True, tag="stream-stalle
     """A silent stream keeps the state of all others from expiring."""
 
     template: ClassVar[str] = (
-        "stream {stream} has stalled: it has had no rows while the event time of the others advanced by more "
-        "than the window; state grows until it has rows again, or set idleTimeout to go on without it"
+        "stream {stream} has stalled: it has had no row that could be joined while the event time of the "
+        "others advanced by {silent_ms:,} ms; state grows until it has some again, or set idleTimeout to go "
+        "on without it; check its source, and the null keys and late rows of its progress"
     )
-    over: ClassVar[str] = "stream {stream} keeps state from expiring no longer"
+    over: ClassVar[str] = "stream {stream} no longer stands still"
+
+    silent_ms: int
+    """By how much the event time of the others has advanced since a row of it was accepted."""
 
 
 class EventTimeStalled(StreamProblem, frozen=True, kw_only=True, tag="event-time-stalled"):
@@ -110,6 +114,19 @@ class LateRows(StreamProblem, frozen=True, kw_only=True, tag="late-rows"):
     rows: int
     late: int
     share: float
+
+
+class FutureRows(StreamProblem, frozen=True, kw_only=True, tag="future-rows"):
+    """A stream has rows that are further ahead of the clock than ``maxEventTimeAhead``."""
+
+    template: ClassVar[str] = (
+        "stream {stream} has rows that are further ahead than maxEventTimeAhead, {rows:,} in the last "
+        "batches: they are not joined; check its clock, or if the times are right, raise maxEventTimeAhead "
+        "or set eventTimeClock to 'stream'"
+    )
+    over: ClassVar[str] = "stream {stream} has no rows any more that are further ahead than maxEventTimeAhead"
+
+    rows: int
 
 
 class StreamLagging(StreamProblem, frozen=True, kw_only=True, tag="stream-lagging"):

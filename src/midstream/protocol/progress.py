@@ -16,8 +16,8 @@ from midstream.engine.work import WorkCounts
 from midstream.plan.explain import StateSize
 from midstream.plan.handover import PlanSide
 from midstream.plan.state_id import StateId
+from midstream.protocol.event import Event
 from midstream.protocol.event_time import iso, show_event_time
-from midstream.protocol.events import Event
 from midstream.protocol.memory_progress import MemoryProgress
 from midstream.protocol.problems import Problem
 from midstream.protocol.report import Report

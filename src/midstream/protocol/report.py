@@ -45,6 +45,8 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Rows that the nodes of the plan have produced of each state."""
     flows: dict[FragmentName, bytes] = msgspec.field(default_factory=dict)
     """From which groups, and to which, rows have left fragments (``engine/group_counts.py``)."""
+    partition_work: dict[int, float] = msgspec.field(default_factory=dict)
+    """The work of each engine partition, in units."""
     touched_bytes: int = 0
     """The size of the slices that were opened."""
     millis: dict[str, float] = msgspec.field(default_factory=dict)
@@ -79,6 +81,7 @@ def merge_reports(reports: Sequence[Report]) -> Report:
         keys=_merge((report.keys for report in reports), KeyCounts.merge),
         produced=_merge((report.produced for report in reports), sum),
         flows=_merge((report.flows for report in reports), b"".join),
+        partition_work=_merge((report.partition_work for report in reports), sum),
         touched_bytes=sum(report.touched_bytes for report in reports),
         millis=_merge((report.millis for report in reports), max),
         cpu_seconds=_merge((report.cpu_seconds for report in reports), math.fsum),

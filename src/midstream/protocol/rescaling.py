@@ -8,20 +8,53 @@ only within a partition, so two partitions must not come to read the slices of o
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import msgspec
 from msgspec.structs import replace
 
 from midstream.engine.places import Places
 from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import CheckpointError, OptionError, show_value
 from midstream.protocol.intent import Intent
-from midstream.protocol.settings import read_definition
+from midstream.protocol.settings import Settings, read_definition
 from midstream.state.manifest import Manifest
+from midstream.state.routing_table import RoutingTable, Shares
 from midstream.state.sealed import RESTORE
+
+
+def first_routing(settings: Settings) -> RoutingTable:
+    """The routing that a query begins with."""
+    partitions, shares = check_partitions(settings.partitions, settings.groups), settings.shares
+    if shares and not is_shares(shares, partitions):
+        raise OptionError(
+            "initialShares must have a number for each partition, and the first must not be 0",
+            got=f"{', '.join(map(str, shares))} for {partitions}",
+        )
+    return RoutingTable(0, partitions, shares)
+
+
+def check_same_shares(settings: Settings, manifest: Manifest) -> None:
+    """Refuse other shares than those by which groups are divided."""
+    shares = manifest.routings[-1].shares
+    if settings.shares and settings.shares != shares:
+        raise OptionError(
+            f"initialShares must be those of the checkpoint: {','.join(map(str, shares)) or 'none'}",
+            got=",".join(map(str, settings.shares)),
+            hint="leave the option out; balance moves groups while the query runs",
+        )
 
 
 def places_of(manifest: Manifest) -> Places:
     """Where groups are after the epoch of a manifest, and where they were."""
-    return Places(read_definition(manifest.definition).groups, manifest.routings)
+    routings = msgspec.msgpack.encode(manifest.routings)
+    return _places(read_definition(manifest.definition).groups, routings)
+
+
+@lru_cache(maxsize=64)
+def _places(groups: int, routings: bytes) -> Places:
+    """Made once, as what follows from places is kept with them. Tables have no hash, so they come encoded."""
+    return Places(groups, msgspec.msgpack.decode(routings, type=tuple[RoutingTable, ...]))
 
 
 def next_places(manifest: Manifest, intent: Intent) -> Places:
@@ -76,7 +109,7 @@ def check_routings(manifest: Manifest, groups: int) -> None:
     epochs = [table.since for table in manifest.routings]
     is_sound = bool(epochs) and epochs == sorted(set(epochs)) and epochs[0] >= 0
     is_sound &= epochs[-1:] <= [max(manifest.epoch, 0)]
-    if not is_sound or not all(1 <= t.partitions <= min(groups, MAX_PARTITIONS) for t in manifest.routings):
+    if not is_sound or not all(_is_sound(table, groups) for table in manifest.routings):
         got = ", ".join(f"{table.partitions} since epoch {table.since}" for table in manifest.routings)
         must = "a manifest must have routings that its groups and epochs allow"
         raise CheckpointError(must, got=got or "none", hint=RESTORE)
@@ -85,3 +118,25 @@ def check_routings(manifest: Manifest, groups: int) -> None:
         if not 0 <= slice_.owner.partition < partitions.get(slice_.placed, 0):
             got = f"{slice_.name} of partition {slice_.owner.partition}, placed in epoch {slice_.placed}"
             raise CheckpointError("a slice must be of a partition that there was", got=got, hint=RESTORE)
+
+
+def _is_sound(table: RoutingTable, groups: int) -> bool:
+    partitions = range(table.partitions)
+    moved = [place for places in table.moved.values() for place in places.items()]
+    spread = [place for places in table.spread.values() for place in places.items()]
+    return (
+        1 <= table.partitions <= min(groups, MAX_PARTITIONS)
+        and (not table.shares or is_shares(table.shares, table.partitions))
+        and all(0 < group < groups and partition in partitions for group, partition in moved)
+        and all(
+            0 <= hot < 1 << 64
+            and len(set(place.partitions)) == len(place.partitions) > 1
+            and set(place.partitions) <= set(partitions)
+            for hot, place in spread
+        )
+    )
+
+
+def is_shares(shares: Shares, partitions: int) -> bool:
+    """Whether groups can be divided among partitions in these proportions; the first must have some."""
+    return len(shares) == partitions and shares[0] > 0 and min(shares) >= 0

@@ -14,6 +14,7 @@ import msgspec
 from midstream.adapt.policy import MigrationPolicy
 from midstream.adapt.single_partition import SinglePartition, check_plan
 from midstream.errors import CheckpointError, QueryError
+from midstream.memory.balance import BalanceSettings
 from midstream.memory.settings import MemorySettings
 from midstream.migration.lifecycle import ROWS_MOVED_AT_ONCE
 from midstream.plan.tree import Plan
@@ -30,8 +31,9 @@ from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
 from midstream.state.manifest import Manifest
+from midstream.state.routing_table import Shares
 from midstream.state.sealed import RESTORE
-from midstream.values import Micros, duration
+from midstream.values import Micros, duration, show_duration
 
 MAX_GROUPS = 1 << 20
 ONE_DAY = Micros(86_400_000_000)
@@ -61,6 +63,10 @@ class Settings:
     """Whether plans may have nodes that no key places, whose rows are all in one partition."""
     memory: MemorySettings | None = None
     """The budget of memory; None if there is none."""
+    balance: BalanceSettings = field(default_factory=BalanceSettings)
+    """When state moves between partitions."""
+    shares: Shares = ()
+    """In which proportion partitions have groups when the query begins; empty for as many each."""
     rows_moved_at_once: int = ROWS_MOVED_AT_ONCE
     """How many rows a state may have that a migration moves at once; a larger one is moved in portions."""
 
@@ -139,7 +145,7 @@ class PersistedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_definition(stored: dict[str, Any]) -> PersistedOptions:
-    """The persisted options of a description, if it has the form that :func:`describe` gives it."""
+    """The persisted options of a description, if it has the form that ``definition_of`` gives it."""
     try:
         description = msgspec.convert(stored, _Description)
         read_windows(description.within)
@@ -169,6 +175,7 @@ class _Windows(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Aggregated(msgspec.Struct, forbid_unknown_fields=True):
+    mode: Literal["append", "update"]
     by: list[str]
     window: _Windows
     aggregates: list[str]
@@ -214,14 +221,33 @@ def _fixed(description: dict[str, Any], used: dict[str, frozenset[str]]) -> dict
         }
         for name, source in description["streams"].items()
     }
-    fixed = {key: description[key] for key in ("order", "timeZone", "on", "aggregation", "options")}
-    return {**fixed, "streams": streams}
+    fixed = {key: description[key] for key in ("order", "timeZone", "on", "options")}
+    return {**fixed, **_in_calls(description["aggregation"]), "streams": streams}
+
+
+def _in_calls(aggregation: dict[str, Any] | None) -> dict[str, list[str] | str | None]:
+    """An aggregation as the calls that ask for it, so that errors show what a user writes."""
+    if aggregation is None:
+        return {"groupBy": None, "agg": None, "outputMode": None}
+    window = aggregation["window"]
+    parts = ("length", "slide", "start") if window["start"] else ("length", "slide")
+    durations = ", ".join(repr(show_duration(window[part])) for part in parts)
+    time = "" if window["time"] is None else f", time of {window['time']}"
+    groups = list(aggregation["by"])
+    groups.insert(window["position"], f"window({durations}{time})")
+    return {"groupBy": groups, "agg": aggregation["aggregates"], "outputMode": aggregation["mode"]}
+
+
+_UNDO = {
+    "timeZone": "set spark.sql.session.timeZone to what it was",
+    "options": "leave the option out",
+}
 
 
 def _hint(path: tuple[str, ...], before: Any) -> str:
     new_query = "start a new query with another checkpointLocation"
     if "columns" not in path:
-        return f"restore it, or {new_query}"
+        return f"{_UNDO.get(path[0], 'write it as it was')}, or {new_query}"
     if before is None:
         return f"name the columns in select, so that a new one of the source stays out, or {new_query}"
     return f"give the column its old name and type in the DataFrame, or {new_query}"

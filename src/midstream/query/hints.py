@@ -97,7 +97,7 @@ def for_arithmetic(left: pa.DataType, right: pa.DataType) -> str:
     families = {type_family(left), type_family(right)}
     if pa.date32() in (left, right):
         return "compute the date as a column of the DataFrame, e.g. with date_add, and use that column"
-    if families == {"time", "number"}:
+    if families in ({"time", "number"}, {"time", "string"}):
         return "add or subtract an interval, e.g. INTERVAL 5 MINUTES"
     if families == {"number"}:
         return "cast a decimal to double, or to one with fewer digits, in its DataFrame before the join"

@@ -38,8 +38,17 @@ def _syntax_error(text: str, error: SqlglotError) -> tuple[str, str]:
         return repr(text), "close all quotes, back-quotes and comments"
     stop = error.errors[0]
     where = f"at {stop['highlight']!r}, line {stop['line']}, column {stop['col']}"
-    hint = "a name that is a word of SQL, or that has odd characters, goes in back-quotes"
-    return f"{text!r}, which cannot be read {where}", hint
+    return f"{text!r}, which cannot be read {where}", _hint_for(text, str(stop["highlight"]))
+
+
+def _hint_for(text: str, stop: str) -> str:
+    if stop == ",":
+        return "write several as several arguments, each in quotes of its own"
+    if text.count("(") != text.count(")"):
+        return "close each parenthesis that is opened"
+    if text.rstrip().endswith(stop):
+        return "write what comes after it, or leave it out"
+    return "a name that is a word of SQL, or that has odd characters, goes in back-quotes"
 
 
 def conjuncts(tree: exp.Expr) -> list[exp.Expr]:

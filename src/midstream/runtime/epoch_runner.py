@@ -17,11 +17,11 @@ can then do no harm.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace as replace_field
 from itertools import takewhile
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -37,9 +37,10 @@ from midstream.protocol.report import Report
 from midstream.protocol.rescaling import may_rescale
 from midstream.runtime.crash_points import crash_point
 from midstream.runtime.deciding import Decide, Decided, Deciding
+from midstream.runtime.shell import EpochExecution, Publisher
 from midstream.state.adaptation import Verdict
 from midstream.state.costs import Measurement
-from midstream.state.manifest import Manifest, OutputFile
+from midstream.state.manifest import Manifest
 from midstream.storage.intents import (
     delete_intent,
     find_intent,
@@ -64,29 +65,6 @@ from midstream.storage.slice_files import lease_of
 from midstream.storage.store import TEMPORARY, Store
 
 R = TypeVar("R")
-
-
-class EpochExecution(Protocol):
-    """One epoch as a shell runs it: it has the rows that have arrived."""
-
-    def run(self, program: Program) -> Report:
-        """Run the stages of an epoch and add up what their partitions report."""
-
-    def prepare(self, program: Program, report: Report) -> None:
-        """Before the commit: hand results to a receiver that is not a folder of files. May be repeated."""
-
-
-class Publisher(Protocol):
-    """Where a shell's results go. It needs no rows: a start publishes what the last run has committed."""
-
-    def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
-        """After the commit: make results visible. May be repeated, always with the same outputs."""
-
-    def sweep(self) -> None:
-        """Remove what abandoned attempts have staged; all that was committed is published by now.
-
-        What drivers with a later lease have staged is not touched.
-        """
 
 
 class EpochRunner:
@@ -160,13 +138,15 @@ class EpochRunner:
 
         If this fails, the request may have been kept nevertheless.
         """
-        self._requests.check_plan(self.manifest, request.plan)
-        self._keep(self._requests.plans, request)
+        with self._requests.lock:
+            self._requests.check_plan(self.manifest, request.plan)
+            self._keep(self._requests.plans, request)
 
     def request_rescale(self, partitions: int) -> None:
         """Keep a request for another number of engine partitions; the newest one counts."""
-        self._requests.check_partitions(self.manifest, partitions)
-        self._keep(self._requests.partitions, partitions)
+        with self._requests.lock:
+            self._requests.check_partitions(self.manifest, partitions)
+            self._keep(self._requests.partitions, partitions)
 
     def _keep(self, requests: NumberedRequests[R], request: R) -> None:
         self._lease.check()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from midstream.errors import OptionError, show_value
-from midstream.protocol.events import Event, Severity
+from midstream.protocol.event import Event, Severity
 from midstream.protocol.progress import EpochProgress, QueryIdentity
 
 Listener = Callable[[Event | EpochProgress], object]

@@ -17,6 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 from msgspec.structs import replace
 
+from midstream.adapt.cost import work_in_units
 from midstream.aggregate.run_fragment import run_fragment
 from midstream.engine.error_context import error_context
 from midstream.engine.move_states import moved_rows
@@ -56,9 +57,11 @@ def _streams(fragment: Fragment) -> list[str]:
 class _Reader:
     """Opens each slice at most once in a step, and measures the time that takes."""
 
-    def __init__(self, program: Program, store: Store) -> None:
+    def __init__(self, program: Program, store: Store, *, is_placed: bool) -> None:
         self.seconds = 0.0
         self.bytes = 0
+        """The size of what was opened; of a slice that several partitions read, an equal share."""
+        self._places = program.places if is_placed else None
         self._files = slice_files(store, program.run)
         self._ours = program.run.written
         # With a budget, what is not used must not take up memory.
@@ -72,14 +75,15 @@ class _Reader:
                 slice_, ours=slice_.name in self._ours, sparsely=self._sparsely
             )
             self.seconds += time.perf_counter() - begin
-            self.bytes += slice_.bytes
+            readers = len(self._places.readers(slice_)) if self._places is not None else 1
+            self.bytes += slice_.bytes // readers
         return self._opened[slice_.name]
 
 
 def move_states(program: Program, partition: int, store: Store) -> Iterator[RoutedRows]:
     """Before the first stage: rows of states that other engine partitions need from now on."""
     with error_context("moving states", batch=program.epoch):
-        yield from moved_rows(program, partition, _Reader(program, store))
+        yield from moved_rows(program, partition, _Reader(program, store, is_placed=True))
 
 
 Clock = Callable[[], float]
@@ -170,7 +174,7 @@ class StageRun:
         )
 
     def _step(self, fragment: Fragment, partition: int, arrivals: Arrivals) -> StepOutput:
-        reader = _Reader(self._program, self._store)
+        reader = _Reader(self._program, self._store, is_placed=bool(fragment.key))
         begin = time.perf_counter()
         with self._within(fragment)("a step"):
             step = run_fragment(self._program, fragment, partition, arrivals, reader)
@@ -193,14 +197,16 @@ class StageRun:
         for stream, rows in step.late.items():
             unstaged.late.setdefault(stream, []).append(rows)
             self._bytes += rows.nbytes
+        work = sum(step.work.values(), WorkCounts())
         report = Report(
             slices=tuple(each.slice for each in encoded),
             replaced=step.replaced,
             counts=dict(step.counts),
             results=step.results.num_rows if step.results is not None else 0,
-            work=(work := sum(step.work.values(), WorkCounts())),
+            work=work,
             unplaced_work=WorkCounts() if fragment.key else work,
             steps=1,
+            partition_work={partition: work_in_units(work)},
             work_by_plan=dict(step.work),
             keys=dict(step.keys),
             produced=dict(step.produced),

@@ -3,19 +3,26 @@
 PySpark handles the signal by cancelling all jobs, and then raises a KeyboardInterrupt. To Spark, a batch
 whose job was cancelled like that has failed, and pages of its log say so. So joins are stopped first. A
 handler of the user's own, or that of a notebook, which interrupts one cell, stays as it is.
+
+A program that waits in ``spark.streams.awaitAnyTermination()`` is interrupted when that returns, which it
+does as soon as a join has stopped. An interrupt in the middle of it would break the connection to the JVM, by
+which the program may want to tidy up.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import wait
+from functools import partial
 from types import FrameType, FunctionType
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from pyspark import SparkContext
+from pyspark.sql.streaming.query import StreamingQueryManager
 
 from midstream.spark.blocking_call import in_thread
 
@@ -56,6 +63,37 @@ class _StopFirst:
         queries = list(_running)
         _running.clear()  # at a second Ctrl-C nothing is waited for
         # In threads: this one may be in the middle of a call to the JVM.
-        wait([in_thread("stop", query.stop) for query in queries], _PATIENCE_SECONDS)
+        stopping = wait([in_thread("stop", partial(_stop, query)) for query in queries], _PATIENCE_SECONDS)
         wait([in_thread("cancel jobs", lambda: self._cancel_jobs(number, frame))], _PATIENCE_SECONDS)
+        returns = any(stopped.exception() is None and stopped.result() for stopped in stopping.done)
+        waiting = _await_any(frame)
+        if waiting is None or not returns or sys.gettrace() is not None:
+            raise KeyboardInterrupt
+        _interrupt_at_return(waiting)
+
+
+def _stop(query: Stoppable) -> bool:
+    """Stop a query; whether it was running."""
+    was_active = query.isActive
+    query.stop()
+    return was_active
+
+
+def _await_any(frame: FrameType | None) -> FrameType | None:
+    """The call of ``awaitAnyTermination`` that was interrupted, if one was."""
+    while frame is not None and frame.f_code is not StreamingQueryManager.awaitAnyTermination.__code__:
+        frame = frame.f_back
+    return frame
+
+
+def _interrupt_at_return(waiting: FrameType) -> None:
+    """Raise a KeyboardInterrupt when a call that is under way returns, by what debuggers use for that."""
+
+    def interrupt(frame: FrameType, _event: str, _argument: object) -> NoReturn:
+        sys.settrace(None)
+        frame.f_trace = None
         raise KeyboardInterrupt
+
+    waiting.f_trace_lines = False
+    waiting.f_trace = interrupt
+    sys.settrace(lambda *_: None)

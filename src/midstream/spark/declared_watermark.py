@@ -88,7 +88,7 @@ def lateness_of(stream: str, lateness: str | timedelta | None, declared: Declare
                 got=f"watermarks with delays of {shown}{lost}"
                 if len(delays) > 1
                 else f"a watermark with a delay of {shown}{lost}",
-                hint="say lateness=...",
+                hint=f"say which, as in lateness='{shown.rpartition(' and ')[2]}'",
             )
         return delays[0] if delays else Micros(0)
     said = duration(lateness, f"the lateness of {stream}")

@@ -32,6 +32,13 @@ _PATTERNS = (
         f"look whether it can be reached and what it allows, {_GO_ON}",
     ),
     (
+        # Functions keep the Python that Spark would choose when they are made, before any join is started.
+        re.compile(r"Error from python worker:\s+(?P<got>\S+): .*No module named '?pyspark\b"),
+        "the Python that functions in DataFrames run with must have PySpark",
+        "set PYSPARK_PYTHON, or spark.pyspark.python, to the path of this Python before the session is made; "
+        f"{_GO_ON}",
+    ),
+    (
         re.compile(r"No space left on device"),
         "the disks of the checkpoint, the results and Spark's own files must have space",
         f"make space, {_GO_ON}",
@@ -51,6 +58,8 @@ def readable_error(error: Exception) -> Exception:
     return error
 
 
+_PLACE = re.compile(r'File "(?:[^"]*[/\\])?([^"/\\]+)", line (\d+)')
+"""The file and the line of an entry of a stack of Python's."""
 _MOST_REASONS = 3
 _LONGEST_REASON = 400
 
@@ -89,6 +98,7 @@ def _in_one_line(text: str) -> str:
     """The message of an exception without its stack; of a failure in Python, the line that names it."""
     text = re.split(r"\n\s*at |\nDriver stacktrace|\n\nJVM stacktrace|\n== SQL", text)[0].strip()
     if "Traceback (most recent call last)" in text:
-        text = text.splitlines()[-1]
+        places = _PLACE.findall(text)
+        text = text.splitlines()[-1] + (" ({}, line {})".format(*places[-1]) if places else "")
     line = " ".join(text.split()).rstrip(".")
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."

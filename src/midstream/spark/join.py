@@ -30,6 +30,7 @@ from midstream.spark.join_arguments import (
     check_inner,
     check_not_grouped,
     check_session,
+    check_session_runs,
     check_texts,
     equalities,
     without_how,
@@ -174,6 +175,7 @@ class Join:
 
     def query(self) -> Query:
         """The join as a checked value; raises the first error that is found."""
+        check_session_runs(self.spark)
         aggregation = None
         if self._groups is not None:
             aggregation = read_aggregation(self._groups, self._aggregates, self._streams)
@@ -250,7 +252,7 @@ class Join:
     if not TYPE_CHECKING:  # a type checker must not believe that there are any others
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(name)
+            raise missing_attribute(name, self)
 
     def __repr__(self) -> str:
         return f"<Join {', '.join(self._frames) or 'without streams'}>"
@@ -273,8 +275,9 @@ class GroupedJoin:
 
         One that is user-defined (``udaf``) is written ``my_median("payments.amount").alias("middle")``.
 
-        A window comes out once, when no result of it can come any more. Its columns are those of
-        ``groupBy``, where a window is a struct ``window`` of ``start`` and ``end``, and then the aggregates.
+        A window comes out once, when no result of it can come any more; with ``outputMode("update")`` each
+        group does whenever it changes. Its columns are those of ``groupBy``, where a window is a struct
+        ``window`` of ``start`` and ``end``, and then the aggregates.
         """
         return replace(self.join, _groups=self.groups, _aggregates=check_aggregates(items))
 
@@ -285,7 +288,7 @@ class GroupedJoin:
     if not TYPE_CHECKING:  # a type checker must not believe that there are any others
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute_of_groups(name)
+            raise missing_attribute_of_groups(name, self)
 
 
 def _spark_plans(df: DataFrame) -> str:

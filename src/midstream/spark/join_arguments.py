@@ -85,6 +85,16 @@ def check_session(spark: object) -> None:
         )
 
 
+def check_session_runs(spark: SparkSession) -> None:
+    """Refuse a session that was stopped, which a notebook may still have."""
+    if spark.sparkContext._jsc is None:
+        raise QueryError(
+            "a join must have a session that runs",
+            got="one that was stopped",
+            hint="make a new one with SparkSession.builder.getOrCreate(), then the DataFrames and the join",
+        )
+
+
 def check_frame(name: object, df: object) -> None:
     """Refuse what is not a streaming DataFrame of a session that runs in this process."""
     if isinstance(name, DataFrame):

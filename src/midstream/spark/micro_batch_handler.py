@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.engine.encode import make_encoders
 from midstream.engine.program import Program
-from midstream.errors import CheckpointError, MidstreamError, error_from
+from midstream.errors import CheckpointError, MidstreamError, error_fields, error_from
 from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
 from midstream.protocol.coordinator import Coordinator
@@ -134,9 +134,11 @@ class MicroBatchHandler:
         except Exception as error:
             if not running.isActive and is_caused_by_stopping(error):
                 raise BatchStopped(running.runId) from None
-            if isinstance(error, MidstreamError):
-                self.error = error
-            raise
+            if not isinstance(error, MidstreamError):
+                raise
+            self.error = error
+            # Spark logs what it is given, twice. The causes are for whoever waits for the query.
+            raise error_from(error_fields(error)) from None
 
     def drain(self, running: StreamingQuery, *, ends: bool = False) -> bool:
         """Make all that spilled groups owe, in epochs without a batch; False if the query ends before.
@@ -255,7 +257,7 @@ class _SparkExecution:
         """A shuffle before each stage of the layout."""
         context = self.session.sparkContext
         encoders = make_encoders(
-            program.query, program.layout, program.routing, whole_rows=self.writer.keeps_late_rows
+            program.query, program.layout, program.places, whole_rows=self.writer.keeps_late_rows
         )
         ranges = TaskRanges.for_cores(program.places.partitions, context.defaultParallelism)
         messages: RDD[AddressedMessage] = (

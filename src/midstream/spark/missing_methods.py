@@ -13,49 +13,54 @@ _FILTER = f"give a condition over several streams to .on('a.x < b.y'); on one st
 _COMPUTE = f"choose columns with .select('a.x AS y'); to compute new ones, {_BEFORE}, or {_AFTER}"
 _VIEW = "write it to a view: join.writeStream.format('memory').queryName('results').start()"
 _START = "write it to a sink: join.writeStream.format('console').start()"
+_WRITER = "write .writeStream before it, as in join.writeStream.format('console').start()"
+
+
+def _each(names: str, hint: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), hint)
+
 
 _INSTEAD: dict[str, str] = {
-    **dict.fromkeys(("filter", "where"), _FILTER),
-    **dict.fromkeys(
-        ("withColumn", "withColumns", "selectExpr", "drop", "withColumnRenamed", "alias"), _COMPUTE
-    ),
-    **dict.fromkeys(
-        ("join", "crossJoin", "union", "unionByName"), "add a stream with .stream(name, df, time=...)"
-    ),
+    **_each("filter where", _FILTER),
+    **_each("withColumn withColumns selectExpr drop withColumnRenamed alias toDF", _COMPUTE),
+    **_each("fillna dropna na replace", _COMPUTE),
+    **_each("join crossJoin union unionByName", "add a stream with .stream(name, df, time=...)"),
     "agg": "say of which groups: join.groupBy('orders.region', window('10 minutes')).agg(...)",
-    **dict.fromkeys(
-        ("rollup", "cube", "distinct", "dropDuplicates", "orderBy", "sort", "limit", "count"), _AFTER
-    ),
-    **dict.fromkeys(("withWatermark", "repartition", "transform"), _BEFORE),
-    **dict.fromkeys(("show", "collect", "toPandas", "take", "first", "head", "write"), _START),
+    **_each("rollup cube distinct dropDuplicates orderBy sort limit count sample", _AFTER),
+    **_each("intersect subtract exceptAll", _AFTER),
+    **_each("withWatermark repartition transform", _BEFORE),
+    **_each("show collect toPandas toArrow take first head tail isEmpty", _START),
+    **_each("write writeTo foreach rdd", _START),
+    **_each("format option options trigger outputMode queryName foreachBatch toTable", _WRITER),
     "start": "say where the results go: join.writeStream.format('console').start()",
-    **dict.fromkeys(("createTempView", "createOrReplaceTempView"), _VIEW),
+    **_each("createTempView createOrReplaceTempView", _VIEW),
 }
 
+_AGG_FIRST = "say first what is computed of each group: .agg('count(*) AS n')"
 _INSTEAD_OF_GROUPS: dict[str, str] = {
     **{
         name: f"name the column and the result: .agg('{name}(payments.amount) AS a_name')"
         for name in ("sum", "avg", "mean", "min", "max")
     },
-    **dict.fromkeys(("pivot", "apply", "applyInPandas", "applyInArrow"), _AFTER),
-    **dict.fromkeys(
-        (*_INSTEAD, "writeStream", "select"),
-        "say first what is computed of each group: .agg('count(*) AS n')",
-    ),
+    **_each("pivot apply applyInPandas applyInArrow", _AFTER),
+    **dict.fromkeys(_INSTEAD, _AGG_FIRST),
+    **_each("writeStream select stream on within cross query", _AGG_FIRST),
+    **_each("explain explanation schema printSchema columns dtypes", _AGG_FIRST),
 }
 
 
-def missing_attribute(name: str) -> AttributeError:
+def missing_attribute(name: str, join: object) -> AttributeError:
     """The error for an attribute that a join does not have."""
     hint = _INSTEAD.get(name)
     if hint is None:
-        return AttributeError(f"'Join' object has no attribute {name!r}")
+        # Given the object, Python says which attribute may have been meant.
+        return AttributeError(f"'Join' object has no attribute {name!r}", name=name, obj=join)
     return NoSuchMethodError("a method must be one of a join, which is not a DataFrame", got=name, hint=hint)
 
 
-def missing_attribute_of_groups(name: str) -> AttributeError:
+def missing_attribute_of_groups(name: str, groups: object) -> AttributeError:
     """The error for an attribute that a join which was grouped does not have."""
     hint = _INSTEAD_OF_GROUPS.get(name)
     if hint is None:
-        return AttributeError(f"'GroupedJoin' object has no attribute {name!r}")
+        return AttributeError(f"'GroupedJoin' object has no attribute {name!r}", name=name, obj=groups)
     return NoSuchMethodError("a method must be one of a join that was grouped", got=name, hint=hint)

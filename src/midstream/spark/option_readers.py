@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +45,29 @@ def whole_number(low: int, high: int) -> Reader[int]:
         if not text.strip().isdecimal() or not low <= int(text) <= high:
             raise OptionError(f"{name} must be a whole number from {low} to {high}", got=repr(text))
         return int(text)
+
+    return read
+
+
+def whole_numbers(name: str, text: str) -> tuple[int, ...]:
+    """Whole numbers, separated by commas."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise OptionError(f"{name} must be whole numbers, such as '2,1,1'", got=repr(text))
+    return tuple(map(int, parts))
+
+
+def number_from(least: float) -> Reader[float]:
+    """A number that is not less than a bound."""
+
+    def read(name: str, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value < math.inf:  # so NaN is refused, too
+            raise OptionError(f"{name} must be a number from {least:g} on", got=repr(text))
+        return value
 
     return read
 
@@ -121,6 +145,9 @@ def folder(name: str, text: str) -> str:
             hint="mount it on all machines and give the folder, or write there with Spark: "
             ".foreachBatch(lambda batch, id: batch.write.mode('overwrite').parquet(f'{address}/{id}'))",
         )
+    if text.startswith("~"):
+        hint = "write the whole path, or os.path.expanduser(...)"
+        raise OptionError(f"{name} must not begin with '~', which is no home here", got=repr(text), hint=hint)
     # '..' is resolved before links are followed, as in Spark; links stay, since they may differ by machine.
     path = os.path.abspath(unquote(url.path) if url.scheme else text)  # noqa: PTH100
     if set(path) & set("*?[]{}\\\0"):
@@ -141,17 +168,6 @@ def folder_or_object_store(name: str, text: str) -> str:
         hint=f"such addresses begin with {' or '.join(f'{scheme}://' for scheme in PROTOCOLS)}, "
         "and have no credentials in them; a file system that is mounted on all machines is a folder",
     )
-
-
-def only_off(what: str) -> Reader[None]:
-    """Nothing but ``off``, because this version does not do what the option would ask for."""
-
-    def read(name: str, text: str) -> None:
-        if text.lower() != "off":
-            must = f"{name} must be 'off': this version does not {what} yet"
-            raise OptionError(must, got=repr(text), hint=_LEAVE_OUT)
-
-    return read
 
 
 def _without_credentials(address: str) -> str:

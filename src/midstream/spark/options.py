@@ -14,6 +14,7 @@ from midstream.adapt.policy import GOALS, Goal
 from midstream.adapt.single_partition import SINGLE_PARTITION, SinglePartition
 from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import OptionError, show_value
+from midstream.memory.balance import BALANCE_MODES, BalanceMode
 from midstream.memory.strategies import SPILL_STRATEGIES
 from midstream.migration.request import BACKGROUND
 from midstream.migration.strategies import AUTO, STRATEGY_CHOICES
@@ -26,14 +27,16 @@ from midstream.spark.option_readers import (
     choice,
     folder,
     folder_or_object_store,
+    number_from,
     one_of,
-    only_off,
     or_off,
     plan_text,
     share,
     whole_number,
+    whole_numbers,
 )
 from midstream.spark.option_record import RECORD, Option, option
+from midstream.spark.options_elsewhere import said_elsewhere
 from midstream.values import Micros
 
 
@@ -237,13 +240,56 @@ class QueryOptions:
         may_change="yes",
         meaning="How much event time may pass before results are made that spilled state is needed for.",
     )
-    balance: None = option(
+    balance: BalanceMode = option(
         "balance",
-        default=None,
+        default="off",
         shown="off",
-        read=only_off("move state"),
+        read=one_of(BALANCE_MODES),
+        may_change="yes",
+        meaning="Whether state moves by itself to partitions that [have less](balance.md): `lazy_disk`; "
+        "`active_disk`, which also spills groups that produce little to make room for others; or `off`.",
+    )
+    balance_threshold: float | None = option(
+        "balanceThreshold",
+        default=None,
+        shown="0.8",
+        read=share,
+        may_change="yes",
+        meaning="State moves if a partition has less than this share of what the fullest one has.",
+    )
+    balance_pause: Micros | None = option(
+        "balancePause",
+        default=None,
+        shown="45 seconds",
+        read=a_duration,
+        may_change="yes",
+        meaning="How much event time passes before state moves again.",
+    )
+    balance_productivity: float | None = option(
+        "balanceProductivity",
+        default=None,
+        shown="2",
+        read=number_from(1),
+        may_change="yes",
+        meaning="How many times as productive as the least productive partition another one must be for "
+        "`active_disk` to spill state of the former.",
+    )
+    forced_spill: int | None = option(
+        "forcedSpill",
+        default=None,
+        shown="what all state takes more than all partitions may have active",
+        read=a_size,
+        may_change="yes",
+        meaning="How much `active_disk` spills before it has to, at most.",
+    )
+    initial_shares: tuple[int, ...] | None = option(
+        "initialShares",
+        default=None,
+        shown="the same for each partition",
+        read=whole_numbers,
         may_change="no",
-        meaning="Whether state moves between partitions.",
+        meaning="In which proportion the partitions have groups at first, such as `2,1,1`; "
+        "not after [another number](operating.md#rescaling) of partitions.",
     )
 
     def with_option(self, name: str, value: object) -> QueryOptions:
@@ -256,7 +302,7 @@ class QueryOptions:
             raise OptionError(
                 "an option must be one that Midstream knows",
                 got=show_value(name),
-                hint=f"{meant}the options are {', '.join(names)}",
+                hint=said_elsewhere(str(name)) or f"{meant}the options are {', '.join(names)}",
             )
         attribute, record = entry
         if value is None:

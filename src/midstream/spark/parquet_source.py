@@ -186,11 +186,13 @@ def _read(groups: Iterable[RowGroup], schema: pa.Schema) -> Iterator[pa.Table]:
             try:
                 numbers = [group.number for group in share]
                 table = file.read_row_groups(numbers, schema.names, use_threads=False)
-            except pa.ArrowInvalid:
+            except (pa.ArrowInvalid, OSError) as error:
                 # The driver has read its footer, so it is a Parquet file.
+                # Arrow raises an OSError without a number for bytes that it cannot decompress.
+                what = getattr(error, "strerror", None) or "bytes that cannot be decoded"
                 raise StreamError(
                     f"a file of a stream must be whole: {path}",
-                    got=f"bytes that cannot be decoded (batch {running_batch()}, stream {share[0].stream})",
+                    got=f"{what} (batch {running_batch()}, stream {share[0].stream})",
                     hint="restore it and start the query again: it goes on after its last committed epoch",
                 ) from None
             # Types are the same; files may only differ in which columns are nullable.

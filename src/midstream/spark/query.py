@@ -216,7 +216,8 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     def _ending(self, error: StreamingQueryException) -> Exception:
         """The driver's own error if there was one; else a readable form of Spark's."""
         if self._handler.error is not None:
-            return self._handler.error
+            # Where in Midstream it was raised is of no use: its text says what matters.
+            return self._handler.error.with_traceback(None)
         try:
             # Spark also ends a driver that was fenced, when it finds offsets of the one that took over.
             self._handler.lease.check()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from midstream.errors import InternalError
+from midstream.errors import InternalError, OptionError
 
 if TYPE_CHECKING:
     from midstream.protocol.progress import QueryIdentity
@@ -35,6 +35,16 @@ def running_query(session: SparkSession, batch: DataFrame) -> StreamingQuery:
     if running is None:
         raise InternalError("a micro-batch must be of a running query", got=query_id(batch))
     return running
+
+
+def check_name_is_free(session: SparkSession, name: str | None) -> None:
+    """Refuse the name of a query that runs: a view of that name is of the results of that one."""
+    if name is not None and any(running.name == name for running in session.streams.active):
+        raise OptionError(
+            "the name of a query must be that of no other that runs",
+            got=repr(name),
+            hint="stop that one first, with query.stop(), or give another .queryName(...)",
+        )
 
 
 def identity_of(running: StreamingQuery) -> QueryIdentity:

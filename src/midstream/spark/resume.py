@@ -9,11 +9,12 @@ from midstream.adapt.policy import MigrationPolicy
 from midstream.engine.places import Places
 from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import OptionError
+from midstream.memory.balance import BalanceSettings
 from midstream.memory.settings import MemorySettings
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
-from midstream.protocol.rescaling import places_of
+from midstream.protocol.rescaling import check_same_shares, places_of
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.spark.options import QueryOptions
@@ -38,6 +39,7 @@ def begin_or_resume(
     coordinator = Coordinator.resume(query, settings, committed.manifest)
     if plan is not None:
         _check_plan_of_checkpoint(plan, committed.manifest)
+    check_same_shares(settings, committed.manifest)
     if batch_done > committed.manifest.batch:
         # The manifest of that epoch was damaged, so it runs again: Spark must repeat the batch.
         unmark_batch_done(store, batch_done)
@@ -61,6 +63,33 @@ def make_settings(options: QueryOptions, places: Places | None, parallelism: int
         event_time_clock=options.event_time_clock,
         single_partition=options.single_partition,
         memory=_memory_settings(options),
+        balance=_balance_settings(options),
+        shares=options.initial_shares or (),
+    )
+
+
+def _balance_settings(options: QueryOptions) -> BalanceSettings:
+    """When state moves; nothing may be set that would have no effect."""
+    others = {
+        "balanceThreshold": options.balance_threshold,
+        "balancePause": options.balance_pause,
+        "balanceProductivity": options.balance_productivity,
+        "forcedSpill": options.forced_spill,
+    }
+    for name, value in others.items():
+        if value is not None and options.balance == "off":
+            must = f"{name} must be set together with balance, which it is about"
+            raise OptionError(must, got="balance 'off'", hint="set it, e.g. to 'lazy_disk'")
+    if options.balance == "active_disk" and options.state_memory is None:
+        must = "balance must be 'lazy_disk' or 'off' without stateMemory"
+        raise OptionError(must, got="'active_disk'", hint="set stateMemory, the budget that it spills for")
+    defaults = BalanceSettings()
+    return BalanceSettings(
+        mode=options.balance,
+        threshold=defaults.threshold if options.balance_threshold is None else options.balance_threshold,
+        pause=defaults.pause if options.balance_pause is None else options.balance_pause,
+        productivity_ratio=options.balance_productivity or defaults.productivity_ratio,
+        forced_spill=options.forced_spill,
     )
 
 

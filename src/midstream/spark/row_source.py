@@ -12,7 +12,7 @@ from pyspark import RDD, TaskContext
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
-from midstream.engine.encode import Encoder, SourceColumn, time_column
+from midstream.engine.encode import Destination, Encoder, SourceColumn, time_column
 from midstream.engine.error_context import error_context
 from midstream.errors import InternalError
 from midstream.plan.state_id import StateId
@@ -108,23 +108,26 @@ def _encode_again(
 ) -> Callable[[SourceMessage], Iterable[SourceMessage]]:
     """The function that turns a message for one plan into messages for another."""
     # A stream's rows may have been sent to several inputs; they are taken from the first.
-    streams = {encoder.destinations[0][0]: stream for stream, encoder in before.items()}
+    first = {stream: encoder.destinations[0] for stream, encoder in before.items()}
+    sent_to = {destination.state: (stream, destination) for stream, destination in first.items()}
 
     def run(message: SourceMessage) -> Iterable[SourceMessage]:
         _, content = message
         if isinstance(content, ControlMessage):
             return (message,)
-        stream = streams.get(content.input)
-        if stream is None:
+        if content.input not in sent_to:
             return ()
-        return errors_as_messages(
-            "encoding rows", encode(after[stream], content), content.origin, running_batch()
-        )
+        stream, destination = sent_to[content.input]
+        encoded = encode(after[stream], destination, content)
+        return errors_as_messages("encoding rows", encoded, content.origin, running_batch())
 
-    def encode(encoder: Encoder, content: RowsMessage) -> Iterator[AddressedRows]:
+    def encode(encoder: Encoder, was_for: Destination, content: RowsMessage) -> Iterator[AddressedRows]:
         with error_context(streams=[encoder.stream]):
             table = unpack(content.blob).table
-            parts = list(encoder.reencode(table)) or [encoder.empty(table)]
+            if content.kind == "copied":
+                # Another message has the same rows; this one may have the count of null keys.
+                table = table.slice(0, 0)
+            parts = list(encoder.reencode(table, was_for)) or [encoder.empty(table)]
             outbox = Outbox(ranges, content.null_keys)
             yield from outbox.add(parts, content.origin)
             yield from outbox.flush()

@@ -23,6 +23,7 @@ from midstream.spark.sinks import BatchFunction, ForeachBatchSink, MemorySink, P
 from midstream.storage.partition_folders import can_be_folder
 from midstream.storage.remote import is_remote
 
+FOREACH_BATCH = "foreachBatch"
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -47,6 +48,8 @@ class SinkFormat:
     """Raises if the options, or the name of the query, are not what this sink needs."""
     build: Callable[[SinkContext], Sink]
     """Called once the checkpoint is open, after :attr:`check`."""
+    takes_updates: bool = True
+    """Whether it can take a group again that has changed."""
     has_folders: bool = False
     """Whether its files may be in folders by the values of columns."""
     session_settings: Mapping[str, Callable[[str], bool]] = field(default_factory=dict)
@@ -125,8 +128,8 @@ def _takes_two(function: Callable[..., object]) -> bool:
 def foreach_batch(function: BatchFunction) -> SinkFormat:
     """A function of the user's as a sink. Results reach it through files in the checkpoint."""
     return SinkFormat(
-        name="foreachBatch",
-        check=lambda options, _: _check_local_checkpoint("foreachBatch", options),
+        name=FOREACH_BATCH,
+        check=lambda options, _: _check_local_checkpoint(FOREACH_BATCH, options),
         build=lambda context: _foreach_batch_sink(context, function),
     )
 
@@ -198,6 +201,7 @@ FORMATS: dict[str, SinkFormat] = {
             name="parquet",
             check=_check_parquet,
             build=_build_parquet,
+            takes_updates=False,
             has_folders=True,
             session_settings=PARQUET_SETTINGS,
         ),

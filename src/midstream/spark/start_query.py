@@ -18,6 +18,7 @@ from midstream.runtime.deciding import DecideInThread
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.listeners import Listener
 from midstream.spark.ctrl_c import stop_on_ctrl_c
+from midstream.spark.join_arguments import check_session_runs
 from midstream.spark.logical_plan import source_folders
 from midstream.spark.micro_batch_handler import MicroBatchHandler
 from midstream.spark.options import QueryOptions
@@ -25,6 +26,7 @@ from midstream.spark.output_tables import QueryTables
 from midstream.spark.parquet_source import sources_of
 from midstream.spark.publisher import SparkPublisher
 from midstream.spark.query import JoinStreamingQuery
+from midstream.spark.query_identity import check_name_is_free
 from midstream.spark.resume import begin_or_resume
 from midstream.spark.row_source import Sources
 from midstream.spark.session_defaults import check_session_settings, with_session_defaults
@@ -32,6 +34,7 @@ from midstream.spark.sink_formats import SinkContext, SinkRequest
 from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
 from midstream.spark.task_ranges import TaskRanges
 from midstream.spark.trigger import Trigger
+from midstream.spark.user_classes import check_user_classes
 from midstream.spark.worker_packages import check_workers
 from midstream.spark.worker_python import use_this_python
 from midstream.storage.checkpoint_folder import check_not_foreign, explain_unusable
@@ -58,15 +61,18 @@ def start_query(
     spark: SparkSession, query: Query, frames: Mapping[str, DataFrame], request: StartRequest
 ) -> JoinStreamingQuery:
     """Start a query; everything that can be wrong is found before Spark starts anything."""
+    check_session_runs(spark)
     sink, trigger, name = request.sink, request.trigger, request.name
     request.options.check_sink(sink.format.name)
     options = with_session_defaults(request.options, spark, name)
     sink.format.check(options, name)
+    check_name_is_free(spark, name)
     check_session_settings(sink.format.session_settings, spark)
     partition_columns = sink.partition_columns(query.output_schema)
     checkpoint = options.checkpoint_location or temporary_checkpoint()
     # First: a job, and a stream from when it is made, keeps the Python that its tasks run with.
     use_this_python(spark)
+    check_user_classes(spark.sparkContext, query)
     check_workers(spark.sparkContext, remote=is_remote(checkpoint))
     store = store_at(checkpoint)
     local_checkpoint = None if is_remote(checkpoint) else checkpoint
@@ -139,7 +145,7 @@ def _make_sources(
     If that epoch changes the plan after all, and with it where rows go, they are encoded again.
     """
     program = runner.coordinator.program(runner.manifest, runner.new_intent(0, None))
-    encoders = make_encoders(program.query, program.layout, program.routing, whole_rows=whole_rows)
+    encoders = make_encoders(program.query, program.layout, program.places, whole_rows=whole_rows)
     ranges = TaskRanges.for_cores(program.places.partitions, cores)
     return sources_of(program.query, frames, encoders, ranges)
 

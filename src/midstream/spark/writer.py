@@ -12,6 +12,7 @@ from midstream.errors import OptionError, show_value
 from midstream.query.query import Query
 from midstream.runtime.listeners import Listener, check_listener
 from midstream.spark.options import QueryOptions
+from midstream.spark.output_mode import in_update_mode, reads_as_updates
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.sink_formats import (
     FORMATS,
@@ -37,6 +38,7 @@ class JoinStreamWriter:
         self._trigger = Trigger()
         self._name: str | None = None
         self._partition_by: tuple[str, ...] = ()
+        self._updates = False
         self._listeners: list[Listener] = []
 
     def format(self, source: str) -> JoinStreamWriter:
@@ -76,7 +78,11 @@ class JoinStreamWriter:
         names = [name for col in cols for name in (col if isinstance(col, list | tuple) else [col])]
         for name in names:
             if not isinstance(name, str):
-                raise OptionError("partitionBy must have names of columns", got=show_value(name))
+                raise OptionError(
+                    "partitionBy must have names of columns",
+                    got=show_value(name),
+                    hint="write .partitionBy('day')",
+                )
         self._partition_by = tuple(names)
         return self
 
@@ -98,10 +104,12 @@ class JoinStreamWriter:
         )
 
     def outputMode(self, outputMode: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
-        """Only ``append``: a result never changes once it is published."""
-        if not isinstance(outputMode, str) or outputMode.lower() != "append":
-            hint = "a result never changes once it is out: leave the mode out"
-            raise OptionError("the output mode must be 'append'", got=show_value(outputMode), hint=hint)
+        """Say how what changes comes out: ``append``, the default, or ``update``.
+
+        Results of a join never change. A group of aggregates comes out once in append mode, when it is
+        complete, and in update mode with each batch that has changed it, as it then is.
+        """
+        self._updates = reads_as_updates(outputMode)
         return self
 
     def queryName(self, queryName: str) -> JoinStreamWriter:  # noqa: N802, N803  # Spark's names
@@ -178,7 +186,8 @@ class JoinStreamWriter:
             name=self._name,
             listeners=tuple(self._listeners),
         )
-        return start_query(self._spark, self._query, self._frames, request)
+        query = in_update_mode(self._query, sinks[0]) if self._updates else self._query
+        return start_query(self._spark, query, self._frames, request)
 
     def __repr__(self) -> str:
         sink = self._format or self._foreach_batch

@@ -13,6 +13,7 @@ import msgspec
 from midstream.errors import FormatError
 from midstream.plan.state_id import StateId, decode_state_id, encode_state_id
 from midstream.state.adaptation import Adaptation
+from midstream.state.balance import Balance
 from midstream.state.memory import Memory
 from midstream.state.migration import Migration
 from midstream.state.routing_table import RoutingTable
@@ -93,6 +94,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The last decision about the plan."""
     memory: Memory = Memory()
     """The groups that are spilled."""
+    balance: Balance = Balance()
+    """What was done lately to divide state evenly."""
     routings: tuple[RoutingTable, ...]
     """How groups are divided among engine partitions, and were when rows were stored that are still there;
     the last is that of now."""
@@ -104,11 +107,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Rows that migrations up to this number have moved may have the same references in several partitions,
     by a format before 7. While there are some, the number of partitions stays."""
     unambiguous_since: int = 0
-    """The first epoch of the current format: references of rows from then on are different everywhere."""
+    """The first epoch of format 7 or later: references of rows from then on are different everywhere."""
     epochs_without_batch: int = 0
     """How many epochs had no batch of Spark's: they made what spilled groups owed."""
     emitted: int | None = None
-    """The windows of aggregates that end by then have left; None if none has, or there are no aggregates."""
+    """The windows of aggregates that end by then have left, or in update mode do not change any more; None if
+    there are none, or no aggregates."""
     window_changes: tuple[WindowChange, ...] = ()
     """The changes of the windows from before which rows may still be in a result."""
     slices: tuple[Slice, ...] = ()

@@ -26,6 +26,11 @@ def seal(kind: str, body: bytes) -> bytes:
     return b'{"sha256":"%s","%s":%s}' % (digest(body).encode(), kind.encode(), body)
 
 
+def is_sealed(data: bytes) -> bool:
+    """Whether a file begins like a sealed one."""
+    return data.startswith(b'{"sha256":')
+
+
 def digest_in(sealed: bytes) -> str:
     """The digest of a body that was just sealed."""
     return sealed[_DIGEST_AT].decode()

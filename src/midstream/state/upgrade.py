@@ -11,7 +11,9 @@ A manifest is upgraded when it is read. Nothing is written: the next commit writ
 | 7      | spilled groups; states that are moved, or go to two locations; decisions made beside epochs;   |
 |        | the number of partitions may change: it is in the routings, no longer in the definition;       |
 |        | aggregates                                                                                     |
-| 8      | what work costs is learned; what migrations turned out to cost and to save                     |
+| 8      | aggregates in update mode; before, all were in append mode; what work costs is learned; what   |
+|        | migrations turned out to cost and to save; groups may be in other partitions than an even      |
+|        | division says, and hot keys in several                                                         |
 """
 
 from __future__ import annotations
@@ -59,13 +61,22 @@ _PENDING_SUFFIX = "~"
 
 
 def upgrade_manifest(fields: Fields, version: int, current: int) -> Fields:
-    """The fields of a manifest of formats 3 to 7 in the current format; new fields get their defaults."""
-    if version == 7:
-        return fields | {"format": current}
+    """The fields of a manifest of an earlier format in the current one; new fields get their defaults."""
     upgraded = _with_new_names(fields) if version < 5 else fields
+    upgraded = _with_places(upgraded) if version < 7 else upgraded
+    return upgraded | {"format": current, "definition": _with_mode(upgraded["definition"])}
+
+
+def _with_mode(definition: Fields) -> Fields:
+    """The definition of a query before format 8, whose aggregates were in append mode."""
+    aggregation = definition["aggregation"]
+    return definition | {"aggregation": aggregation and {"mode": "append", **aggregation}}
+
+
+def _with_places(upgraded: Fields) -> Fields:
+    """The fields of a manifest before format 7, whose partitions stay and which has no aggregates."""
     partitions = upgraded["definition"]["options"]["partitions"]
     return upgraded | {
-        "format": current,
         "definition": upgrade_definition(upgraded["definition"]),
         "routings": [{"since": 0, "partitions": partitions}],
         "ambiguous_migrations": upgraded.get("migrations", 0),

@@ -5,18 +5,23 @@ Nothing is written here. A folder of Spark's own, or of another program, is refu
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from midstream.errors import CheckpointError, MidstreamError, NoCheckpointError
+from midstream.storage.lease import FOLDER as LEASES
 from midstream.storage.lease import has_leases
+from midstream.storage.manifest_log import FOLDER as MANIFESTS
 from midstream.storage.manifest_log import manifest_files
 from midstream.storage.remote import is_remote, names_at
 from midstream.storage.store import TEMPORARY, Store
 
 _SPARK_NAMES = ("offsets", "commits", "metadata", "sources", "state")
 """What Spark has in the checkpoint of a streaming query; ``metadata`` is always there."""
+_OUR_NAMES = (LEASES, MANIFESTS, "slices")
+"""What is in every checkpoint of ours that has an epoch."""
 _NAMES_SHOWN = 3
 
 
@@ -43,6 +48,13 @@ def explain_unusable(what: str, location: str, kind: type[MidstreamError]) -> It
 
 def check_not_foreign(location: str, store: Store) -> None:
     """Refuse a location with something else in it than a checkpoint of a join."""
+    outer = _checkpoint_around(location)
+    if outer is not None and not has_checkpoint(store):
+        raise CheckpointError(
+            "checkpointLocation must not be inside of another checkpoint, which would remove its files",
+            got=f"{location}, inside of {outer}",
+            hint="give the join a folder beside that one",
+        )
     names = [name for name in names_at(location) if not name.startswith(".") and name != "lost+found"]
     if not set(names) - {TEMPORARY} or has_checkpoint(store):
         return
@@ -56,6 +68,15 @@ def check_not_foreign(location: str, store: Store) -> None:
         got=got,
         hint="give the join a folder of its own; it cannot go on from the checkpoint of another query",
     )
+
+
+def _checkpoint_around(location: str) -> str | None:
+    """The checkpoint that a folder is inside of, if there is one; addresses are not looked at."""
+    if is_remote(location):
+        return None
+    parents = Path(os.path.realpath(location)).parents
+    is_checkpoint = (all((p / name).is_dir() for name in _OUR_NAMES) for p in parents)
+    return next((str(p) for p, found in zip(parents, is_checkpoint, strict=True) if found), None)
 
 
 def check_has_checkpoint(location: str, store: Store) -> None:

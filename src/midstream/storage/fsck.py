@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.aggregate.partials import HASH
 from midstream.engine.arrays import as_array
 from midstream.engine.hashing import group_of
-from midstream.engine.index_rows import IndexRows, in_time_order
+from midstream.engine.index_rows import IndexRows, in_ranges, in_time_order
 from midstream.engine.payload import segments_of
-from midstream.engine.references import split_references
+from midstream.engine.references import Integers, split_references
 from midstream.errors import CheckpointError
 from midstream.memory.check_memory import check_memory
+from midstream.plan.state_id import StateId
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.rescaling import check_routings, places_of
 from midstream.protocol.settings import read_definition
@@ -28,6 +30,9 @@ from midstream.storage.publish_log import is_published, noted_epochs, noted_outp
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.slice_files import SliceFiles
 from midstream.storage.store import TEMPORARY, Store
+
+Readers = npt.NDArray[np.bool_]
+"""For each engine partition, whether it reads a slice."""
 
 
 @dataclass(frozen=True)
@@ -181,18 +186,17 @@ class _SliceChecks:
         # A state that is only in the first partition may belong to a node without a key, which runs there.
         self._spread = {s.owner.state for s in manifest.slices if s.owner.partition}
         self._expiry = expiry_after(manifest)
-        self._segments: dict[tuple[str, int], set[int]] = {}
-        """By state and partition: the segments that it may read."""
-        self._stored: set[str] = set()
+        self._stored: dict[StateId, list[tuple[Integers, Readers]]] = {}
+        """By state: the segments of each payload slice, and which partitions read it."""
+        self._indexes: dict[StateId, _SegmentIndex] = {}
 
     def problem_of(self, slice_: Slice, table: pa.Table) -> str | None:
         """What is wrong with a slice, or None."""
         owner = slice_.owner
         if owner.kind == "payload":
-            for reader in self._places.readers(slice_):
-                segments = self._segments.setdefault((owner.state, reader), set())
-                segments.update(segments_of(table)[:, 0].tolist())
-            self._stored.add(owner.state)
+            readers = np.zeros(self._places.partitions, np.bool_)
+            readers[list(self._places.readers(slice_))] = True
+            self._stored.setdefault(owner.state, []).append((segments_of(table)[:, 0], readers))
         if owner.kind == "partial":
             groups = group_of(as_array(table.column(HASH)), self._places.groups)
             is_here = np.all(self._places.held(slice_)[groups])
@@ -215,18 +219,53 @@ class _SliceChecks:
         # Expired rows may lose their payload before compaction drops them.
         rows = rows.take(self._expiry.is_live(rows.times, slice_.last_epoch))
         if slice_.owner.state in self._spread:
-            targets = self._places.routing.targets(rows.hashes)
-            for partition in np.unique(targets).tolist():
-                self._check_references_in([partition], slice_, rows.take(targets == partition))
+            for reader in self._places.readers(slice_):
+                ranges = self._places.own_ranges(slice_, reader)
+                own = rows if ranges is None else in_ranges(rows, *ranges)
+                self._check_references_in(reader, slice_, own)
         else:
-            self._check_references_in(range(self._places.partitions), slice_, rows)
+            self._check_references_in(None, slice_, rows)
 
-    def _check_references_in(self, partitions: Iterable[int], slice_: Slice, rows: IndexRows) -> None:
-        """Every reference must be to a segment that these partitions may read."""
+    def _check_references_in(self, partition: int | None, slice_: Slice, rows: IndexRows) -> None:
+        """Every reference must be to a segment that a partition reads, or any partition."""
         for name, references in rows.references.items():
-            referenced = set(np.unique(split_references(references)[0]).tolist())
-            segments = set().union(*(self._segments.get((name, each), ()) for each in partitions))
-            if name in self._stored and not referenced <= segments:
+            if name in self._stored and not self._index(name).has(split_references(references)[0], partition):
                 what = f"refers to rows of {name} that are in no slice"
                 remedy = "restore the checkpoint from a copy"
                 self.dangling.append(Problem(f"{SLICES}/{slice_.name}", what, remedy))
+
+    def _index(self, state: StateId) -> _SegmentIndex:
+        """Where the segments of a state are; it is asked for when all payload slices were opened."""
+        if state not in self._indexes:
+            self._indexes[state] = _SegmentIndex.of(self._stored[state])
+        return self._indexes[state]
+
+
+@dataclass(frozen=True, eq=False)
+class _SegmentIndex:
+    """In which payload slices the segments of a state are, and who reads those."""
+
+    segments: Integers
+    """In ascending order."""
+    slices: Integers
+    """The number of the slice that each is in; while two plans run, it may be in one of each."""
+    readers: Readers
+    """For each slice, which partitions read it."""
+
+    @staticmethod
+    def of(stored: Sequence[tuple[Integers, Readers]]) -> _SegmentIndex:
+        segments = np.concatenate([each for each, _ in stored])
+        slices = np.repeat(np.arange(len(stored)), [len(each) for each, _ in stored])
+        order = np.argsort(segments, kind="stable")
+        return _SegmentIndex(segments[order], slices[order], np.stack([readers for _, readers in stored]))
+
+    def has(self, referenced: Integers, partition: int | None) -> bool:
+        """Whether each segment is in a slice that a partition reads; in any slice, without a partition."""
+        first = np.searchsorted(self.segments, referenced)
+        count = np.searchsorted(self.segments, referenced, side="right") - first
+        found = np.zeros(len(referenced), np.bool_)
+        for number in range(int(count.max(initial=0))):
+            is_there = count > number
+            slices = self.slices[first[is_there] + number]
+            found[is_there] |= True if partition is None else self.readers[slices, partition]
+        return bool(found.all())

@@ -1,8 +1,9 @@
 """Requests of users, kept in the checkpoint until they are applied.
 
-Each is a numbered file of its own that never changes. The intent of an epoch has the request that the epoch
-applies, so an epoch that runs again applies the same one, whatever was requested in between. The manifest has
-the number of the last request that was applied; of several that wait, the newest counts.
+Each is a numbered file of its own that never changes, and is sealed: one flipped bit would make 9 partitions
+of 8. The intent of an epoch has the request that the epoch applies, so an epoch that runs again applies the
+same one, whatever was requested in between. The manifest has the number of the last request that was applied;
+of several that wait, the newest counts.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from midstream.errors import CheckpointError
+from midstream.state.sealed import is_sealed, seal, unseal
 from midstream.storage.store import Store
 
 R = TypeVar("R")
 
 _NUMBER = re.compile(r"\d{6,}\Z")
 REQUESTS = "requests"
+_SEALED_AS = "request"
 
 
 @dataclass(frozen=True)
@@ -54,14 +58,23 @@ class NumberedRequests(Generic[R]):
         for name in files:
             number = _NUMBER.match(name.removeprefix(f"{REQUESTS}/{self._kind.prefix}"))
             if number is not None:
-                data = self._store.read(name).to_pybytes()
-                self._waiting[int(number[0])] = self._kind.decode(name, data)
+                self._waiting[int(number[0])] = self._read(name)
         self._last = max((*self._waiting, applied, begun or 0))
+
+    def _read(self, name: str) -> R:
+        """The request in a file. Those of earlier versions are not sealed."""
+        data = self._store.read(name).to_pybytes()
+        try:
+            body = unseal(_SEALED_AS, data, name) if is_sealed(data) else data
+        except CheckpointError as error:
+            hint = f"delete {name} to go on without it"
+            raise CheckpointError(f"the request in {name} must be whole", got=error.got, hint=hint) from None
+        return self._kind.decode(name, body)
 
     def add(self, request: R) -> None:
         """Keep a request; the next epoch to begin may apply it."""
         with self.lock:
-            data = self._kind.encode(request)
+            data = seal(_SEALED_AS, self._kind.encode(request))
             self._last += 1
             while not self._put(self._name(self._last), data):
                 self._last += 1

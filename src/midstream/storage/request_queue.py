@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import msgspec
@@ -31,6 +32,8 @@ class RequestQueue:
         def decode_partitions(name: str, data: bytes) -> int:
             return _partitions(name, data, settings.groups)
 
+        self.lock = threading.RLock()
+        """Held from the check of a request until it is kept: it may be forbidden by one of another thread."""
         self._store = store
         self._query = query
         self._settings = settings
@@ -103,7 +106,7 @@ class RequestQueue:
 
 
 def _partitions(name: str, data: bytes, groups: int) -> int:
-    """The number of partitions in a request's file. One flipped bit makes 8 a 0, so it is checked again."""
+    """The number of partitions in a request's file, checked again: earlier versions did not seal it."""
     request = f"the request for another number of partitions in {name}"
     hint = f"delete {name} to go on without it"
     try:

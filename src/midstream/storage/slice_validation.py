@@ -74,9 +74,11 @@ def _partial_error(slice_: Slice, table: pa.Table) -> str | None:
     types = {name: table.schema.field(name).type for name in table.column_names[:2]}
     if types != {HASH: pa.uint64(), PANE: pa.int64()}:
         return f"columns {', '.join(table.column_names)}"
-    panes = as_array(table.column(PANE))
+    panes, hashes = as_array(table.column(PANE)), as_array(table.column(HASH))
     if table.column(PANE).null_count or table.column(HASH).null_count or np.any(panes[1:] < panes[:-1]):
         return "panes that are not in order"
+    if np.any((panes[1:] == panes[:-1]) & (hashes[1:] < hashes[:-1])):
+        return "groups that are not in order"
     if table.num_rows and (panes[0], panes[-1]) != (slice_.earliest, max(slice_.latest)):
         return "other panes"
     return None

@@ -6,19 +6,19 @@ What DuckDB has in other types than Spark, or rounds differently, is computed fr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from midstream.engine.results import TIME
 from midstream.query.aggregation import Aggregate, Aggregation
 from midstream.query.query import Query
-from midstream.testing.oracle import matching_rows, outputs
+from midstream.testing.oracle import database, matching_rows, outputs
 from midstream.values import Micros
 
 _SQL: dict[str, str] = {
@@ -50,16 +50,66 @@ def aggregate_windows(
     until: int | None = None,
 ) -> pa.Table:
     """The windows over all results of some tables, those that end in a range of time."""
-    aggregation = aggregation_of(query)
+    return aggregate_results(query, timed_results(query, tables), after=after, until=until)
+
+
+def timed_results(
+    query: Query, tables: Mapping[str, pa.Table], *, since: Mapping[str, int] | None = None
+) -> pa.Table:
+    """The results of some tables with their times; of tables that have grown, those with a row that is new.
+
+    New are the rows of each stream since some position.
+    """
     rows = matching_rows(query, tables)
-    joined = outputs(query, tables, rows)
-    columns = {f"c{i}": column for i, column in enumerate(joined.columns)}
-    columns["time"] = pa.chunked_array([_times(query, aggregation, tables, rows)])
-    with duckdb.connect(":memory:", config={"threads": 1}) as database:
-        database.execute("SET TimeZone = 'UTC'")
-        database.register("joined", pa.table(columns))
-        found = database.sql(_sql(aggregation, joined.schema.names, after, until)).to_arrow_table()
+    if since is not None:
+        are_new = [rows.column(name).to_numpy() >= since[name] for name in query.names]
+        rows = rows.filter(pa.array(np.any(are_new, axis=0)))
+    return results_with_times(query, tables, rows)
+
+
+def results_with_times(query: Query, tables: Mapping[str, pa.Table], rows: pa.Table) -> pa.Table:
+    """Results, as row numbers of tables, with their columns and times."""
+    times = _times(query, tables, rows)
+    # There may be no other column.
+    columns = [*outputs(query, tables, rows).columns, times]
+    return pa.table(columns, schema=query.joined_schema.append(pa.field(TIME, pa.int64())))
+
+
+def aggregate_results(
+    query: Query, results: pa.Table, *, after: int | None = None, until: int | None = None
+) -> pa.Table:
+    """The windows over results that have their times, those that end in a range of time."""
+    aggregation = aggregation_of(query)
+    *names, time = results.schema.names
+    columns = {f"c{i}": results.column(name) for i, name in enumerate(names)} | {"time": results.column(time)}
+    with database().cursor() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("joined", pa.table(columns))
+        found = connection.sql(_sql(aggregation, names, after, until)).to_arrow_table()
     return _as_results(aggregation, found)
+
+
+def assert_same_updates(got: pa.Table, made: pa.Table, before: pa.Table, query: Query) -> None:
+    """Fail unless an epoch in update mode gave the windows and groups of the results that it has made.
+
+    Each comes once, with its value over these results and those of ``before``.
+    """
+    of_all = aggregate_results(query, pa.concat_tables([before, made]))
+    assert_same_windows(got, only_groups_of(of_all, aggregate_results(query, made), query), query)
+
+
+def only_groups_of(table: pa.Table, others: pa.Table, query: Query) -> pa.Table:
+    """The rows of a table whose windows and groups are in another table, too."""
+    kept = set(_groups_of(others, aggregation_of(query)))
+    groups = _groups_of(table, aggregation_of(query))
+    return table.filter(pa.array([group in kept for group in groups], pa.bool_()))
+
+
+def last_updates(updates: Sequence[pa.Table], query: Query) -> pa.Table:
+    """Of all updates of a window and group the last one."""
+    table = pa.concat_tables(updates)
+    last = {group: row for row, group in enumerate(_groups_of(table, aggregation_of(query)))}
+    return table.take(pa.array(last.values(), pa.int64()))
 
 
 def aggregation_of(query: Query) -> Aggregation:
@@ -87,10 +137,21 @@ def assert_same_windows(got: pa.Table, want: pa.Table, query: Query) -> None:
 
 
 def _by_group(table: pa.Table, aggregation: Aggregation) -> dict[tuple[str, ...], tuple[Any, ...]]:
-    keys = 1 + len(aggregation.keys)
-    columns = [column.to_pylist() for column in table.columns]
-    groups = zip(*([str(value) for value in column] for column in columns[:keys]), strict=True)
-    return dict(zip(groups, zip(*columns[keys:], strict=True), strict=True))
+    values = zip(*(column.to_pylist() for column in table.columns[1 + len(aggregation.keys) :]), strict=True)
+    return dict(zip(_groups_of(table, aggregation), values, strict=True))
+
+
+def _groups_of(table: pa.Table, aggregation: Aggregation) -> list[tuple[str, ...]]:
+    """The window and group of each row, as text."""
+    columns = (_plain(column).to_pylist() for column in table.columns[: 1 + len(aggregation.keys)])
+    return list(zip(*(map(str, column) for column in columns), strict=True))
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """A column without times that Python's calendar does not have: windows by the numbers of their ends."""
+    if not types.is_struct(column.type):
+        return column
+    return column.combine_chunks().field("end").cast(pa.int64())
 
 
 def _is_near(one: int, other: int) -> bool:
@@ -106,16 +167,14 @@ def _is_same(one: Any, other: Any) -> bool:
     return one == other and type(one) is type(other)
 
 
-def _times(
-    query: Query, aggregation: Aggregation, tables: Mapping[str, pa.Table], rows: pa.Table
-) -> pa.Array:
-    """The time of each result, in microseconds."""
+def _times(query: Query, tables: Mapping[str, pa.Table], rows: pa.Table) -> pa.Array:
+    """The time of each result, in microseconds, by which it is in windows."""
     times = {}
     for stream in query.streams:
         moments = tables[stream.name].column(stream.time.path[0])
         micros = moments.cast(pa.timestamp("us", moments.type.tz)).cast(pa.int64())
         times[stream.name] = micros.take(rows.column(stream.name)).to_numpy()
-    chosen = aggregation.windows.stream
+    chosen = aggregation_of(query).windows.stream
     of_results = times[chosen] if chosen is not None else np.maximum.reduce(list(times.values()))
     return pa.array(of_results, pa.int64())
 

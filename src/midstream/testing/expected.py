@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from midstream.query.query import Query
 from midstream.query.window import Windows
+from midstream.testing.aggregate_oracle import results_with_times
 from midstream.testing.oracle import matching_rows, outputs
 from midstream.testing.reference import Accepted, AcceptRules, ExpectedProgress, accept_epoch, times_of
 
@@ -75,7 +76,8 @@ class Expected:
         """The query on the terms of each epoch."""
         self.accepted = Accepted(progress={name: ExpectedProgress() for name in query.names})
         self.tables: dict[str, list[pa.Table]] = {"results": [], "late": []}
-        """What is published in each epoch; results with all columns that the states keep."""
+        """What is published in each epoch; results with all columns that the states keep. If they are
+        aggregated, the results that are, with their times."""
         self.resets: list[_Reset] = []
         self._batches = batches
         self._epochs: list[Mapping[str, pa.Table]] = []
@@ -234,7 +236,10 @@ class Expected:
         matches = self._matches.filter(pa.array(are_results))
         met = [self._may_meet(epoch, a, b, matches) for a, b in combinations(self.query.names, 2)]
         met += [~self._is_lost(epoch, name, matches) for name in self.query.names]
-        return outputs(self.query, self._rows, matches.filter(pa.array(np.all(met, axis=0))))
+        matches = matches.filter(pa.array(np.all(met, axis=0)))
+        if self.query.aggregation is not None:
+            return results_with_times(self.query, self._rows, matches)
+        return outputs(self.query, self._rows, matches)
 
     def _may_meet(self, epoch: int, a: str, b: str, matches: pa.Table) -> npt.NDArray[np.bool_]:
         """Which matches have rows of two streams that the windows of all epochs up to this one allow.

@@ -18,12 +18,14 @@ from __future__ import annotations
 import errno
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from midstream.errors import CheckpointError
 from midstream.storage.memory import MemoryStore
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.store import TEMPORARY
@@ -41,6 +43,19 @@ LISTED_LATE = (SLICES, TEMPORARY, STAGED)
 
 class SimulatedCrash(BaseException):
     """The process dies here. It is no ``Exception``, so that no handler of errors catches it."""
+
+
+@contextmanager
+def faults_survived(is_fenced: Callable[[], bool]) -> Iterator[None]:
+    """What may fail by a fault, or because another driver has taken over, without the query ending."""
+    try:
+        yield
+    except OSError as error:
+        if "simulated" not in str(error):
+            raise
+    except CheckpointError:
+        if not is_fenced():
+            raise
 
 
 @dataclass(frozen=True)

@@ -66,15 +66,21 @@ class MigrationPromises:
         self._manifests[manifest.epoch] = manifest
 
     @contextmanager
-    def requesting(self, request: WrittenRequest) -> Iterator[None]:
-        """For the time in which a driver makes a request, which may be paused meanwhile, or fail."""
+    def requesting(self, request: WrittenRequest, *, others_paused: bool) -> Iterator[None]:
+        """For the time in which a driver makes a request, which may be paused meanwhile, or fail.
+
+        Another driver that was paused may wake up just in time to begin the next epoch, without the request.
+        """
         made = _MadeRequest(request)
         self._requests.append(made)
         try:
             yield
-            made.taken = True
-            # It takes the place of all that came before it.
-            self._requests = [r for r in self._requests if r.taken or not r.ended or r.applied_by is not None]
+            made.taken = not others_paused
+            if made.taken:
+                # It takes the place of all that came before it.
+                self._requests = [
+                    r for r in self._requests if r.taken or not r.ended or r.applied_by is not None
+                ]
         finally:
             made.ended = True
 
@@ -168,6 +174,10 @@ class MigrationPromises:
             migration = self._under_way(group[-1])
             missing: Missing = "deferred" if migration is not None and _defers(migration) else "nothing"
             yield group, "owed" if self.may_owe(group[-1]) else missing
+
+    def emitted(self, epoch: int) -> int | None:
+        """The output watermark of an epoch, by which windows of aggregates leave."""
+        return self._manifests[epoch].emitted if epoch in self._manifests else None
 
     def is_under_way(self, epoch: int) -> bool:
         """Whether a migration is under way after an epoch."""

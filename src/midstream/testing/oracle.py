@@ -32,7 +32,7 @@ def batch_join(query: Query, tables: Mapping[str, pa.Table], *, zone: str = "UTC
 
 def matching_rows(query: Query, tables: Mapping[str, pa.Table], *, zone: str = "UTC") -> pa.Table:
     """The results as row numbers: a column per stream."""
-    with _database().cursor() as connection:
+    with database().cursor() as connection:
         connection.execute(f"SET TimeZone = '{zone}'")
         for stream in query.streams:
             table = tables[stream.name]
@@ -41,7 +41,7 @@ def matching_rows(query: Query, tables: Mapping[str, pa.Table], *, zone: str = "
 
 
 @cache
-def _database() -> duckdb.DuckDBPyConnection:
+def database() -> duckdb.DuckDBPyConnection:
     """One empty database for all joins: opening one takes longer than a small join."""
     return duckdb.connect(":memory:", config={"threads": 1})
 

@@ -3,9 +3,9 @@
 | promise        | what must hold                                                                         |
 | -------------- | -------------------------------------------------------------------------------------- |
 | *prefix*       | after every commit, the results of the batch join of all epochs so far are published,  |
-|                | and the late rows of these epochs: none missing, none twice, no others; while a        |
-|                | migration by parallel track defers some, published and deferred ones together; while   |
-|                | state is spilled, some may be missing until it has come back                           |
+|                | and the late rows of these epochs: none missing, none twice, no others; deferred ones  |
+|                | count as published; while state is spilled, some may be missing until it has come      |
+|                | back; of aggregates see :mod:`midstream.testing.aggregate_promises`                    |
 | *conservation* | every row is late, without a time, without a key, in the state, or expired; expired    |
 |                | rows can be in no later result                                                         |
 | *replay*       | an epoch that is run again has the same intent, and writes the same slices and         |
@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
 
 import pyarrow as pa
@@ -41,6 +40,7 @@ from midstream.migration.lifecycle import layout_of
 from midstream.plan.state_id import StateId
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.protocol.intent import Intent
+from midstream.protocol.rescaling import places_of
 from midstream.protocol.terms import terms_of
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
@@ -52,46 +52,20 @@ from midstream.storage.memory import MemoryStore
 from midstream.storage.numbered_requests import REQUESTS
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.slice_files import SliceFiles, digest_in
+from midstream.testing.aggregate_promises import AggregatePromises
+from midstream.testing.broken_promise import BrokenPromiseError, failures_break, hold
 from midstream.testing.compare import assert_same_rows, difference
 from midstream.testing.expected import Expected, late_rows_of
 from midstream.testing.faults import STAGED, FaultStore
 from midstream.testing.migration_promises import MigrationPromises, Missing
 from midstream.testing.reference import AcceptRules, ExpectedProgress
 from midstream.testing.rescales import Rescales
+from midstream.testing.seen_rows import rows_once
 from midstream.testing.store_sink import Reader, read_rows
 from midstream.testing.workload import Workload
 
 Written = list[tuple[str, pa.Buffer]]
 """Files in the order in which they were written."""
-
-
-class BrokenPromiseError(AssertionError):
-    """A promise that did not hold."""
-
-    def __init__(self, promise: str, what: str) -> None:
-        super().__init__(promise, what)
-        self.promise = promise
-        self.what = what
-
-    def __str__(self) -> str:
-        return f"{self.promise}: {self.what}"
-
-
-def hold(promise: str, kept: bool, what: str) -> None:
-    """Raise if a promise was not kept."""
-    if not kept:
-        raise BrokenPromiseError(promise, what)
-
-
-@contextmanager
-def other_errors_are_broken_promises() -> Iterator[None]:
-    """Any other error is a broken promise, too."""
-    try:
-        yield
-    except BrokenPromiseError:
-        raise
-    except Exception as error:
-        raise BrokenPromiseError("errors", f"{type(error).__name__}: {error}") from error
 
 
 class Promises:
@@ -109,6 +83,8 @@ class Promises:
         self._intents: dict[int, Intent] = {}
         self._run: set[int] = set()
         self._batches: dict[int, pa.Table] = {}
+        aggregated = workload.query.aggregation is not None
+        self.aggregates = AggregatePromises(workload.widest, self.expected) if aggregated else None
         self._checked: dict[tuple[str, int], dict[int, dict[str, pa.Buffer]]] = {}
         """Files that were found right, so that they are compared once."""
 
@@ -162,10 +138,8 @@ class Promises:
         schema = self.expected.queries[epoch].output_schema
         rows = pa.concat_tables([schema.empty_table(), *staged])
         earlier = self._batches.setdefault(epoch, rows)
-        try:
+        with failures_break("batches"):
             assert_same_rows(rows, earlier, f"batch {epoch} when it came again")
-        except AssertionError as error:
-            raise BrokenPromiseError("batches", str(error)) from error
 
     def features(self) -> set[str]:
         """What has happened in the run; a test checks that the seeds together have all of it."""
@@ -198,6 +172,11 @@ class Promises:
             early = epoch > max(last, self._highest)
             hold("prefix", not early, f"{sink.table} of epoch {epoch} are there before its commit")
         results = sink.table == "results"
+        if results and self.aggregates is not None:
+            grouped = self.migration_promises.group_epochs(epoch for epoch in epochs if epoch <= last)
+            with failures_break("prefix"):
+                self.aggregates.check(files, last, grouped, self.migration_promises.emitted(last))
+            return
         groups = self.migration_promises.group_epochs(epochs) if results else _each(epochs)
         for group, missing in groups:
             published = {epoch: files[epoch] for epoch in group if epoch in files}
@@ -253,21 +232,25 @@ class Promises:
             )
             hold("conservation", mark.rows == given, f"{given} rows of {name}, but {mark.rows} are counted")
             hold("conservation", got == expected, f"{name} in epoch {last}: {got}, but should be {expected}")
-        results = sum(table.num_rows for table in self.expected.tables["results"][: last + 1])
-        deferred = sum(slice_.rows for slice_ in _deferred_slices(manifest))
-        counts = f"{manifest.results} results, and {deferred} deferred, not {results}"
-        made = manifest.results + deferred
-        owes = self.migration_promises.may_owe(manifest.epoch)
-        hold("conservation", made == results or (owes and made < results), counts)
+        if self.aggregates is None:
+            self._check_counts(manifest)
         for promise, problem in {
             "requests": self.migration_promises.check_requests(manifest),
             "ending": self.migration_promises.check_ending(manifest),
         }.items():
             hold(promise, problem is None, str(problem))
 
+    def _check_counts(self, manifest: Manifest) -> None:
+        results = sum(table.num_rows for table in self.expected.tables["results"][: manifest.epoch + 1])
+        deferred = sum(slice_.rows for slice_ in _deferred_slices(manifest))
+        counts = f"{manifest.results} results, and {deferred} deferred, not {results}"
+        made = manifest.results + deferred
+        owes = self.migration_promises.may_owe(manifest.epoch)
+        hold("conservation", made == results or (owes and made < results), counts)
+
     def check_state(self, store: MemoryStore, manifest: Manifest) -> None:
         """*conservation*, of the state: it has the accepted rows except for those that have expired."""
-        files = SliceFiles(store)
+        files, places = SliceFiles(store), places_of(manifest)
         held: dict[str, dict[tuple[StateId, tuple[int, ...]], Counter[tuple[int, int]]]] = {
             name: {} for name in self.workload.query.names
         }
@@ -275,7 +258,7 @@ class Promises:
             state, key = slice_.owner.state, slice_.owner.key
             if slice_.owner.kind == "index" and state.is_base:
                 (name,) = state.streams
-                rows = IndexRows.from_table(files.open(slice_), key)
+                rows = rows_once(places, slice_, IndexRows.from_table(files.open(slice_), key))
                 (references,) = rows.references.values()
                 arrivals = zip(epoch_of(references).tolist(), rows.times[name].tolist(), strict=True)
                 held[name].setdefault((state, key), Counter()).update(arrivals)
@@ -300,8 +283,9 @@ class Promises:
 
     def deferred(self, store: MemoryStore, manifest: Manifest) -> pa.Table:
         """The results that a migration defers, with all columns that the states keep."""
-        tables = [SliceFiles(store).open(slice_) for slice_ in _deferred_slices(manifest)]
-        return pa.concat_tables([self.workload.query.output_schema.empty_table(), *tables])
+        opened = [SliceFiles(store).open(slice_) for slice_ in _deferred_slices(manifest)]
+        schema = self.workload.query.joined_schema
+        return pa.concat_tables([schema.empty_table(), *(table.select(schema.names) for table in opened)])
 
     def check_replay(self, epoch: int, written: Written, *, whole: bool) -> None:
         """*replay*: every attempt writes the same files; ``whole`` if it came to the end of its step."""

@@ -191,11 +191,11 @@ def _combinations(
         return
     for name, row in streams[0]:
         extended = {**chosen, name: row}
-        if _joins(query, name, extended):
+        if joins(query, name, extended):
             yield from _combinations(query, streams[1:], extended)
 
 
-def _joins(query: Query, new: str, rows: Mapping[str, Row]) -> bool:
+def joins(query: Query, new: str, rows: Mapping[str, Row]) -> bool:
     """Whether the row of stream ``new`` joins with the others."""
     for equality in query.equalities:
         ends = (equality.left, equality.right)

@@ -31,13 +31,15 @@ class Rescales:
         # Drawn separately, so that seeds differ only where somebody asks.
         self._user = random.Random(f"rescales {outcome.seed}")  # noqa: S311  # it must be reproducible
         self.rate = self._user.choice((0.0, 0.0, 0.2, 0.5))
+        self._meanwhile = random.Random(f"rescales meanwhile {outcome.seed}")  # noqa: S311  # it must be reproducible
+        self.rate_meanwhile = self._meanwhile.choice((0.0, 0.0, 0.01, 0.03))
         self._outcome = outcome
         self._requests: list[_Request] = []
 
     def at_start(self, settings: Settings) -> Settings:
         """The settings that a query is started with, sometimes with another number of partitions."""
         if self._user.random() < self.rate:
-            settings = replace(settings, partitions=self._draw(settings))
+            settings = replace(settings, partitions=self._draw(settings), shares=())
         if settings.partitions is not None:
             # If that is not the number to come, the start requests it, and may fail at any time.
             self._requests.append(_Request(settings.partitions))
@@ -46,6 +48,10 @@ class Rescales:
     def is_asked_for(self) -> bool:
         """Whether somebody asks for another number before the next epoch."""
         return self._user.random() < self.rate
+
+    def is_asked_for_meanwhile(self) -> bool:
+        """Whether another thread asks for another number now, while an epoch runs."""
+        return self._meanwhile.random() < self.rate_meanwhile
 
     def ask(self, query: InlineJoin, *, others_paused: bool) -> None:
         """Ask a running query, while other drivers are paused or not.

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from midstream.errors import CheckpointError, FencedError
@@ -32,13 +33,15 @@ from midstream.storage.fsck import collect_garbage
 from midstream.storage.intents import intent_name
 from midstream.storage.lease import Lease, seize_lease
 from midstream.storage.manifest_log import newest_manifest
+from midstream.testing.broken_promise import hold, other_errors_are_broken_promises
 from midstream.testing.drains import Drains
-from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash
+from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash, faults_survived
 from midstream.testing.late_verdicts import late_verdicts
 from midstream.testing.outcome import Outcome
 from midstream.testing.process import Process, newest_lease
-from midstream.testing.promises import Promises, hold, other_errors_are_broken_promises, step_files
+from midstream.testing.promises import Promises, step_files
 from midstream.testing.random_cuts import decided_by
+from midstream.testing.random_places import placed_by
 from midstream.testing.random_streams import SECOND, START
 from midstream.testing.rescales import Rescales
 from midstream.testing.store_checks import StoreChecks
@@ -60,7 +63,7 @@ _DRAIN_RATE = 0.1
 def simulate(seed: int) -> Outcome:
     """Run one seed; an error names the promise that was broken."""
     simulation = _Simulation(seed)
-    with decided_by(simulation.workload.cuts):
+    with decided_by(simulation.workload.cuts), placed_by(simulation.workload.places):
         return simulation.run()
 
 
@@ -73,8 +76,8 @@ class _Simulation:
         self.reset_rate = self.user.choice((0.0, 0.0, 0.5))
         self.ask_rate = self.user.choice((0.0, 0.0, 0.01, 0.03))
         self.workload = draw_workload(chance, seed)
-        if self.workload.may_spill:
-            # While state is spilled, a watermark is not set back.
+        if self.workload.may_spill or self.workload.query.aggregation is not None:
+            # While state is spilled, or once windows have left, a watermark is not set back.
             self.reset_rate = 0.0
         if self.reset_rate:
             self.workload = with_runaway(self.workload, self.user)
@@ -124,7 +127,7 @@ class _Simulation:
                 hold("liveness", lives < self.max_lives, f"{self.max_lives} lives were not enough")
             self._check_end()
             self.life = Process(pausable=False)  # none of the query's
-            check_variation(self.workload, self.promises.expected, self.chance)
+            check_variation(self.workload, self.promises, self.chance)
         self.outcome.results = sum(table.num_rows for table in self.promises.expected.tables["results"])
         self.outcome.late = sum(table.num_rows for table in self.promises.expected.tables["late"])
         self.outcome.replays = self.promises.replays
@@ -176,8 +179,7 @@ class _Simulation:
             self._enter_epoch(query)
             self._request_migration(query)
             if self.rescales.is_asked_for():
-                self._expect_epochs(self.life.epoch, self.life.epoch + 1)
-                self.rescales.ask(query, others_paused=self.paused > 0)
+                self._rescale(query)
             now = self._clock()
             drains = self.workload.settings.memory is not None and self.chance.random() < _DRAIN_RATE
             if has_begun_drain or self.drains.is_asked_for(query):
@@ -247,25 +249,31 @@ class _Simulation:
         self.requested.add(epoch)
         self._request(query, request)
 
-    def _maybe_request(self) -> None:
+    def _maybe_ask(self) -> None:
         """While an epoch runs, another thread may make a request; if that fails, the epoch goes on."""
         query, requests = self.life.query, list(self.workload.requests.values())
-        if query is None or not requests or self.user.random() >= self.ask_rate:
+        if query is None:
             return
-        try:
-            self._request(query, self.user.choice(requests))
-            self.outcome.features.add("a request while an epoch runs")
-        except OSError as error:
-            if "simulated" not in str(error):
-                raise
-        except CheckpointError:
-            if not self._is_fenced():
-                raise
+        if requests and self.user.random() < self.ask_rate:
+            with faults_survived(self._is_fenced):
+                self._request(query, self.user.choice(requests))
+                self.outcome.features.add("a request while an epoch runs")
+        if self.rescales.is_asked_for_meanwhile():
+            with faults_survived(self._is_fenced):
+                self._rescale(query)
+                self.outcome.features.add("a rescale while an epoch runs")
+
+    def _rescale(self, query: InlineJoin) -> None:
+        self._expect_epochs(self.life.epoch, self.life.epoch + 1)
+        self.rescales.ask(query, others_paused=self.paused > 0)
+        hold("partitions", not self._is_fenced(), "a driver that was fenced has confirmed a request")
 
     def _request(self, query: InlineJoin, request: Request) -> None:
         # Processes that have died or are paused may have begun epochs already, without this request.
         self._expect_epochs(self.life.epoch, self.life.epoch + 1)
-        with self.promises.migration_promises.requesting(write_request(request)):
+        with self.promises.migration_promises.requesting(
+            write_request(request), others_paused=self.paused > 0
+        ):
             query.migrate(
                 request.plan,
                 request.strategy,
@@ -292,7 +300,7 @@ class _Simulation:
                 self.promises.check_batch(self.life.epoch, self.life.results.staged)
             case "after the commit":
                 self._add_manifest()
-        self._maybe_request()
+        self._maybe_ask()
         self._maybe_read(1.0)
         self._maybe_pause(1.0)
         if self.store.draw_fault(self.crash_rate):
@@ -357,18 +365,10 @@ class _Simulation:
         paused, self.life = (self.life, self.store.written), Process()
         self.store.written = []
         self.store.faults[kind] += 1
-        try:
+        with suppress(SimulatedCrash), faults_survived(self._is_fenced):
             lease = self._take_lease(kind)
             command(lease)
             lease.release()
-        except SimulatedCrash:
-            pass
-        except OSError as error:
-            if "simulated" not in str(error):
-                raise
-        except CheckpointError:
-            if not self._is_fenced():
-                raise
         self.resets.note()
         self.checks.after_life(None)
         self.life, self.store.written = paused

@@ -21,11 +21,15 @@ from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import Plan
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
 from midstream.query.build import build_query
+from midstream.query.clauses import Output
 from midstream.query.query import Query
 from midstream.query.window import Windows, imply_windows
+from midstream.testing.draw_aggregates import draw_aggregation
+from midstream.testing.draw_balance import draw_balance
 from midstream.testing.draw_memory import draw_budget, draw_memory
 from midstream.testing.draw_plans import draw_plan, draw_requests, leave_a_choice, strategy_name
 from midstream.testing.random_cuts import RandomCuts, draw_cuts
+from midstream.testing.random_places import RandomPlaces
 from midstream.testing.random_streams import SECOND, Shape, generate, stream
 from midstream.values import Micros
 
@@ -91,6 +95,8 @@ class Workload:
     """Whether there is a budget of memory, from the first start or from a later one on."""
     cuts: RandomCuts | None = None
     """What decides about memory while there is a budget, if not the production code."""
+    places: RandomPlaces | None = None
+    """What decides about balance while it is on, if not the production code."""
 
     @property
     def widest(self) -> Query:
@@ -99,7 +105,7 @@ class Workload:
         return replace(self.query, windows=Windows(tuple(max(of_pair) for of_pair in bounds)))
 
     def __str__(self) -> str:
-        idle = self.settings.idle_timeout
+        settings, idle = self.settings, self.settings.idle_timeout
         options = [
             f"{self.settings.partitions} of {self.settings.groups}",
             *([f"idle after {idle // SECOND} s"] if idle is not None else []),
@@ -107,6 +113,9 @@ class Workload:
             *(["adapting"] if self.settings.adapt else []),
             *([str(self.settings.memory)] if self.settings.memory is not None else []),
             *([str(self.cuts)] if self.cuts is not None else []),
+            *([str(self.query.aggregation)] if self.query.aggregation is not None else []),
+            *([str(settings.balance)] if settings.balance.mode != "off" else []),
+            *([str(self.places)] if self.places is not None else []),
             *(f"{strategy_name(r)} to {r.plan} from {epoch} on" for epoch, r in self.requests.items()),
         ]
         return f"{self.plan} over {len(self.epochs)} epochs ({', '.join(options)})"
@@ -130,6 +139,10 @@ def features_of(workload: Workload) -> set[str]:
         "many streams": len(query.names) > 5,
         "columns of all types": len(query.streams[0].schema) > len(_EXTRAS),
         "cuts at random": workload.cuts is not None,
+        "aggregates in append mode": query.aggregation is not None and not query.aggregation.updates,
+        "aggregates in update mode": query.aggregation is not None and query.aggregation.updates,
+        "balance": settings.balance.mode != "off" and workload.places is None,
+        "places at random": workload.places is not None,
         "a wrong time": any(_has_wrong_time(table) for epoch in workload.epochs for table in epoch.values()),
     }
     return {name for name, present in features.items() if present}
@@ -144,7 +157,7 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     names = "abcdefgh"[: chance.choice((2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6, 8))]
     # Some runs are long enough for slices to be merged, retired and deleted.
     epochs = chance.choice((3, 3, 4, 5, 6, 8, 14))
-    query = _query(chance, names)
+    query = draw_aggregation(seed, _query(chance, names))
     window_epochs = _window_epochs(query, epochs)
     # How many matches a row has in each of the other streams.
     matches = min(6.0, (_MAX_RESULTS / (_ROWS_PER_EPOCH * epochs)) ** (1 / (len(names) - 1)))
@@ -183,8 +196,20 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
         # Windows stay while state is spilled.
         other_terms = tuple(replace(other, windows=query.windows) for other in other_terms)
     cuts = draw_cuts(memory_chance) if may_spill and memory_chance.random() < _RANDOM_CUTS_RATE else None
+    balance_chance = random.Random(f"balance {seed}")  # noqa: S311  # it must be reproducible
+    settings, places = draw_balance(balance_chance, query, plan, arrivals, settings)
     return Workload(
-        query, plan, settings, arrivals, keeps_late, requests, background_epochs, other_terms, may_spill, cuts
+        query,
+        plan,
+        settings,
+        arrivals,
+        keeps_late,
+        requests,
+        background_epochs,
+        other_terms,
+        may_spill,
+        cuts,
+        places,
     )
 
 
@@ -255,17 +280,22 @@ def _draw_terms(chance: random.Random, query: Query) -> Query:
         (a, b): Micros(round(bound * (factors[0] if same else factor)))
         for (a, b, bound), factor in zip(query.windows.bounds, factors, strict=True)
     }
+    return replace(
+        query,
+        streams=tuple(replace(s, lateness=value) for s, value in zip(query.streams, lateness, strict=True)),
+        windows=imply_windows(query.names, None, scaled),
+        # What is aggregated stays.
+        outputs=_draw_outputs(chance, query) if query.aggregation is None else query.outputs,
+    )
+
+
+def _draw_outputs(chance: random.Random, query: Query) -> tuple[Output, ...]:
     # The first one stays, so that results on all terms can be compared.
     first, *others = query.outputs
     chosen = [first, *chance.sample(others, chance.randint(0, len(others)))]
     renames = chance.random() < 0.5
     outputs = [replace(o, name=f"{o.name}_{i}") if renames else o for i, o in enumerate(chosen)]
-    return replace(
-        query,
-        streams=tuple(replace(s, lateness=value) for s, value in zip(query.streams, lateness, strict=True)),
-        windows=imply_windows(query.names, None, scaled),
-        outputs=tuple(chance.sample(outputs, len(outputs))),
-    )
+    return tuple(chance.sample(outputs, len(outputs)))
 
 
 def _query(chance: random.Random, names: str) -> Query:
