@@ -48,7 +48,7 @@ MAX_COST_SHARE = 0.85
 # of a comparison, beyond those for the number of streams. A plan that is four times cheaper is taken however
 # little is known.
 _STANDARD_ERRORS = 2.2
-_MIN_COST_SHARE = 0.25
+MIN_COST_SHARE = 0.25
 # Savings must be this many times what the migration costs, since both are estimates.
 _MIN_SAVINGS_PER_COST = 1.5
 # In windows of event time: for how long savings count, the least and the most time between two comparisons
@@ -240,7 +240,7 @@ def _compare(
     migration = pick(allowed_migrations(context.layout, best.plan, estimator, policy), policy.goal)
     terms = [cost_terms(layout, estimator, partitions) for layout in (context.layout, best_layout)]
     error = log_ratio_error(*terms, estimator=estimator)
-    max_share = min(MAX_COST_SHARE, max(_MIN_COST_SHARE, math.exp(-_standard_errors(query) * error)))
+    max_share = min(MAX_COST_SHARE, max(MIN_COST_SHARE, math.exp(-standard_errors(query) * error)))
     must_leave = not context.is_allowed(context.layout)
     is_cheaper = best.cost <= max_share * cost
     pays = (cost - best.cost) * horizon >= _MIN_SAVINGS_PER_COST * migration.work
@@ -275,7 +275,7 @@ def _compare(
     )
 
 
-def _standard_errors(query: Query) -> float:
+def standard_errors(query: Query) -> float:
     """The half width of an interval of confidence for all comparisons at once, in standard errors (Scheffé).
 
     Errors come from the streams, so a comparison is a direction in a space of as many dimensions. The error

@@ -10,10 +10,12 @@ The bytes that plans store are left out, since what they cost is not seen in any
 
 from __future__ import annotations
 
+import math
+
 from msgspec.structs import replace
 
 from midstream.adapt.cost import CostModel
-from midstream.adapt.decision import MAX_COST_SHARE, DecisionContext
+from midstream.adapt.decision import MAX_COST_SHARE, MIN_COST_SHARE, DecisionContext, standard_errors
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import MigrationCost, migration_costs
 from midstream.adapt.plan_cost import cost_of
@@ -83,7 +85,9 @@ def judge(context: DecisionContext, trial: Trial) -> Outcome:
     old_plan = parse_plan(trial.old_plan, context.query.names)
     bias = 1.0 if trial.bias is None else trial.bias
     left, now = bias * _work(context, old_plan, _uncorrected(context)), _seen(context)
-    max_share = _MAX_SHARE_OF_ESTIMATE if trial.bias is None else MAX_COST_SHARE
+    max_share = min(
+        _MAX_SHARE_OF_ESTIMATE if trial.bias is None else MAX_COST_SHARE, _share_in_doubt(context)
+    )
     predicted = trial.predicted
     return Outcome(
         epoch=context.epoch,
@@ -98,6 +102,13 @@ def judge(context: DecisionContext, trial: Trial) -> Outcome:
         new_cost=now,
         is_worse=left <= max_share * now,
     )
+
+
+def _share_in_doubt(context: DecisionContext) -> float:
+    """Two plans whose costs differ by less may differ by chance: their work was seen of so many rows."""
+    rows = (context.statistics.streams[name].rows for name in context.query.names)
+    error = math.sqrt(sum(1 / (2 * each) for each in rows))
+    return max(MIN_COST_SHARE, math.exp(-standard_errors(context.query) * error))
 
 
 def _work(context: DecisionContext, plan: Plan, estimator: Estimator) -> float:
