@@ -92,9 +92,12 @@ def test_an_explanation_says_when_the_migration_ends():
         while not run.ends:
             run.go(1)
             left = re.search(r"It ends when .* expired, in (\d+) micro", explain_query(QUERY, run.last, {}))
+            ends = "\nIt ends with the next epoch: all results come from the new plan from then on.\n"
+            assert (ends in explain_query(QUERY, run.last, {})) == (len(lefts) == 3)
             lefts.append(None if left is None else int(left[1]))
         # The last old rows are of 20, and expire when the watermark is beyond 50.
-        assert lefts == [20, 10, 0, 0, None]
+        assert lefts == [20, 10, 0, None, None]
+        assert "Migration" not in explain_query(QUERY, run.last, {})
     # Nothing is known of a stream without rows.
     run = MigrationRun().process([{"a": arrivals(0)["a"]}])
     run.migrate(REORDERED, PARALLEL_TRACK)

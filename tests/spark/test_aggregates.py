@@ -213,6 +213,11 @@ def test_another_definition_is_refused_at_a_restart(spark, feed, tmp_path):
     ("group", "calls", "message"),
     [
         (["a.k"], ["count(*) AS n"], "grouped by one window.*Hint: add one"),
+        (
+            [window("2 seconds"), window("3 seconds")],
+            ["count(*) AS n"],
+            "grouped by one window; got 2 windows. Hint: leave out all but one",
+        ),
         ([window("1 month")], ["count(*) AS n"], "months and years"),
         ([window("5 seconds", "10 seconds")], ["count(*) AS n"], "at most their length apart"),
         ([window("5 seconds", time="a.k")], ["count(*) AS n"], "event times are a.t, b.t"),

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812  # as everybody has it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from midstream import Join, OptionError, QueryError
+from midstream import Join, NoSuchMethodError, OptionError, QueryError
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.stopping import BatchStopped, is_caused_by_stopping
 from midstream.testing import Shape, generate
@@ -136,7 +136,28 @@ def test_what_is_not_taken_is_refused_at_that_call(spark, feed, join):
     for item in (F.col("a.id"), ["a.id", F.col("a.id")]):
         with pytest.raises(QueryError, match=r"a select item must be text; got .* Hint: write select\('a.x'"):
             join.select(item)
-    writer = join.writeStream
+    with pytest.raises(QueryError, match=r"got the name of a column, 'k'. Hint: .* write .on\(\['k'\]\)"):
+        join.on("k")
+    incomplete: Any = Join(spark).stream
+    for left_out in ((rows,), ("a",)):
+        with pytest.raises(
+            QueryError, match=r"a name, and then a DataFrame; got .* write .stream\('orders', o"
+        ):
+            incomplete(*left_out, time="t")
+    for method in ("cache", "persist", "checkpoint"):
+        with pytest.raises(NoSuchMethodError, match=f"got {method}. Hint: leave it out"):
+            getattr(join, method)
+    writer: Any = join.writeStream
+    with pytest.raises(NoSuchMethodError, match=r"got table. Hint: write .foreachBatch\(.*saveAsTable\("):
+        writer.table("t")
+    with pytest.raises(AttributeError, match="'JoinStreamWriter' object has no attribute 'stat'"):
+        writer.stat()
+    with pytest.raises(OptionError, match=r"got '1 second'. Hint: write .*processingTime='1 second'"):
+        writer.trigger("1 second")
+    with pytest.raises(OptionError, match=r"got 5. Hint: write .*processingTime='10 seconds'"):
+        writer.trigger(5)
+    with pytest.raises(OptionError, match=r"got 'maxFilesPerTrigger'. Hint: .* spark.readStream.option"):
+        writer.option("maxFilesPerTrigger", 5)
     with pytest.raises(OptionError, match=r"or foreachBatch; got toTable. Hint: .*saveAsTable\('t'\)"):
         writer.toTable("t")
     with pytest.raises(OptionError, match=r"or foreachBatch; got foreach. Hint: write .foreachBatch"):

@@ -33,11 +33,17 @@ def read_aggregation(
 ) -> Aggregation:
     """The aggregation of results by groups, one of which is a window."""
     asked = [group for group in groups if isinstance(group, Window)]
-    if len(asked) != 1:
+    if len(asked) > 1:
+        raise QueryError(
+            "results must be grouped by one window",
+            got=f"{len(asked)} windows",
+            hint="leave out all but one of them; for windows of another length start another query",
+        )
+    if not asked:
         raise QueryError(
             "results must be grouped by one window: without it no group is ever complete, as there may "
             "always be another result of it, and its state would stay for ever",
-            got=f"{len(asked) or 'no'} window{'s' if asked else ''}",
+            got="no window",
             hint="add one, as in groupBy('orders.region', window('10 minutes')); to aggregate all of a "
             "bounded input, write the results to a sink and aggregate them there",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from midstream.migration.handover_tables import time_until_expired
+from midstream.migration.handover_tables import expire, time_until_expired
 from midstream.migration.lifecycle import layout_of, plans_of
 from midstream.migration.strategies import STRATEGIES
 from midstream.plan.explain import StateSize, explain
@@ -23,12 +23,20 @@ def explain_query(query: Query, manifest: Manifest, sizes: Mapping[StateId, Stat
         return explain(query, old, sizes)
     migration = manifest.migration
     new = layout_of(query, migration.new_plan, migration.state_ids)
+    watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
+    expiry = Expiry(query.windows, watermarks, manifest.window_changes)
+    if any(expire(migration.handover, expiry, migration.latest_times).values()):
+        progress = [
+            _end(query, migration, expiry),
+            "",
+            *_divisions(query, manifest, migration),
+        ]
+    else:
+        progress = ["It ends with the next epoch: all results come from the new plan from then on."]
     return "\n".join(
         [
             *_summary(migration),
-            _end(query, manifest, migration),
-            "",
-            *_divisions(query, manifest, migration),
+            *progress,
             "",
             "== Old plan ==",
             explain(query, old, sizes),
@@ -47,10 +55,8 @@ def _summary(migration: Migration) -> Iterator[str]:
     yield f"  to   {migration.new_plan}"
 
 
-def _end(query: Query, manifest: Manifest, migration: Migration) -> str:
+def _end(query: Query, migration: Migration, expiry: Expiry) -> str:
     """What the migration waits for, and how long that takes at most."""
-    watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
-    expiry = Expiry(query.windows, watermarks, manifest.window_changes)
     entries = (entry for table in migration.handover.values() for entry in table)
     lefts = [time_until_expired(entry, expiry, migration.latest_times) for entry in entries]
     known = [left for left in lefts if left is not None]

@@ -24,10 +24,12 @@ from midstream.query.stream import Stream, check_name
 from midstream.query.types import show_type
 from midstream.spark.declared_watermark import declared_watermark, lateness_of, time_of
 from midstream.spark.join_arguments import (
+    NO_FRAME,
     check_aggregates,
     check_frame,
     check_groups,
     check_inner,
+    check_no_names,
     check_not_grouped,
     check_session,
     check_session_runs,
@@ -74,7 +76,7 @@ class Join:
     def stream(
         self,
         name: str,
-        df: DataFrame,
+        df: DataFrame = NO_FRAME,
         *,
         time: str | Column | None = None,
         lateness: str | timedelta | None = None,
@@ -117,6 +119,7 @@ class Join:
         for predicate in without_how(predicates):
             texts += equalities(predicate, self._streams) if isinstance(predicate, list) else [predicate]
         check_texts("a predicate", texts, hint="write on('a.x = b.y')")
+        check_no_names(texts, self._streams)
         return replace(self, _predicates=(*self._predicates, *texts))
 
     def within(self, bound: str | timedelta, *streams: str) -> Join:

@@ -95,12 +95,17 @@ def check_session_runs(spark: SparkSession) -> None:
         )
 
 
+NO_FRAME: Any = object()
+"""What stands for a DataFrame that was left out."""
+
+
 def check_frame(name: object, df: object) -> None:
     """Refuse what is not a streaming DataFrame of a session that runs in this process."""
-    if isinstance(name, DataFrame):
+    if isinstance(name, DataFrame) or df is NO_FRAME:
+        got = "them in the other order" if isinstance(df, str) else "a DataFrame for its name"
         raise QueryError(
             "a stream must have a name, and then a DataFrame",
-            got="them in the other order" if isinstance(df, str) else "a DataFrame for its name",
+            got=got if isinstance(name, DataFrame) else "no DataFrame",
             hint="write .stream('orders', orders, time='at')",
         )
     if not isinstance(df, ClassicDataFrame):
@@ -133,6 +138,17 @@ def without_how(predicates: Iterable[Predicate]) -> list[Predicate]:
         else:
             kept.append(predicate)
     return kept
+
+
+def check_no_names(predicates: Iterable[str], streams: Sequence[Stream]) -> None:
+    """Refuse the name of a column that streams have, as Spark's own ``join`` takes it."""
+    for text in predicates:
+        if any(text.strip() in stream.schema.names for stream in streams):
+            raise QueryError(
+                "a predicate must compare columns of several streams",
+                got=f"the name of a column, {text.strip()!r}",
+                hint=f"for columns of this name to be equal in all streams, write .on([{text.strip()!r}])",
+            )
 
 
 def check_inner(how: str) -> None:

@@ -13,6 +13,9 @@ _FILTER = f"give a condition over several streams to .on('a.x < b.y'); on one st
 _COMPUTE = f"choose columns with .select('a.x AS y'); to compute new ones, {_BEFORE}, or {_AFTER}"
 _VIEW = "write it to a view: join.writeStream.format('memory').queryName('results').start()"
 _START = "write it to a sink: join.writeStream.format('console').start()"
+_KEPT = (
+    "leave it out: a join keeps what it needs in its own state, and its results are where they are written"
+)
 _WRITER = "write .writeStream before it, as in join.writeStream.format('console').start()"
 
 
@@ -28,12 +31,28 @@ _INSTEAD: dict[str, str] = {
     "agg": "say of which groups: join.groupBy('orders.region', window('10 minutes')).agg(...)",
     **_each("rollup cube distinct dropDuplicates orderBy sort limit count sample", _AFTER),
     **_each("intersect subtract exceptAll", _AFTER),
-    **_each("withWatermark repartition transform", _BEFORE),
+    **_each("withWatermark repartition coalesce hint transform", _BEFORE),
+    **_each("cache persist unpersist checkpoint localCheckpoint", _KEPT),
     **_each("show collect toPandas toArrow take first head tail isEmpty", _START),
     **_each("write writeTo foreach rdd", _START),
     **_each("format option options trigger outputMode queryName foreachBatch toTable", _WRITER),
     "start": "say where the results go: join.writeStream.format('console').start()",
     **_each("createTempView createOrReplaceTempView", _VIEW),
+}
+
+_BATCH = "foreachBatch(lambda rows, id: rows.write.mode('append').{}(...))"
+_INSTEAD_OF_WRITER: dict[str, str] = {
+    **{name: f"write .{_BATCH.format('saveAsTable')}" for name in ("table", "saveAsTable")},
+    **{
+        name: f"write .{_BATCH.format(name)}" for name in ("insertInto", "jdbc", "orc", "text", "json", "csv")
+    },
+    "parquet": "write .format('parquet').option('path', ...).start()",
+    "save": "write .start(path)",
+    "mode": "leave it out: results are appended",
+    "sortBy": _AFTER,
+    "bucketBy": _AFTER,
+    **_each("select on within groupBy stream cross", "say it of the join, before .writeStream"),
+    **_each("awaitTermination stop processAllAvailable", "start the query first: query = writer.start()"),
 }
 
 _AGG_FIRST = "say first what is computed of each group: .agg('count(*) AS n')"
@@ -64,3 +83,11 @@ def missing_attribute_of_groups(name: str, groups: object) -> AttributeError:
     if hint is None:
         return AttributeError(f"'GroupedJoin' object has no attribute {name!r}", name=name, obj=groups)
     return NoSuchMethodError("a method must be one of a join that was grouped", got=name, hint=hint)
+
+
+def missing_attribute_of_writer(name: str, writer: object) -> AttributeError:
+    """The error for an attribute that the writer of a join does not have."""
+    hint = _INSTEAD_OF_WRITER.get(name)
+    if hint is None:
+        return AttributeError(f"'JoinStreamWriter' object has no attribute {name!r}", name=name, obj=writer)
+    return NoSuchMethodError("a method must be one of the writer of a join", got=name, hint=hint)

@@ -69,7 +69,8 @@ class QueryOptions:
         shown="what `spark.sql.parquet.compression.codec` says: `snappy`",
         read=choice(CODECS),
         may_change="yes",
-        meaning="Codec of the Parquet files: `none`, `snappy`, `gzip`, `lz4`, `brotli` or `zstd`.",
+        meaning="Codec of the Parquet files: `none` or `uncompressed`, `snappy`, `gzip`, `lz4` or `lz4_raw`, "
+        "`brotli` or `zstd`.",
     )
     plan: str | None = option(
         "plan",

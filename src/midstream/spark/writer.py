@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
 
 from midstream.errors import OptionError, show_value
 from midstream.query.query import Query
 from midstream.runtime.listeners import Listener, check_listener
+from midstream.spark.missing_methods import missing_attribute_of_writer
 from midstream.spark.options import QueryOptions
 from midstream.spark.output_mode import in_update_mode, reads_as_updates
 from midstream.spark.query import JoinStreamingQuery
@@ -122,7 +123,7 @@ class JoinStreamWriter:
 
     def trigger(
         self,
-        *,
+        *given: object,
         processingTime: str | None = None,  # noqa: N803  # Spark's name
         availableNow: bool | None = None,  # noqa: N803  # Spark's name
         once: bool | None = None,
@@ -130,6 +131,13 @@ class JoinStreamWriter:
         realTime: str | None = None,  # noqa: N803  # Spark's name
     ) -> JoinStreamWriter:
         """When batches run: every ``processingTime``, or over all input that is available, and then stop."""
+        if given:
+            interval = given[0] if isinstance(given[0], str) else "10 seconds"
+            raise OptionError(
+                "a trigger must be given by its name",
+                got=", ".join(map(show_value, given)),
+                hint=f"write .trigger(processingTime={interval!r})",
+            )
         self._trigger = read_trigger(
             processingTime=processingTime,
             availableNow=availableNow,
@@ -188,6 +196,11 @@ class JoinStreamWriter:
         )
         query = in_update_mode(self._query, sinks[0]) if self._updates else self._query
         return start_query(self._spark, query, self._frames, request)
+
+    if not TYPE_CHECKING:  # a type checker must not believe that there are any others
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute_of_writer(name, self)
 
     def __repr__(self) -> str:
         sink = self._format or self._foreach_batch
