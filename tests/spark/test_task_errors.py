@@ -20,7 +20,7 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.intent import Intent
 from midstream.protocol.settings import Settings
 from midstream.spark import messages, parquet_source, row_source, stage_task
-from midstream.spark.messages import AddressedMessage, ControlMessage, SourceMessage
+from midstream.spark.messages import EPOCH_PROPERTY, AddressedMessage, ControlMessage, SourceMessage
 from midstream.spark.own_slices import slice_messages, slices_by_task
 from midstream.spark.row_groups import RowGroup
 from midstream.spark.task_ranges import TaskRanges
@@ -44,7 +44,7 @@ class _Context:
         return 5
 
     def getLocalProperty(self, key: str) -> str | None:  # noqa: N802  # Spark's name
-        return {"streaming.sql.batchId": "3"}.get(key)
+        return {EPOCH_PROPERTY: "3"}.get(key)
 
 
 @pytest.fixture(autouse=True)

@@ -24,8 +24,8 @@ from midstream.plan.state_id import StateId
 from midstream.spark.task_ranges import TaskRanges
 from midstream.spark.worker_gc import freeze_modules
 
-_BATCH_ID = "streaming.sql.batchId"
-"""Spark's local property with the number of a task's micro-batch."""
+EPOCH_PROPERTY = "midstream.epoch"
+"""Spark's local property by which tasks know their epoch; after drains, Spark's batch has another number."""
 
 # A message is a record of the shuffle: large enough for little overhead, small enough for the JVM's buffers.
 _MESSAGE_BYTES = 1 << 20
@@ -86,11 +86,11 @@ def errors_as_messages(
     freeze_modules()
 
 
-def running_batch() -> int | None:
-    """The micro-batch that the running task belongs to."""
+def running_epoch() -> int | None:
+    """The epoch that the running task belongs to."""
     context = TaskContext.get()
-    batch = context.getLocalProperty(_BATCH_ID) if context is not None else None
-    return None if batch is None else int(batch)
+    epoch = context.getLocalProperty(EPOCH_PROPERTY) if context is not None else None
+    return None if epoch is None else int(epoch)
 
 
 class Outbox:

@@ -34,7 +34,7 @@ from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
 from midstream.spark.failures import failed_job
-from midstream.spark.messages import AddressedMessage, ControlMessage
+from midstream.spark.messages import EPOCH_PROPERTY, AddressedMessage, ControlMessage
 from midstream.spark.own_slices import slice_messages, slices_by_task
 from midstream.spark.publisher import results_among
 from midstream.spark.query_identity import identity_of, running_query
@@ -256,6 +256,7 @@ class _SparkExecution:
     def _run_job(self, program: Program) -> Report:
         """A shuffle before each stage of the layout."""
         context = self.session.sparkContext
+        context.setLocalProperty(EPOCH_PROPERTY, str(program.epoch))
         encoders = make_encoders(
             program.query, program.layout, program.places, whole_rows=self.writer.keeps_late_rows
         )

@@ -30,7 +30,7 @@ from midstream.errors import InternalError, StreamError
 from midstream.query.query import Query
 from midstream.query.stream import Stream
 from midstream.spark.logical_plan import WATERMARK_NODE
-from midstream.spark.messages import AddressedRows, SourceMessage, errors_as_messages, running_batch
+from midstream.spark.messages import AddressedRows, SourceMessage, errors_as_messages, running_epoch
 from midstream.spark.query_identity import query_id, stream_execution
 from midstream.spark.row_groups import RowGroup, distribute, row_groups
 from midstream.spark.row_source import Encoders, RowSources, Sources, encoded
@@ -175,7 +175,7 @@ def _read_task(
                     yield from encoded(encoder, source, origin, ranges)
 
     return lambda origin, numbers: errors_as_messages(
-        "encoding rows", read(origin, numbers), origin, running_batch()
+        "encoding rows", read(origin, numbers), origin, running_epoch()
     )
 
 
@@ -192,7 +192,7 @@ def _read(groups: Iterable[RowGroup], schema: pa.Schema) -> Iterator[pa.Table]:
                 what = getattr(error, "strerror", None) or "bytes that cannot be decoded"
                 raise StreamError(
                     f"a file of a stream must be whole: {path}",
-                    got=f"{what} (batch {running_batch()}, stream {share[0].stream})",
+                    got=f"{what} (batch {running_epoch()}, stream {share[0].stream})",
                     hint="restore it and start the query again: it goes on after its last committed epoch",
                 ) from None
             # Types are the same; files may only differ in which columns are nullable.

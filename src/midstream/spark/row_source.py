@@ -25,7 +25,7 @@ from midstream.spark.messages import (
     RowsMessage,
     SourceMessage,
     errors_as_messages,
-    running_batch,
+    running_epoch,
     unpack,
 )
 from midstream.spark.task_ranges import TaskRanges
@@ -124,7 +124,7 @@ def encode_again(
         if not has_all and not content.null_keys:
             return ()
         encoded = encode(after[encoder.stream], destination, content, has_all)
-        return errors_as_messages("encoding rows", encoded, content.origin, running_batch())
+        return errors_as_messages("encoding rows", encoded, content.origin, running_epoch())
 
     def encode(
         encoder: Encoder, was_for: Destination, content: RowsMessage, has_all: bool
@@ -160,7 +160,7 @@ def _encode_task(encoder: Encoder, schema: pa.Schema, ranges: TaskRanges) -> Cal
         if not received:
             return
         origin = _running_partition()
-        messages = errors_as_messages("encoding rows", encode(received, origin), origin, running_batch())
+        messages = errors_as_messages("encoding rows", encode(received, origin), origin, running_epoch())
         for task, message in messages:
             yield _batch(task, message)
 
