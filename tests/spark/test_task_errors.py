@@ -125,7 +125,7 @@ def test_rows_that_are_encoded_again_for_another_plan(panics):
     before, after = (make_encoders(query, plan, PLACES, whole_rows=True) for plan in plans)
     source = pa.table({c.name: encode.project(ROWS, c, "b") for c in before["b"].source})
     sent = list(row_source.encoded(before["b"], source, 5, RANGES))
-    again = row_source._encode_again(before, after, RANGES)
+    again = row_source.encode_again(before, after, RANGES)
     assert all(message.kind == "arriving" for one in sent for _, message in again(one))
     panics(encode, "hash_key")
     assert "(batch 3, stream b, column b.j)" in str(failure(m for one in sent for m in again(one)))
@@ -134,7 +134,7 @@ def test_rows_that_are_encoded_again_for_another_plan(panics):
 def test_an_error_passes_through_encoding_again(panics):
     panics(encode, "hash_key")
     (sent,) = encode_rows()
-    assert list(row_source._encode_again(ENCODERS, ENCODERS, RANGES)(sent)) == [sent]
+    assert list(row_source.encode_again(ENCODERS, ENCODERS, RANGES)(sent)) == [sent]
 
 
 def first_program() -> Program:
