@@ -88,7 +88,7 @@ def test_an_explanation_says_when_the_migration_ends():
     for how in (PARALLEL_TRACK, SHARING, ISOLATED):
         run = MigrationRun().go(START)
         run.migrate(REORDERED, how)
-        lefts = []
+        lefts: list[int | None] = []
         while not run.ends:
             run.go(1)
             left = re.search(r"It ends when .* expired, in (\d+) micro", explain_query(QUERY, run.last, {}))
