@@ -16,17 +16,16 @@ ones meet only if they were still in reach at the change (``state/window_change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from midstream.engine.aggregate_step import AggregateStep
-from midstream.memory.holds import earliest_behind, earliest_owed
+from midstream.memory.holds import earliest_behind, owed_since
 from midstream.migration.strategies import STRATEGIES
 from midstream.plan.fragment_name import streams_of
 from midstream.plan.layout import Fragment, FragmentInput, Layout, state_of
 from midstream.query.aggregation import Aggregation, EventWindows
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
-from midstream.state.memory import Mark
 from midstream.state.slices import Slice
 
 
@@ -52,10 +51,10 @@ def output_watermark(query: Query, aggregation: Aggregation, manifest: Manifest)
         return manifest.emitted
     stream = aggregation.windows.stream
     marks = {name: progress.watermark for name, progress in manifest.streams.items()}
-    bounds = list(_bounds(query, stream, Mark(marks)))
+    bounds = list(_bounds(query, stream, marks))
     for fragment, groups in manifest.memory.cuts.items():
         mark = manifest.memory.marks[min(cuts[0] for cuts in groups.values())]
-        bounds += _owed_bounds(query, stream, streams_of(fragment), mark)
+        bounds += _bounds(query, stream, owed_since(mark, frozenset(streams_of(fragment))))
     now = None if None in bounds else min(bound for bound in bounds if bound is not None)
     known = [time for time in (manifest.emitted, now) if time is not None]
     return max(known, default=None)
@@ -95,20 +94,7 @@ def is_out(windows: EventWindows, slice_: Slice, until: int | None) -> bool:
     return until is not None and max(slice_.latest) < windows.oldest_pane(until)
 
 
-def _bounds(query: Query, stream: str | None, mark: Mark) -> Iterator[int | None]:
-    """For each stream: the earliest time of a result with a row of it that is not before its watermark."""
-    for name, watermark in mark.watermarks.items():
-        yield watermark if stream is None else earliest_behind(stream, {name: watermark}, query.windows)
-
-
-def _owed_bounds(
-    query: Query, stream: str | None, streams: Iterable[str], mark: Mark
-) -> Iterator[int | None]:
-    """The earliest times of results with rows that a fragment owes since a mark."""
-    if stream is not None:
-        yield earliest_owed(stream, mark, query.windows)
-        return
-    yield from (mark.watermarks[name] for name in streams)
-    for hold in mark.holds:
-        # The result is not before any component of what was owed.
-        yield max((time for time in hold.values() if time is not None), default=None)
+def _bounds(query: Query, stream: str | None, marks: Mapping[str, int | None]) -> Iterator[int | None]:
+    """For each stream: the earliest time of a result with a row of it that is not before its mark."""
+    for name, mark in marks.items():
+        yield mark if stream is None else earliest_behind(stream, name, mark, query.windows)

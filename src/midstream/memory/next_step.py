@@ -110,7 +110,7 @@ class MemoryContext:
     @cached_property
     def holds(self) -> tuple[Hold, ...]:
         """What fragments owe after the last epoch."""
-        return holds_of(self.memory, self.query.windows, frozenset(self.query.names))
+        return holds_of(self.memory, frozenset(self.query.names))
 
 
 class _LastSizes:

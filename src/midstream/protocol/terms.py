@@ -184,7 +184,7 @@ def expiry_after(manifest: Manifest) -> Expiry:
     """What has expired after the epoch of a manifest."""
     watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
     windows = read_windows(manifest.definition["within"])
-    holds = holds_of(manifest.memory, windows, frozenset(manifest.streams))
+    holds = holds_of(manifest.memory, frozenset(manifest.streams))
     return Expiry(windows, watermarks, manifest.window_changes, holds)
 
 

@@ -11,9 +11,10 @@ component is older than watermark - window".
          |---------------------|                    |
        stored                                       +--- future rows of j ----->        dead
 
-Fragments below may owe rows whose times are before the watermarks (``state/memory.py``). A *hold* says how
-early they may be: no earlier than ``hold[j]`` in each stream j. A stored row stays alive until some component
-i is more than the window of (i, j) behind some ``hold[j]``.
+Fragments below may owe rows whose times are before the watermarks (``state/memory.py``). A *hold* says of
+each such row that for some stream j, its component is not before ``hold[j]``: the watermark of j when the
+fragment began to owe. So a stored row is kept alive by what had kept it alive then, and none comes to life
+again whose payload may have been dropped before.
 
 If the windows have changed, a row is dead as well if it was dead by the earlier windows when they changed. It
 stays so, however much wider the new ones are: it may have been dropped, and its payload with it.
@@ -40,7 +41,7 @@ class Expiry:
     changes: tuple[WindowChange, ...] = ()
     """The changes of the windows; rows from before one may have expired by then."""
     holds: tuple[Mapping[str, int | None], ...] = ()
-    """For each fragment that owes rows: their earliest times, by stream; None for any time."""
+    """For each fragment that owes rows, times by stream; some component of each row is not before its own."""
     _known: dict[tuple[str, ...], list[dict[str, int]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -102,22 +103,13 @@ class Expiry:
         )
 
     def _bounds(self, streams: tuple[str, ...]) -> list[dict[str, int]]:
-        """For each other stream: the oldest times of components that may still meet its future rows."""
+        """For each other stream: the oldest times of components that may meet its future or owed rows."""
         if streams not in self._known:
             others = {s: mark for s, mark in self.watermarks.items() if s not in streams}
-            bounds = [self._bounds_for(streams, other, others[other]) for other in others]
-            bounds += [
-                self._hold_bounds(streams, hold) for hold in self.holds if hold.keys().isdisjoint(streams)
-            ]
-            self._known[streams] = bounds
+            owed = (hold for hold in self.holds if hold.keys().isdisjoint(streams))
+            marks = [*others.items(), *(mark for hold in owed for mark in hold.items())]
+            self._known[streams] = [self._bounds_for(streams, other, mark) for other, mark in marks]
         return self._known[streams]
-
-    def _hold_bounds(self, streams: tuple[str, ...], hold: Mapping[str, int | None]) -> dict[str, int]:
-        bounds: dict[str, int] = {}
-        for other, earliest in hold.items():
-            for stream, oldest in self._bounds_for(streams, other, earliest).items():
-                bounds[stream] = max(oldest, bounds.get(stream, oldest))
-        return bounds
 
     def _bounds_for(self, streams: tuple[str, ...], other: str, watermark: int | None) -> dict[str, int]:
         if watermark is None:

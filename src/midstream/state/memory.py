@@ -20,7 +20,8 @@ Cuts = tuple[int, ...]
 """The cuts of a group: epochs, in ascending order."""
 
 Hold = dict[str, int | None]
-"""The earliest event time of each stream in rows that a fragment still owes; None if it may be any."""
+"""Times by stream: each row that a fragment still owes has some component not before the time of its stream;
+None if it may have any time."""
 
 
 class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
