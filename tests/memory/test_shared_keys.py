@@ -12,12 +12,13 @@ from midstream.adapt.policy import MigrationPolicy
 from midstream.engine.hashing import hash_values
 from midstream.inline import InlineJoin
 from midstream.memory import hot_keys
-from midstream.memory.balance import BalanceSettings
+from midstream.memory.balance import BalanceDecision, BalanceSettings
 from midstream.memory.hot_keys import spread_streams
 from midstream.memory.next_step import memory_context
 from midstream.protocol.rescaling import places_of
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
+from midstream.state.routing_table import Spread
 from midstream.storage.fsck import check
 from midstream.storage.memory import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
@@ -158,3 +159,19 @@ def test_a_migration_gathers_keys_first_and_they_are_shared_again():
     assert kinds == ["hot-key-spread", "hot-key-gathered", "hot-key-spread"]
     assert run.events[1][0] == 6
     run.check()
+
+
+def test_rows_that_every_partition_makes_are_counted_once():
+    three = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=10 * SECOND)
+
+    def produced(spread: dict[str, dict[int, Spread]]) -> dict[str, int]:
+        with mock.patch(
+            "midstream.protocol.epoch_balance.decide_balance", return_value=BalanceDecision(spread=spread)
+        ):
+            join = InlineJoin(three, "(a b) c", settings=Settings(4, 16, balance=BALANCED))
+            for number in range(4):
+                join.run_epoch(arrivals(number, 0.5, {"a": 20, "b": 10, "c": 60}))
+        assert join.manifest.routings[-1].spread == spread
+        return {str(state): rows for state, rows in join.report.produced.items()}
+
+    assert produced({"0": {HASH: Spread((0, 1, 2, 3), "c")}}) == produced({})

@@ -67,6 +67,15 @@ class Routing:
             yield Part(target, part)
         yield from copies
 
+    def count(self, hashes: Hashes, streams: Sequence[str], partition: int) -> int:
+        """How many rows of some streams a partition counts: of copies, the first that has them counts each."""
+        copied = (
+            hot
+            for hot, place in self.spread
+            if not place.deals(streams) and partition in place.partitions[1:]
+        )
+        return len(hashes) - sum(int(np.count_nonzero(hashes == np.uint64(hot))) for hot in copied)
+
 
 def divided(partitions: int, groups: int, shares: Sequence[int] = ()) -> npt.NDArray[np.int64]:
     """The partition of each group, neighbours together: as many for each, or in proportion to shares."""

@@ -209,7 +209,9 @@ class _Step:
         rows = self.joiner.delta(node, self.deltas, self.states.runs, restriction)
         if rows is None:
             return
-        self.produced[node.id] = self.produced.get(node.id, 0) + len(rows)
+        routing = self.program.places.routing(self.fragment.key)
+        made = routing.count(rows.hashes, node.id.streams, self.partition)
+        self.produced[node.id] = self.produced.get(node.id, 0) + made
         migration = self.program.migration_step
         if node.id == self.program.layout.root:
             if self._counts_flows:

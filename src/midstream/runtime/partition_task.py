@@ -206,7 +206,8 @@ class StageRun:
             work=work,
             unplaced_work=WorkCounts() if fragment.key else work,
             steps=1,
-            partition_work={partition: work_in_units(work)},
+            # What no key places is in one partition, whoever has the groups.
+            partition_work={partition: work_in_units(work)} if fragment.key else {},
             work_by_plan=dict(step.work),
             keys=dict(step.keys),
             produced=dict(step.produced),

@@ -48,7 +48,8 @@ class AggregatePromises:
         """
         found = {epoch: named for epoch, named in files.items() if epoch <= last}
         count = sum(map(len, found.values()))
-        if self._checked == (last, count):
+        # The first commit may be undone by a power cut after it was checked.
+        if last < 0 or self._checked == (last, count):
             return
         if self._updates:
             for group, missing in groups:
