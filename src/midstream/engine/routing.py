@@ -68,7 +68,7 @@ class Routing:
         yield from copies
 
     def count(self, hashes: Hashes, streams: Sequence[str], partition: int) -> int:
-        """How many rows of some streams a partition counts: of copies, the first that has them counts each."""
+        """How many rows of some streams a partition counts; copies are counted by the first that has them."""
         copied = (
             hot
             for hot, place in self.spread
