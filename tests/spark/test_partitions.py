@@ -85,13 +85,16 @@ CLUSTER = "local-cluster[3,1,1024]"
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_query_within_a_budget_changes_plan_and_partitions_and_dies_on_several_executors(tmp_path):
+def test_a_query_within_limits_changes_plan_and_partitions_and_dies_on_several_executors(tmp_path):
     killable_query = KillableQuery(tmp_path, epochs=10, seed=13)
     options: dict[str, str | int] = {
         "partitions": 3,
         "groups": 16,
         "stateMemory": "4k",
         "spill": "global_output",
+        "balance": "active_disk",
+        "balancePause": "0 seconds",
+        "balanceThreshold": 1,
     }
     changes = [Change(2, "a (b c)", "hybrid", partitions=7), Change(6, "(a b) c", "moving_state", "off", 2)]
     start = partial(killable_query.start, options=options, master=CLUSTER)
@@ -102,6 +105,7 @@ def test_a_query_within_a_budget_changes_plan_and_partitions_and_dies_on_several
     manifest = killable_query.manifest()
     assert manifest.epochs_without_batch > 0
     assert manifest.routings[-1].partitions == 2
+    assert manifest.balance.decided_at is not None, "state was relocated, or spilled for the sake of others"
 
 
 @pytest.mark.slow

@@ -43,6 +43,7 @@ FEATURES = {
     "balance",
     "cuts at random",
     "places at random",
+    "a spilled group",
     "groups spilled",
     "groups cleaned up",
     "groups brought back",
@@ -89,6 +90,15 @@ FEATURES = {
 }
 
 
+def _has_all_changes(features: set[str]) -> bool:
+    """Whether groups were spilled, state may move, and partitions and the plan have changed, in one run."""
+    migrates = any(
+        name.endswith((" under way", " to the end")) or name == "moving state" for name in features
+    )
+    spills = {"a spilled group", "another number of partitions"} <= features
+    return migrates and spills and bool(features & {"balance", "places at random"})
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_seed_holds_every_promise():
@@ -100,6 +110,7 @@ def test_every_seed_holds_every_promise():
     features = Counter(feature for outcome in outcomes for feature in outcome.features)
     # With nine variants of migrations, a seed seldom has a given one to its end.
     assert {feature for feature, seeds in features.items() if seeds > SEEDS / 60} >= FEATURES
+    assert sum(_has_all_changes(outcome.features) for outcome in outcomes) > SEEDS / 100
     assert sum(outcome.replays for outcome in outcomes) > SEEDS / 2
     assert sum(outcome.refused for outcome in outcomes) > SEEDS / 20
     assert sum(outcome.fenced for outcome in outcomes) > SEEDS / 2

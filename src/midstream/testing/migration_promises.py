@@ -188,6 +188,8 @@ class MigrationPromises:
         features: set[str] = set()
         for epoch, manifest in self._manifests.items():
             features |= {f"groups {change.action}" for change in manifest.memory.changes}
+            # Cuts at random have no such reasons.
+            features |= {"a spilled group"} if manifest.memory.cuts else set()
             if manifest.migration is not None and epoch == manifest.migration.start_epoch:
                 features.add(f"{_strategy_name(manifest.migration)} under way")
             verdict = self._intents[epoch].verdict if epoch in self._intents else None
