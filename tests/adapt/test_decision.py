@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
+import numpy as np
 import pytest
 
-from midstream.adapt.decision import DecisionContext, decide
+from midstream.adapt.decision import DecisionContext, decide, standard_errors
 from midstream.adapt.policy import GOALS, Goal, MigrationPolicy
 from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.plan.build_layout import build_layout
@@ -76,6 +77,14 @@ def test_plans_of_about_the_same_cost_do_not_alternate(names, rate, domain, seed
             migrations.append(decision.best_plan)
             plan = parse_plan(decision.best_plan, query.names)
     assert len(migrations) <= 1, migrations
+
+
+@pytest.mark.parametrize("names", ["abc", "abcde", "abcdefgh"])
+def test_all_comparisons_of_an_epoch_are_sure_but_once_in_ten_thousand(names):
+    width = standard_errors(query_of(names, clique(names), window=8))
+    # The error of the worst comparison is as long as a vector of so many independent errors.
+    errors = np.random.default_rng(0).chisquare(len(names), 2_000_000)
+    assert 2e-5 < np.mean(errors > width**2) < 2e-4
 
 
 def test_a_change_of_the_streams_leads_to_a_cheaper_plan_and_the_same_results():

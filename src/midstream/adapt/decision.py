@@ -44,10 +44,10 @@ _CHANGE_PER_ERROR = 2.0
 # The other plan must cost at most this share of the running one.
 MAX_COST_SHARE = 0.85
 # And it must be cheaper beyond doubt. The best of many plans looks better than it is, by chance. So the
-# interval of confidence is one for all plans at once, with a probability of 99.9 %: these are standard errors
-# of a comparison, beyond those for the number of streams. A plan that is four times cheaper is taken however
-# little is known.
-_STANDARD_ERRORS = 2.2
+# interval of confidence is one for all plans at once, with a probability of 99.99 %, since plans are compared
+# again and again: these are standard errors of a comparison, beyond those for the number of streams. A plan
+# that is four times cheaper is taken however little is known.
+_STANDARD_ERRORS = 3.0
 MIN_COST_SHARE = 0.25
 # Savings must be this many times what the migration costs, since both are estimates.
 _MIN_SAVINGS_PER_COST = 1.5
@@ -275,13 +275,13 @@ def _compare(
     )
 
 
-def standard_errors(query: Query) -> float:
+def standard_errors(query: Query, beyond: float = _STANDARD_ERRORS) -> float:
     """The half width of an interval of confidence for all comparisons at once, in standard errors (Scheffé).
 
     Errors come from the streams, so a comparison is a direction in a space of as many dimensions. The error
-    in the worst direction has a chi distribution; this is its quantile, by Fisher's approximation.
+    in the worst direction has a chi distribution, whose quantiles grow with the dimensions about like this.
     """
-    return math.sqrt(len(query.names) - 0.5) + _STANDARD_ERRORS
+    return math.sqrt(len(query.names) - 0.5) + beyond
 
 
 def _in_one_partition(context: DecisionContext, layout: Layout) -> str:

@@ -22,6 +22,8 @@ from midstream.state.manifest import Manifest
 from midstream.state.routing_table import RoutingTable, Shares
 from midstream.state.sealed import RESTORE
 
+_ROUTINGS = msgspec.msgpack.Decoder(tuple[RoutingTable, ...])
+
 
 def first_routing(settings: Settings) -> RoutingTable:
     """The routing that a query begins with."""
@@ -54,7 +56,7 @@ def places_of(manifest: Manifest) -> Places:
 @lru_cache(maxsize=64)
 def _places(groups: int, routings: bytes) -> Places:
     """Made once, as what follows from places is kept with them. Tables have no hash, so they come encoded."""
-    return Places(groups, msgspec.msgpack.decode(routings, type=tuple[RoutingTable, ...]))
+    return Places(groups, _ROUTINGS.decode(routings))
 
 
 def next_places(manifest: Manifest, intent: Intent) -> Places:

@@ -274,3 +274,8 @@ def _differences(stored: Any, current: Any, path: tuple[str, ...]) -> list[tuple
             for difference in _differences(stored.get(key), current.get(key), (*path, key))
         ] or [(path, list(stored), list(current))]
     return [(path, stored, current)]
+
+
+# msgspec works out a type when it is first used. Two threads that did so at once, one that started a query and
+# one that decided, have crashed the interpreter. So it is done now, while modules are imported.
+msgspec.json.Decoder(_Description)
