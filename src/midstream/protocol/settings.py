@@ -276,6 +276,6 @@ def _differences(stored: Any, current: Any, path: tuple[str, ...]) -> list[tuple
     return [(path, stored, current)]
 
 
-# msgspec works out a type when it is first used. Two threads that did so at once, one that started a query and
-# one that decided, have crashed the interpreter. So it is done now, while modules are imported.
+# msgspec works out a type when it is first used. Two threads that did so at once, one that started a query
+# and one that decided, have crashed the interpreter. So it is done now, while modules are imported.
 msgspec.json.Decoder(_Description)
