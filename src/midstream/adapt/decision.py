@@ -44,10 +44,12 @@ _CHANGE_PER_ERROR = 2.0
 # The other plan must cost at most this share of the running one.
 MAX_COST_SHARE = 0.85
 # And it must be cheaper beyond doubt. The best of many plans looks better than it is, by chance. So the
-# interval of confidence is one for all plans at once, with a probability of 99.99 %, since plans are compared
-# again and again: these are standard errors of a comparison, beyond those for the number of streams. A plan
-# that is four times cheaper is taken however little is known.
-_STANDARD_ERRORS = 3.0
+# interval of confidence is one for all plans at once, with a probability of 99.8 %; and of 99.99 % to leave
+# a plan that the query has chosen itself, since plans are compared again and again. These are standard errors
+# of a comparison, beyond those for the number of streams. A plan that is four times cheaper is taken however
+# little is known.
+_STANDARD_ERRORS = 2.2
+_STANDARD_ERRORS_AGAIN = 3.0
 MIN_COST_SHARE = 0.25
 # Savings must be this many times what the migration costs, since both are estimates.
 _MIN_SAVINGS_PER_COST = 1.5
@@ -142,7 +144,8 @@ def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPo
     waits = is_chosen or (decided_before and since_last < recheck)
     if not changes and waits and not is_forbidden:
         return adaptation
-    decision = _compare(context, changes, _horizon(context, adaptation), policy)
+    again = adaptation.migrated_at is not None
+    decision = _compare(context, changes, _horizon(context, adaptation), policy, again=again)
     if decision.verdict == "stay":
         return replace(adaptation, last_decision=decision, decided_at=now, baseline=context.figures)
     return _migrating(context, adaptation, decision)
@@ -228,7 +231,12 @@ def after_migration(query: Query, statistics: Statistics, adaptation: Adaptation
 
 
 def _compare(
-    context: DecisionContext, changes: tuple[str, ...], horizon: float, policy: MigrationPolicy
+    context: DecisionContext,
+    changes: tuple[str, ...],
+    horizon: float,
+    policy: MigrationPolicy,
+    *,
+    again: bool,
 ) -> Decision:
     query, estimator, partitions = context.query, context.estimator, context.partitions
     running = context.layout.plan
@@ -240,7 +248,8 @@ def _compare(
     migration = pick(allowed_migrations(context.layout, best.plan, estimator, policy), policy.goal)
     terms = [cost_terms(layout, estimator, partitions) for layout in (context.layout, best_layout)]
     error = log_ratio_error(*terms, estimator=estimator)
-    max_share = min(MAX_COST_SHARE, max(MIN_COST_SHARE, math.exp(-standard_errors(query) * error)))
+    doubt = math.exp(-standard_errors(query, again=again) * error)
+    max_share = min(MAX_COST_SHARE, max(MIN_COST_SHARE, doubt))
     must_leave = not context.is_allowed(context.layout)
     is_cheaper = best.cost <= max_share * cost
     pays = (cost - best.cost) * horizon >= _MIN_SAVINGS_PER_COST * migration.work
@@ -275,13 +284,13 @@ def _compare(
     )
 
 
-def standard_errors(query: Query, beyond: float = _STANDARD_ERRORS) -> float:
+def standard_errors(query: Query, *, again: bool = False) -> float:
     """The half width of an interval of confidence for all comparisons at once, in standard errors (Scheffé).
 
     Errors come from the streams, so a comparison is a direction in a space of as many dimensions. The error
     in the worst direction has a chi distribution, whose quantiles grow with the dimensions about like this.
     """
-    return math.sqrt(len(query.names) - 0.5) + beyond
+    return math.sqrt(len(query.names) - 0.5) + (_STANDARD_ERRORS_AGAIN if again else _STANDARD_ERRORS)
 
 
 def _in_one_partition(context: DecisionContext, layout: Layout) -> str:

@@ -34,8 +34,6 @@ _MIN_WATCHED_SHARE = 0.6
 _MIN_OBSERVED_SHARE = 0.95
 # If it has none, estimates may be off by as much.
 _MAX_SHARE_OF_ESTIMATE = 1 / 1.5
-# An outcome is judged once, where plans are compared again and again: 99.8 % is sure enough.
-_STANDARD_ERRORS = 2.2
 _TINY = 1e-9
 
 
@@ -110,7 +108,7 @@ def _share_in_doubt(context: DecisionContext) -> float:
     """Two plans whose costs differ by less may differ by chance: their work was seen of so many rows."""
     rows = (context.statistics.streams[name].rows for name in context.query.names)
     error = math.sqrt(sum(1 / (2 * each) for each in rows))
-    return max(MIN_COST_SHARE, math.exp(-standard_errors(context.query, _STANDARD_ERRORS) * error))
+    return max(MIN_COST_SHARE, math.exp(-standard_errors(context.query) * error))
 
 
 def _work(context: DecisionContext, plan: Plan, estimator: Estimator) -> float:
