@@ -160,7 +160,7 @@ def _run(load: Load, group: str | None, folder: str) -> None:
         arrivals = {}
         for name in "ab":
             ids = np.arange(number * load.rows, (number + 1) * load.rows)
-            keys = random.integers(0, 20 * load.epochs * load.rows, load.rows)
+            keys = random.integers(0, 60 * load.epochs * load.rows, load.rows)
             times = np.full(load.rows, number * _EPOCH_MICROS).view("datetime64[us]")
             texts = text.take(pa.array(np.zeros(load.rows, np.int64)))
             arrivals[name] = pa.table([ids, keys, texts, times], schema=schema)

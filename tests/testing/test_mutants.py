@@ -185,9 +185,9 @@ def test_files_that_are_left_behind_are_seen(monkeypatch):
 
 
 def test_results_that_depend_on_the_partitions_are_seen(monkeypatch):
-    def lossy(program, stage, partition, arrivals, store, writer):
+    def lossy(program, stage, partition, arrivals, *shell):
         # No run that is compared with the oracle has a fifth partition.
-        return run_partition(program, stage, partition, {} if partition == 4 else arrivals, store, writer)
+        return run_partition(program, stage, partition, {} if partition == 4 else arrivals, *shell)
 
     without_rescales_meanwhile(monkeypatch)
     monkeypatch.setattr(runner, "run_partition", lossy)

@@ -72,7 +72,7 @@ FEATURES = {
     "hybrid with isolated plans to the end",
     "hybrid with background work under way",
     "hybrid with background work to the end",
-    "a cut in two locations",
+    "a border in two locations",
     "a state that is moved in portions",
     "several keys and another plan",
     "a request that waits",
