@@ -98,7 +98,7 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]], type
     ),
     "what is owed is not waited for": (
         1,
-        lambda: mock.patch("midstream.aggregate.next_step._owed_bounds", return_value=()),
+        lambda: mock.patch("midstream.aggregate.next_step.owed_since", return_value={}),
         InternalError,
     ),
     "deferred results are not waited for": (

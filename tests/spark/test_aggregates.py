@@ -143,7 +143,7 @@ def test_updates_come_with_each_batch_and_after_restarts(spark, feed, tmp_path):
     want = aggregate_windows(query, accept(query, EPOCHS, None).tables(query))
     assert want.num_rows > 20
     assert_same_windows(last, want, query)
-    with pytest.raises(CheckpointError, match=r"aggregation\.mode was 'update'; got 'append'\. Hint"):
+    with pytest.raises(CheckpointError, match=r"outputMode was 'update'; got 'append'\. Hint"):
         start(join, checkpoint).foreachBatch(save).start()
 
 
