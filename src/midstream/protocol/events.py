@@ -128,7 +128,7 @@ class MigrationJudged(MigrationEvent, frozen=True, kw_only=True, tag="migration-
         "{new_plan!r} saves {gain:,.0f} units/s{expected_gain}"
     )
 
-    verdict: Literal["worse", "as good or better"]
+    verdict: Literal["worse", "not surely worse"]
     predicted_cost: float | None
     cost: float
     predicted_gain: float | None
@@ -194,7 +194,7 @@ def _outcome_events(before: Manifest, after: Manifest) -> Iterator[Event]:
         migration=outcome.migration,
         old_plan=outcome.old_plan,
         new_plan=outcome.new_plan,
-        verdict="worse" if outcome.is_worse else "as good or better",
+        verdict="worse" if outcome.is_worse else "not surely worse",
         predicted_cost=outcome.predicted_cost,
         cost=outcome.cost,
         predicted_gain=outcome.predicted_gain,
