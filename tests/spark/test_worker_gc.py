@@ -32,7 +32,8 @@ def test_a_worker_that_has_run_a_task_does_not_look_at_modules_again(spark):
     modules, frozen, looked_at, gone = spark.sparkContext.parallelize([0], 1).mapPartitions(task).first()
     assert modules > 500
     assert frozen > 30_000
-    assert looked_at < 1000
+    # What earlier tasks of the worker keep is looked at; what modules are made of is not.
+    assert looked_at < frozen / 10
     assert gone
 
 
