@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import midstream
 from midstream.cli.failures import Commands
 from midstream.cli.main import app
-from midstream.demo.check import Verdict
+from midstream.demo.check import Comparison
 from midstream.demo.run import Outcome
 from midstream.errors import (
     CheckpointError,
@@ -144,8 +144,8 @@ def outcome(monkeypatch):
 
     def decide(problem):
         def run(demo, view):
-            verdict = Verdict(10, 10 if problem is None else 11, problem)
-            return Outcome(demo, Path("somewhere"), (), (), "Plan: a b", verdict, {"join": 1.0})
+            comparison = Comparison(10, 10 if problem is None else 11, problem)
+            return Outcome(demo, Path("somewhere"), (), (), "Plan: a b", comparison, {"join": 1.0})
 
         monkeypatch.setattr("midstream.demo.run.run", run)
 

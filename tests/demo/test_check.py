@@ -36,7 +36,7 @@ def right(query, epochs):
     return batch_join(query, accept(query, epochs).tables(query))
 
 
-def verdict(query, streams, folder, *parts):
+def comparison(query, streams, folder, *parts):
     folder.mkdir(exist_ok=True)
     for number, part in enumerate(parts):
         pq.write_table(part, folder / f"part-{number}.parquet")
@@ -54,30 +54,30 @@ def test_it_takes_the_rows_that_the_test_kit_takes(query, epochs, streams):
 def test_right_results_in_any_order_and_files_are_equal(query, streams, right, tmp_path):
     assert right.num_rows > 100
     mixed = right.sort_by([("b_v", "descending")])
-    found = verdict(query, streams, tmp_path, mixed.slice(40), mixed.slice(0, 40))
+    found = comparison(query, streams, tmp_path, mixed.slice(40), mixed.slice(0, 40))
     assert found.problem is None
     assert str(found) == f"{right.num_rows:,} results, equal to DuckDB's batch join"
 
 
 def test_a_missing_result_is_found(query, streams, right, tmp_path):
-    found = verdict(query, streams, tmp_path, right.slice(1))
+    found = comparison(query, streams, tmp_path, right.slice(1))
     assert found.results == found.expected - 1
     assert "1 missing, 0 surplus" in found.problem
     assert "not equal to DuckDB's batch join" in str(found)
 
 
 def test_a_result_that_comes_twice_is_found(query, streams, right, tmp_path):
-    found = verdict(query, streams, tmp_path, right, right.slice(0, 1))
+    found = comparison(query, streams, tmp_path, right, right.slice(0, 1))
     assert "0 missing, 1 surplus" in found.problem
 
 
 def test_a_changed_value_is_found_although_counts_agree(query, streams, right, tmp_path):
     values = right.column("b_v").to_pylist()
     damaged = right.set_column(2, "b_v", pa.array([values[0] + 1, *values[1:]], pa.int32()))
-    found = verdict(query, streams, tmp_path, damaged)
+    found = comparison(query, streams, tmp_path, damaged)
     assert found.results == found.expected
     assert "1 missing, 1 surplus" in found.problem
 
 
 def test_no_results_at_all_are_wrong_if_there_should_be_some(query, streams, tmp_path):
-    assert verdict(query, streams, tmp_path).problem is not None
+    assert comparison(query, streams, tmp_path).problem is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from midstream.demo.check import Verdict
+from midstream.demo.check import Comparison
 from midstream.demo.report import for_people, for_programs, save_picture
 from midstream.demo.run import Demo, Outcome
 from midstream.demo.show import Epoch
@@ -18,10 +18,10 @@ EXPLANATION = "Plan: a b\n\njoin {a,b} on k0\n├─ a\n└─ b\n\nStages: 1"
 def outcome(problem=None, memory=None):
     epochs = tuple(Epoch(n, "08:09", 1_000, 3, 1, 200, 900, 65_000, 7_000 * n, n, 800) for n in range(2))
     notes = ("epoch 1: spilled 1 group",)
-    verdict = Verdict(400, 400 if problem is None else 401, problem)
+    comparison = Comparison(400, 400 if problem is None else 401, problem)
     demo = Demo(2, 1_000, 1, "local[2]", None, memory)
     seconds = {"join": 1.5, "check": 0.25}
-    return Outcome(demo, Path("somewhere"), epochs, notes, EXPLANATION, verdict, seconds)
+    return Outcome(demo, Path("somewhere"), epochs, notes, EXPLANATION, comparison, seconds)
 
 
 def said(about):

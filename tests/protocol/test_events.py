@@ -92,7 +92,7 @@ EXAMPLES = (
     MigrationJudged(
         batch_id=7,
         **PLANS,
-        verdict="worse",
+        outcome="worse",
         predicted_cost=900.0,
         cost=1000.0,
         predicted_gain=None,

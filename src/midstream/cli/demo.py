@@ -53,5 +53,5 @@ def demo(  # noqa: PLR0913, PLR0917  # each is an option of the command
         typer.echo(json.dumps(for_programs(outcome), indent=2))
     else:
         Console().print(for_people(outcome), soft_wrap=True)
-    if outcome.verdict.problem is not None:
+    if outcome.comparison.problem is not None:
         raise typer.Exit(FAILED)

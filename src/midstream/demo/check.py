@@ -20,7 +20,7 @@ from midstream.testing.oracle import batch_join
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Comparison:
     """Whether the results are right."""
 
     results: int
@@ -34,13 +34,13 @@ class Verdict:
         return f"{self.results:,} results, not equal to DuckDB's batch join, which has {self.expected:,}"
 
 
-def check_results(query: Query, streams: Mapping[str, Sequence[pa.Table]], results: Path) -> Verdict:
+def check_results(query: Query, streams: Mapping[str, Sequence[pa.Table]], results: Path) -> Comparison:
     """Compare a folder of results with the batch join of the epochs of every stream."""
     tables = {name: accepted(query, name, epochs) for name, epochs in streams.items()}
     return compare(read_results(query, results), batch_join(query, tables))
 
 
-def compare(got: pa.Table, want: pa.Table) -> Verdict:
+def compare(got: pa.Table, want: pa.Table) -> Comparison:
     """Compare two tables as multisets of rows."""
     # Sorting is fast, and enough if the tables are equal. Only a difference needs the slow comparison.
     order = [(name, "ascending") for name in want.column_names]
@@ -50,7 +50,7 @@ def compare(got: pa.Table, want: pa.Table) -> Verdict:
             assert_same_rows(got, want)
         except AssertionError as difference:
             problem = str(difference)
-    return Verdict(got.num_rows, want.num_rows, problem)
+    return Comparison(got.num_rows, want.num_rows, problem)
 
 
 def accepted(query: Query, name: str, epochs: Sequence[pa.Table]) -> pa.Table:

@@ -40,10 +40,10 @@ def for_programs(outcome: Outcome) -> dict[str, Any]:
     """The outcome for JSON; ``version`` is raised when a field is removed or changes its meaning."""
     return {
         "version": VERSION,
-        "equal": outcome.verdict.problem is None,
-        "problem": outcome.verdict.problem,
-        "results": outcome.verdict.results,
-        "expected": outcome.verdict.expected,
+        "equal": outcome.comparison.problem is None,
+        "problem": outcome.comparison.problem,
+        "results": outcome.comparison.results,
+        "expected": outcome.comparison.expected,
         "rows": sum(epoch.rows for epoch in outcome.epochs),
         "late": sum(epoch.late for epoch in outcome.epochs),
         "nullKeys": sum(epoch.null_keys for epoch in outcome.epochs),
@@ -57,12 +57,12 @@ def for_programs(outcome: Outcome) -> dict[str, Any]:
 
 
 def for_people(outcome: Outcome) -> RenderableType:
-    """The plan, the verdict, and where the files are."""
+    """The plan, the comparison, and where the files are."""
     results = outcome.folder / "results"
     return Group(
         Text(outcome.explanation),
         Text(),
-        _verdict(outcome),
+        _comparison(outcome),
         Text(),
         Text(f"Streams, results, late rows and checkpoint are in {outcome.folder}. To read the results:"),
         Text(f"  spark.read.parquet({str(results)!r})", style="cyan"),
@@ -81,18 +81,18 @@ def save_picture(outcome: Outcome, path: Path) -> None:
     table = epoch_table(outcome.epochs, len(outcome.epochs), width, with_memory=memory is not None)
     # With a budget, what happens to it says more than the plan, which stays.
     below = tree if memory is None else Text("\n".join(outcome.notes[-_MAX_NOTES:]), style="blue")
-    console.print(table, below, Text(), _verdict(outcome), sep="\n")
+    console.print(table, below, Text(), _comparison(outcome), sep="\n")
     picture = console.export_svg(title=command, theme=_THEME)
     path.write_text(_FONT.sub("", picture).replace("Fira Code", _FONTS), encoding="utf-8")
 
 
-def _verdict(outcome: Outcome) -> Text:
-    good = outcome.verdict.problem is None
+def _comparison(outcome: Outcome) -> Text:
+    good = outcome.comparison.problem is None
     rows = sum(epoch.rows for epoch in outcome.epochs)
     colour = "green" if good else "red"
     line = Text.assemble(
         ("✔ " if good else "✘ ", f"bold {colour}"),
-        (str(outcome.verdict), f"bold {colour}"),
+        (str(outcome.comparison), f"bold {colour}"),
         (f"  ({rows:,} rows in, {sum(outcome.seconds.values()):.0f} s with everything)", "dim"),
     )
-    return line if good else Text.assemble(line, "\n", str(outcome.verdict.problem))
+    return line if good else Text.assemble(line, "\n", str(outcome.comparison.problem))

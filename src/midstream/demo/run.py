@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from midstream.demo import data
-from midstream.demo.check import Verdict, check_results
+from midstream.demo.check import Comparison, check_results
 from midstream.demo.query import OTHER_PLAN, fulfilment
 from midstream.demo.session import spark_session
 from midstream.demo.show import Epoch, View
@@ -46,7 +46,7 @@ class Outcome:
     notes: tuple[str, ...]
     """What has happened to the plan and to memory."""
     explanation: str
-    verdict: Verdict
+    comparison: Comparison
     seconds: dict[str, float]
     """How long each phase took."""
 
@@ -63,9 +63,9 @@ def run(demo: Demo, view: View) -> Outcome:
         clock.lap("generate")
         query, explanation = _join(demo, folder, view, clock)
         view.doing("computing the same join with DuckDB")
-        verdict = check_results(query, data.read(folder / "streams"), folder / "results")
+        comparison = check_results(query, data.read(folder / "streams"), folder / "results")
         clock.lap("check")
-    return Outcome(demo, folder, tuple(view.epochs), tuple(view.notes), explanation, verdict, clock.laps)
+    return Outcome(demo, folder, tuple(view.epochs), tuple(view.notes), explanation, comparison, clock.laps)
 
 
 def _join(demo: Demo, folder: Path, view: View, clock: _Clock) -> tuple[Query, str]:

@@ -124,11 +124,11 @@ class MigrationJudged(MigrationEvent, frozen=True, kw_only=True, tag="migration-
     """
 
     template: ClassVar[str] = (
-        "migration {migration} turned out {verdict}: it cost {cost:,.0f} units{expected_cost}, and "
+        "migration {migration} turned out {outcome}: it cost {cost:,.0f} units{expected_cost}, and "
         "{new_plan!r} saves {gain:,.0f} units/s{expected_gain}"
     )
 
-    verdict: Literal["worse", "not surely worse"]
+    outcome: Literal["worse", "not surely worse"]
     predicted_cost: float | None
     cost: float
     predicted_gain: float | None
@@ -194,7 +194,7 @@ def _outcome_events(before: Manifest, after: Manifest) -> Iterator[Event]:
         migration=outcome.migration,
         old_plan=outcome.old_plan,
         new_plan=outcome.new_plan,
-        verdict="worse" if outcome.is_worse else "not surely worse",
+        outcome="worse" if outcome.is_worse else "not surely worse",
         predicted_cost=outcome.predicted_cost,
         cost=outcome.cost,
         predicted_gain=outcome.predicted_gain,
