@@ -186,9 +186,11 @@ def run(console: Console) -> dict[str, Any]:
     """All experiments, as tables."""
     return {
         "threshold": _thresholds(console),
-        "relocation or spill": _against_spill(console),
-        "lazy": _lazy(console),
-        "both full": _all_full(console),
+        "relocation or spill": _lazy(console, "Relocation or spill (figure 11)", (3, 1, 1), 0.4),
+        "lazy": _lazy(console, "lazy_disk (figure 12)", (4, 1, 1), 0.25),
+        "all full": _lazy(
+            console, "lazy_disk where no partition has room (text of figure 12)", (4, 1, 1), 0.1
+        ),
         "active, 1": _active(console, "other rates", _by_partition((4, 1, 1), (30_000,) * 3)),
         "active, 2": _active(
             console, "other rates and ranges", _by_partition((4, 1, 1), (15_000, 45_000, 45_000))
@@ -208,37 +210,16 @@ def _thresholds(console: Console) -> dict[str, Any]:
 _LAZY = BalanceSettings(mode="lazy_disk")
 
 
-def _against_spill(console: Console) -> dict[str, Any]:
-    source, shares = _uniform(), (3, 1, 1)
+def _lazy(console: Console, title: str, shares: tuple[int, ...], share_of_state: float) -> dict[str, Any]:
+    """With a budget of a share of the whole state, and groups divided unevenly at the start."""
+    source = _uniform()
     whole = measure(source, _settings(shares, UNLIMITED))
-    memory = MemorySettings(round(0.4 * whole.total))
-    runs = {
-        "no relocation": measure(source, _settings(shares, memory)),
-        "with relocation": measure(source, _settings(shares, memory, _LAZY)),
-    }
-    return _show(console, "Relocation or spill (figure 11)", runs, whole)
-
-
-def _lazy(console: Console) -> dict[str, Any]:
-    source, shares = _uniform(), (4, 1, 1)
-    whole = measure(source, _settings(shares, UNLIMITED))
-    memory = MemorySettings(round(0.25 * whole.total))
+    memory = MemorySettings(round(share_of_state * whole.total))
     runs = {
         "no relocation": measure(source, _settings(shares, memory)),
         "lazy_disk": measure(source, _settings(shares, memory, _LAZY)),
     }
-    return _show(console, "lazy_disk (figure 12)", runs, whole)
-
-
-def _all_full(console: Console) -> dict[str, Any]:
-    source, shares = _uniform(), (4, 1, 1)
-    whole = measure(source, _settings(shares, UNLIMITED))
-    memory = MemorySettings(round(0.1 * whole.total))
-    runs = {
-        "no relocation": measure(source, _settings(shares, memory)),
-        "lazy_disk": measure(source, _settings(shares, memory, _LAZY)),
-    }
-    return _show(console, "lazy_disk where no partition has room (text of figure 12)", runs, whole)
+    return _show(console, title, runs, whole)
 
 
 def _active(console: Console, title: str, source: Source) -> dict[str, Any]:
