@@ -24,7 +24,7 @@ _CONFIG = {
 
 def make_session(master: str, config: dict[str, str], archive_option: str | None = None) -> SparkSession:
     """A session in a JVM that starts quickly: from the archive of classes, if not told otherwise."""
-    jvm_options = f"{_JVM_OPTIONS} {archive_option or _archive_option()}"
+    jvm_options = f"{_JVM_OPTIONS} {archive_option or jvm_archive_option()}"
     given = {
         **_CONFIG,
         "spark.driver.extraJavaOptions": jvm_options,
@@ -38,6 +38,7 @@ def make_session(master: str, config: dict[str, str], archive_option: str | None
         return builder.getOrCreate()
 
 
-def _archive_option() -> str:
+def jvm_archive_option() -> str:
+    """What makes a JVM start from the archive of classes, if there is one."""
     archive = jvm_archive()
     return f"-XX:SharedArchiveFile={archive} -Xshare:auto" if archive and archive.exists() else ""

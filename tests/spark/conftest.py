@@ -1,5 +1,6 @@
 """Fixtures: streams from files, one file per epoch, and runs of joins over them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from tests.spark.feed import Feed
 from tests.spark.migration_scenario import MigrationScenario
 from tests.spark.runner import Runner
+from tests.spark.site_cluster import SiteCluster, start_site_cluster
+from tests.spark.site_network import NoNetworkError
 
 
 @pytest.fixture
@@ -23,3 +26,14 @@ def runner(tmp_path: Path) -> Runner:
 def scenario(spark, feed: Feed, runner: Runner) -> MigrationScenario:
     """A query of four streams whose plan is changed while it runs."""
     return MigrationScenario(spark, feed, runner)
+
+
+@pytest.fixture(scope="module")
+def site_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteCluster]:
+    """A cluster with a worker at each of three sites, between which links have 50 Mbit/s."""
+    folder = tmp_path_factory.mktemp("cluster")
+    try:
+        with start_site_cluster(folder, ["frankfurt", "oregon", "paris"], "50mbit") as cluster:
+            yield cluster
+    except NoNetworkError as reason:
+        pytest.skip(str(reason))

@@ -1,12 +1,10 @@
 """A standalone master and worker, and programs that are submitted to them as users submit theirs."""
 
-import os
 import re
 import shlex
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,6 @@ from textwrap import dedent
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyspark
 import pytest
 
 import midstream
@@ -24,11 +21,10 @@ from midstream.values import Micros
 from tests.docs.pages import ROOT, section
 from tests.spark.feed import Feed
 from tests.spark.runner import check
+from tests.spark.standalone import JVM_OPTIONS, SPARK_HOME, Daemons, wait_for_worker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(600)]
 
-SPARK_HOME = Path(pyspark.__file__).parent
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # What a user writes; nothing in it knows where it runs.
 PROGRAM = dedent(
     """
@@ -100,45 +96,13 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[Cluster]:
     """One master and one worker, on this machine only, for all tests of this module."""
-    folder: Path = tmp_path_factory.mktemp("cluster")
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")},
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(folder),
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": JVM_OPTIONS,
-    }
-    here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-    daemons = []
-
-    def start(name: str, *arguments: str) -> Path:
-        log = folder / f"{name}.log"
-        command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
-        with log.open("wb") as output:
-            daemons.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
-        return log
-
+    daemons = Daemons(tmp_path_factory.mktemp("cluster"))
     try:
-        address = _wait_for(start("master.Master", *here), r"Starting Spark master at (spark://\S+)")
-        work = ("--cores", "2", "--memory", "1g", "--work-dir", str(folder / "work"))
-        _wait_for(start("worker.Worker", *here, *work, address), r"Successfully registered with (master)")
-        yield Cluster(address, environment)
+        master = daemons.start_master()
+        wait_for_worker(daemons.start_worker(master, "--cores", "2", "--memory", "1g"))
+        yield Cluster(master, daemons.environment)
     finally:
-        for daemon in reversed(daemons):
-            daemon.terminate()
-        for daemon in daemons:
-            daemon.wait(timeout=60)
-
-
-def _wait_for(log: Path, pattern: str) -> str:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if match := re.search(pattern, log.read_text()):
-            return match[1]
-        time.sleep(0.2)
-    raise TimeoutError(f"{pattern} is not in {log}:\n{log.read_text()}")
+        daemons.stop()
 
 
 @pytest.fixture

@@ -1,0 +1,68 @@
+"""Where tasks run on a cluster whose workers are at different sites, and what goes over the links for it."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from midstream.spark.site_tasks import SITE_VARIABLE, find_site_hosts, running_site
+
+SENT = 4_000_000
+
+
+@pytest.fixture(scope="module")
+def driven(site_cluster):
+    """What a driver in the cluster has seen."""
+    done = site_cluster.run("tests.spark.site_tasks_main", str(SENT))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_task_knows_its_site_if_its_worker_does(monkeypatch):
+    monkeypatch.setenv(SITE_VARIABLE, "paris")
+    assert running_site() == "paris"
+    for nothing in (lambda: monkeypatch.setenv(SITE_VARIABLE, ""), lambda: monkeypatch.delenv(SITE_VARIABLE)):
+        nothing()
+        assert running_site() is None
+
+
+@pytest.mark.spark
+def test_there_are_no_sites_where_the_driver_runs_the_tasks(spark):
+    assert find_site_hosts(spark.sparkContext) == {}
+
+
+@pytest.mark.spark
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+class TestAtSites:
+    def test_the_driver_finds_the_hosts_of_each_site(self, driven, site_cluster):
+        sites = ["frankfurt", "oregon", "paris"]
+        assert driven["hosts"] == {site: [site_cluster.network.address(site)] for site in sites}
+
+    def test_tasks_run_at_their_sites_before_and_after_shuffles(self, driven):
+        assert driven["held"] == driven["wanted"]
+        assert Counter(driven["wanted"][0]) == {"frankfurt": 4, "oregon": 4, "paris": 4}
+
+    def test_without_preferences_they_do_not(self, driven):
+        assert all(free != wanted for free, wanted in zip(driven["free"], driven["wanted"], strict=True))
+
+    def test_a_task_notices_that_its_site_has_no_executor(self, driven):
+        ((site,),) = driven["unknown"]
+        assert site in driven["hosts"]
+
+    def test_a_task_notices_that_its_site_was_busy_for_too_long(self, driven):
+        assert set(driven["impatient"][0]) > {"frankfurt"}
+
+    def test_bytes_that_are_sent_are_counted_at_the_interfaces(self, driven):
+        assert driven["received"] == driven["sent"]
+        for link, size in driven["sent"].items():
+            assert size < driven["measured"][link] < 1.2 * size
+        # Acknowledgements go back, and the code of tasks comes from wherever it is already.
+        sites = {f"{one}->{other}" for one in driven["hosts"] for other in driven["hosts"] if one != other}
+        idle = sites - driven["sent"].keys()
+        assert all(driven["measured"][link] < 0.05 * SENT for link in idle)
+        assert all(driven["measured"][link] < 0.05 * SENT for link in driven["measured"].keys() - sites)
+
+    def test_links_are_as_slow_as_they_should_be(self, driven):
+        assert driven["seconds"] > 0.9 * 8 * SENT / 50e6
