@@ -116,7 +116,7 @@ def check_frame(name: object, df: object) -> None:
             f"stream {name!r} must be a DataFrame{kind}"
             if isinstance(name, str)
             else "a stream must be a DataFrame",
-            got="one of Spark Connect" if is_connect else show_value(df),
+            got="one of Spark Connect" if is_connect else _show_no_frame(df),
             hint="Spark Connect sessions cannot run foreachBatch in this process; use a classic one"
             if is_connect
             else f"read it with {read}",
@@ -127,6 +127,13 @@ def check_frame(name: object, df: object) -> None:
             got="a static one",
             hint="read it with spark.readStream",
         )
+
+
+def _show_no_frame(value: object) -> str:
+    """What was given instead of a DataFrame of Spark; other libraries have types of that name."""
+    kind = type(value)
+    of_library = f" of {kind.__module__.partition('.')[0]}" if kind.__name__ == DataFrame.__name__ else ""
+    return show_value(value) + of_library
 
 
 def without_how(predicates: Iterable[Predicate]) -> list[Predicate]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import wait
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
@@ -192,6 +193,14 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         if not self._handler.runs_in_this_thread():
             result_of(stopping)
             self._handler.close()
+
+    def stop_at_exit(self) -> None:
+        """Stop as the program ends, when no thread can be begun any more."""
+        self._drains_at_end = False
+        self._handler.give_up_draining()
+        if super().isActive:
+            super().stop()
+        wait([self._end])
 
     def exception(self) -> Exception | None:  # type: ignore[override]  # see the class
         """The error that ended the query, or None."""
