@@ -87,12 +87,17 @@ def check_session(spark: object) -> None:
 
 def check_session_runs(spark: SparkSession) -> None:
     """Refuse a session that was stopped, which a notebook may still have."""
-    if spark.sparkContext._jsc is None:
+    if not session_runs(spark):
         raise QueryError(
             "a join must have a session that runs",
             got="one that was stopped",
             hint="make a new one with SparkSession.builder.getOrCreate(), then the DataFrames and the join",
         )
+
+
+def session_runs(spark: SparkSession) -> bool:
+    """Whether a session was not stopped yet."""
+    return spark.sparkContext._jsc is not None
 
 
 NO_FRAME: Any = object()
