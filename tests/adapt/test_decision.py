@@ -60,7 +60,7 @@ def test_streams_that_do_not_change_cause_one_migration_at_most():
 def test_plans_of_about_the_same_cost_do_not_alternate(names, rate, domain, seed):
     query = query_of(names, clique(names), window=8)
     adaptation, statistics, plan = Adaptation(), Statistics(), default_plan(query)
-    migrations = []
+    migrations, reasons = [], set()
     epochs = epochs_of(dict.fromkeys(names, rate), dict.fromkeys(names, uniform(domain)), 200, 2.0, seed=seed)
     for number, epoch in enumerate(epochs):
         statistics = statistics_of(query, [epoch], 2.0, before=statistics)
@@ -72,11 +72,14 @@ def test_plans_of_about_the_same_cost_do_not_alternate(names, rate, domain, seed
             epoch=number,
         )
         adaptation = decide(context, adaptation, MigrationPolicy())
+        if adaptation.last_decision is not None:
+            reasons.add(adaptation.last_decision.reason.partition(",")[0])
         decision = Verdict(number, adaptation).migration
         if decision is not None:
             migrations.append(decision.best_plan)
             plan = parse_plan(decision.best_plan, query.names)
     assert len(migrations) <= 1, migrations
+    assert "the best plan saves 0%" not in reasons, "that says nothing"
 
 
 @pytest.mark.parametrize("names", ["abc", "abcde", "abcdefgh"])

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from midstream.adapt.cost import work_in_units
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import UNNOTICEABLE_SLOWDOWN, MigrationCost, migration_costs
 from midstream.adapt.policy import Goal, MigrationPolicy, allowed_migrations, best_migration, pick
+from midstream.engine.program import Program
 from midstream.inline import InlineJoin
 from midstream.migration.lifecycle import ROWS_MOVED_AT_ONCE
 from midstream.migration.strategies import STRATEGIES
 from midstream.plan.tree import parse_plan
+from midstream.protocol.epoch_statistics import work_done
+from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
+from midstream.state.costs import DEFAULT_WEIGHTS, Calibration, Cost
 from midstream.state.statistics import Statistics
 from midstream.storage.memory import MemoryStore
 from tests.adapt.synthetic_streams import Epoch, chain, clique, epochs_of, query_of, star, uniform
@@ -60,8 +65,27 @@ def test_a_request_that_does_not_say_isolates_plans_where_that_is_cheaper(old: s
     assert migration.isolated is (new == EXPENSIVE)
 
 
+@pytest.fixture
+def programs(monkeypatch) -> list[Program]:
+    """The programs of all epochs that are run."""
+    found: list[Program] = []
+
+    def work_done_and_program(program: Program, report: Report) -> Cost:
+        found.append(program)
+        return work_done(program, report)
+
+    monkeypatch.setattr("midstream.protocol.coordinator.work_done", work_done_and_program)
+    return found
+
+
 def check_costs(
-    query: Query, epochs: list[Epoch], old: str, new: str, settings: Settings, error: float
+    programs: list[Program],
+    query: Query,
+    epochs: list[Epoch],
+    old: str,
+    new: str,
+    settings: Settings,
+    error: float,
 ) -> None:
     """Check that estimated costs of all strategies differ as their counted work does.
 
@@ -71,34 +95,49 @@ def check_costs(
     join = InlineJoin(query, old, settings=settings, store=store)
     for epoch in epochs[:WARM_UP]:
         join.run_epoch(epoch)
-    costs = migration_costs(
-        join.coordinator.layout(join.manifest),
-        parse_plan(new, NAMES),
-        Estimator(query, join.manifest.statistics),
-    )
-    counted_work = {}
-    for cost in costs:
-        run = InlineJoin(query, settings=settings, store=MemoryStore(dict(store.files)))
-        run.migrate(
-            new, cost.strategy, background="auto" if cost.background else "off", isolated=cost.isolated
-        )
-        work = 0.0
-        for epoch in epochs[WARM_UP:]:
-            run.run_epoch(epoch, background_epochs=1)
-            work += work_in_units(run.report.work)
-        counted_work[cost] = work
-    assert len(costs) == 5
-    # Counted work includes what the new plan does anyway, so that only differences can be compared.
-    cheapest = min(costs, key=lambda cost: counted_work[cost])
-    additional_work = {cost: counted_work[cost] - counted_work[cheapest] for cost in costs}
-    tolerance = error * max(additional_work.values())
-    for cost in costs:
-        assert cost.work - cheapest.work == pytest.approx(additional_work[cost], abs=tolerance), cost
+    counted: dict[str, tuple[float, int]] = {}
+    for stage_weight in (0.0, DEFAULT_WEIGHTS.stages):  # stages outweigh all else in so small a query
+        weights = replace(DEFAULT_WEIGHTS, stages=stage_weight)
+        statistics = replace(join.manifest.statistics, calibration=Calibration(weights=weights))
+        layout, plan = join.coordinator.layout(join.manifest), parse_plan(new, NAMES)
+        costs = migration_costs(layout, plan, Estimator(query, statistics))
+        assert len(costs) == 5
+        for cost in costs:
+            if variant(cost) not in counted:
+                run = InlineJoin(query, settings=settings, store=MemoryStore(dict(store.files)))
+                counted[variant(cost)] = counted_work(run, epochs[WARM_UP:], new, cost, programs)
+        done = {
+            cost: work + stage_weight * stages for cost in costs for work, stages in [counted[variant(cost)]]
+        }
+        # Counted work includes what the new plan does anyway, so that only differences can be compared.
+        cheapest = min(costs, key=lambda cost: done[cost])
+        additional_work = {cost: done[cost] - done[cheapest] for cost in costs}
+        tolerance = error * max(additional_work.values())
+        for cost in costs:
+            assert cost.work - cheapest.work == pytest.approx(additional_work[cost], abs=tolerance), cost
+
+
+def variant(cost: MigrationCost) -> str:
+    """What distinguishes ways to migrate."""
+    return f"{cost.strategy} {cost.background} {cost.isolated}"
+
+
+def counted_work(
+    run: InlineJoin, epochs: list[Epoch], new: str, cost: MigrationCost, programs: list[Program]
+) -> tuple[float, int]:
+    """The work of a migration and of some epochs, without stages, and how many stages these had."""
+    run.migrate(new, cost.strategy, background="auto" if cost.background else "off", isolated=cost.isolated)
+    work, stages = 0.0, 0
+    for epoch in epochs:
+        run.run_epoch(epoch, background_epochs=1)
+        work += work_in_units(run.report.work)
+        stages += programs[-1].stages
+    return work, stages
 
 
 @pytest.mark.parametrize(("old", "new"), [(GOOD, EXPENSIVE), (EXPENSIVE, GOOD)])
-def test_costs_of_migrations_differ_as_their_counted_work_does(old: str, new: str):
-    check_costs(QUERY, EPOCHS, old, new, Settings(1, 1), error=0.35)
+def test_costs_of_migrations_differ_as_their_counted_work_does(programs, old: str, new: str):
+    check_costs(programs, QUERY, EPOCHS, old, new, Settings(1, 1), error=0.35)
 
 
 @pytest.mark.parametrize("rows_moved_at_once", [0, ROWS_MOVED_AT_ONCE])
@@ -109,11 +148,13 @@ def test_costs_of_migrations_differ_as_their_counted_work_does(old: str, new: st
         (chain(NAMES), "((a b) c) d", "(a b) (c d)"),
     ],
 )
-def test_and_so_they_do_with_several_keys(monkeypatch, on, old: str, new: str, rows_moved_at_once: int):
+def test_and_so_they_do_with_several_keys(
+    programs, monkeypatch, on, old: str, new: str, rows_moved_at_once: int
+):
     monkeypatch.setattr("midstream.adapt.migration_cost.ROWS_MOVED_AT_ONCE", rows_moved_at_once)
     epochs = epochs_of(RATES, dict.fromkeys(NAMES, uniform(60)), WARM_UP + MEASURED)
     settings = Settings(1, 1, rows_moved_at_once=rows_moved_at_once)
-    check_costs(query_of(NAMES, on, window=20), epochs, old, new, settings, error=0.6)
+    check_costs(programs, query_of(NAMES, on, window=20), epochs, old, new, settings, error=0.6)
 
 
 def test_slowdown_is_largest_if_states_are_computed_at_once_and_least_with_isolated_plans():

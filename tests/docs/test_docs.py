@@ -29,6 +29,8 @@ from midstream.query.expression import Call, Expression, Operator
 from midstream.query.predicate import read_predicate
 from midstream.query.stream import ColumnRef, Stream
 from midstream.query.types import common_type, show_type
+from midstream.state.manifest import FORMAT
+from midstream.state.upgrade import OLDEST_FORMAT
 from midstream.values import Micros
 from tests.docs.pages import (
     PAGES,
@@ -262,6 +264,11 @@ def test_the_tree_of_errors_is_complete():
         name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)
     }
     assert set(re.findall(r"\b\w+Error\b", tree.text)) - {"ValueError", "AttributeError"} == known
+
+
+def test_the_guide_says_which_formats_of_checkpoints_open():
+    said = re.findall(r"if its format is (\d+) or later; the current one is (\d+)", prose(GUIDE))
+    assert said == [(str(OLDEST_FORMAT), str(FORMAT))]
 
 
 def test_the_architecture_names_every_part():

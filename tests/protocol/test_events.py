@@ -66,7 +66,7 @@ EXAMPLES = (
     StreamIdle(batch_id=7, since=7, stream="a"),
     StreamStalled(batch_id=7, since=7, stream="a", silent_ms=61000),
     EventTimeStalled(batch_id=7, since=7, stream="a", behind_ms=61000),
-    LateRows(batch_id=7, since=7, stream="a", rows=1000, late=125, share=0.125),
+    LateRows(batch_id=7, since=7, stream="a", rows=1000, late=125, null_time=0, share=0.125),
     FutureRows(batch_id=7, since=7, stream="a", rows=3),
     StreamLagging(batch_id=7, since=7, stream="a", backlog=4000, unit="offsets", trend="growing"),
     StateUnbounded(batch_id=7, since=7, unbounded=("a and b", "a and c"), rows=2000, bytes=80000),
@@ -172,6 +172,12 @@ def test_the_texts():
     texts = {event.type: event.message for event in EXAMPLES}
     assert texts["stream-idle"] == "stream a is idle: state expires without waiting for it"
     assert texts["late-rows"].startswith("stream a has many late rows: 12.5% of the last 1,000 were")
+    assert texts["late-rows"].endswith("late, and were not joined; if they should be, raise its lateness")
+    late = LateRows(batch_id=7, since=7, stream="a", rows=1000, late=125, null_time=5, share=0.125)
+    assert "were late or, 5 of these 125, had no time, and were not joined; if those that" in late.message
+    no_times = replace(late, null_time=125).message
+    assert "12.5% of the last 1,000 had no time, and were not joined; give them one" in no_times
+    assert "lateness" not in no_times, "it would accept none of them"
     assert texts["stream-lagging"].startswith("stream a lags behind its source: 4,000 offsets not read")
     one = StreamLagging(batch_id=7, since=7, stream="a", backlog=1, unit="files", trend="growing")
     assert one.message.startswith("stream a lags behind its source: 1 file not read yet, growing; let")
@@ -189,6 +195,8 @@ def test_the_texts():
     assert texts["migration-judged"] == (
         "migration 2 turned out worse: it cost 1,000 units (estimated: 900), and 'a (b c)' saves -266 units/s"
     )
+    (judged,) = (event for event in EXAMPLES if isinstance(event, MigrationJudged))
+    assert replace(judged, gain=-0.3, predicted_gain=-0.2).message.endswith("saves 0 units/s (estimated: 0)")
     assert texts["migration-started"] == "migration 2 started: from '(a b) c' to 'a (b c)' by hybrid"
     assert texts["state-completed"] == "migration 2: the new plan has all rows of {b,c} now"
     assert texts["state-spilled"] == "spilled 12 groups of fragment '0: a b', 45,678 bytes: so it is"

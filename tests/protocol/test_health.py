@@ -238,6 +238,18 @@ def test_late_rows_of_a_stream_of_few_rows_are_told_of():
     assert problem.to_dict()["share"] == 2 / 3
 
 
+def test_rows_without_a_time_are_told_of_apart_from_late_ones():
+    watched = Watched()
+    watched.run({"a": 1000, "b": 1000})
+    assert watched.run({"b": rows((0, 1), (None, 2), (None, 3))}) == [("late-rows", "b", "began")]
+    (problem,) = watched.progress[-1].problems
+    assert {name: problem.to_dict()[name] for name in ("late", "nullTime", "rows")} == {
+        "late": 3,
+        "nullTime": 2,
+        "rows": 4,
+    }
+
+
 def test_rows_of_the_future_are_told_of_once_while_they_last():
     watched = Watched(settings=Settings(1, 1, max_event_time_ahead=Micros(10)))
     assert watched.run({"a": 0, "b": 0}, now=100) == []

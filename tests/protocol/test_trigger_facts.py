@@ -1,5 +1,8 @@
 """What a shell knows of an epoch's sources: how far behind they are, and whether that gets more."""
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from midstream.protocol.trigger_facts import (
     TREND_EPOCHS,
     Backlog,
+    FileCount,
     SourceOffsets,
     TriggerFacts,
     backlog_of,
@@ -22,7 +26,7 @@ def source(end: str | None, latest: str | None, unread_files: int | None = None)
         start_offset=None,
         end_offset=end,
         latest_offset=latest,
-        unread_files=unread_files,
+        files=None if unread_files is None else FileCount(unread_files),
     )
 
 
@@ -96,6 +100,53 @@ def test_the_trend_is_that_of_the_last_epochs_in_the_same_unit():
     assert backlog_of([source("0", "200")], grown_long_ago) == Backlog(200, "offsets", "steady")
     mixed = [None, *[Backlog(i, "files") for i in range(20)]]
     assert backlog_of([source("0", "200")], mixed) == Backlog(200, "offsets", None)
+
+
+def lag(arriving: Sequence[int], limit: int) -> list[tuple[int, Backlog | None]]:
+    """Of each epoch, how many files there are truly, and what is told of them.
+
+    The source is one of Spark's: it looks for files only once it has read those that it had found.
+    """
+    waiting = found = 0
+    count: FileCount | None = None
+    told: list[Backlog | None] = []
+    truly = []
+    for files in arriving:
+        waiting += files
+        if not found:
+            found, waiting = waiting, 0
+        found -= min(limit, found)
+        count = FileCount.of(found, count)
+        told.append(backlog_of([replace(source("1", None), files=count)], told))
+        truly.append(found + waiting)
+    return list(zip(truly, told, strict=True))
+
+
+def test_reading_what_was_found_long_ago_is_no_shrinking():
+    """Five files come with each epoch, which reads two: it never catches up."""
+    epochs = lag([0] * TREND_EPOCHS + [20] + [5] * 200, limit=2)
+    assert epochs[-1][0] > 600
+    trends = {told.trend for _, told in epochs[TREND_EPOCHS + 1 :] if told is not None}
+    assert trends == {"growing"}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7])
+def test_what_came_while_a_backlog_was_read_shows_that_it_shrinks(limit):
+    epochs = lag([0] * TREND_EPOCHS + [200] + [0, 0, 0, 1] * 150, limit)
+    trends = [None if told is None else told.trend for _, told in epochs]
+    begun, shrinks = trends.index("growing"), trends.index("shrinking")
+    assert begun == TREND_EPOCHS
+    assert set(trends[begun:shrinks]) == {"growing"}
+    assert shrinks == begun + math.ceil(200 / limit), "when all of the 200 are read"
+    assert "growing" not in trends[shrinks:]
+
+
+def test_of_what_was_there_at_the_start_no_trend_is_known():
+    epochs = lag([50] + [3] * 200, limit=2)
+    trends = [None if told is None else told.trend for _, told in epochs]
+    looked_again = next(i for i, trend in enumerate(trends) if trend)
+    assert looked_again == 25, "in the first 25 epochs, two of the first 50 files are read in each"
+    assert set(trends[looked_again:]) == {"growing"}
 
 
 def test_rates_divide_by_at_least_a_millisecond_and_the_first_trigger_has_none_before():

@@ -85,6 +85,12 @@ def main(root: Path) -> None:
     print("sleep:", interrupted(start(join, root)))
     print("any:", interrupted_in_any(start(join, root)))
     query = start(join, root)
+
+    def end_in_the_middle_of_a_batch(kind, error, stack):
+        sys.__excepthook__(kind, error, stack)
+        start(join, root)
+
+    sys.excepthook = end_in_the_middle_of_a_batch
     print("uncaught:", flush=True)
     query.awaitTermination()
 

@@ -47,14 +47,15 @@ def test_a_ctrl_c_ends_a_query_quietly_and_a_restart_goes_on(spark, tmp_path):
             os.killpg(program.pid, signal.SIGINT)  # as a terminal does
             begin = time.monotonic()
     _, log = program.communicate(timeout=60)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 20
     assert [re.sub(r" [0-4]\.\d$", "", line.strip()) for line in lines] == [
         "sleep: Stopped False None",
         "any: Stopped False None",
         "uncaught:",
     ]
     assert program.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
-    # Besides warnings of one line, there is what Python says of an interrupt that nobody catches.
+    # Besides warnings of one line, there is what Python says of an interrupt that nobody catches, and
+    # nothing of the query that is running when the program ends.
     said = [line for line in log.splitlines() if not re.match(WARNINGS, line)]
     assert said[0] == "Traceback (most recent call last):", log
     # On a slow machine Spark is still killing the tasks when the process ends, and says so after Python.

@@ -63,7 +63,11 @@ with spark_session("local[1]", root / "session") as spark:
     late = sum(progress["numLateRows"] for progress in query.recentProgress)
     # By now with Python workers, which are spoken to through sockets too.
     found = {"results": results, "late": late, "loaded": sorted(loaded), "addresses": sorted(addresses())}
-    print(json.dumps(found))
+    left = writer.trigger(processingTime="1 second").start()
+# Like anybody who ends a session first, and then the query.
+left.stop()
+found["left"] = [left.isActive, repr(left.exception()), os.listdir(root / "checkpoint" / "leases")]
+print(json.dumps(found))
 """
 
 
@@ -99,6 +103,12 @@ def test_workers_do_not_load_what_no_step_needs(found):
     # It is the worker that ran the steps.
     assert "midstream.engine.step" in found["loaded"]
     assert {"pandas", "sqlglot", "duckdb"} & set(found["loaded"]) == set()
+
+
+def test_a_query_may_be_stopped_after_its_session(found):
+    assert found["left"][:2] == [False, "None"]
+    leases = found["left"][2]
+    assert f"{max(leases).partition('.')[0]}.released" in leases, leases
 
 
 def test_the_session_of_the_demo_listens_only_here(found):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from midstream import CheckpointError, Join, MidstreamError, OptionError, PlanError, QueryError
@@ -54,6 +55,8 @@ def test_streams_that_cannot_be_joined(spark, streams):
         match=r"must be a DataFrame; got a value of type list. Hint: read it with spark.readStream",
     ):
         join.stream("b", [1, 2], time="t")  # type: ignore[arg-type]
+    with pytest.raises(QueryError, match=r"must be a DataFrame; got a value of type DataFrame of pandas"):
+        join.stream("b", pd.DataFrame({"t": [1]}), time="t")
     with pytest.raises(QueryError, match=r"a column must be given by its name; got 3"):
         join.stream("b", streams["b"], time=3)  # type: ignore[arg-type]
     with pytest.raises(QueryError, match=r"by its name; got ''. Hint: the columns are id, t"):

@@ -139,6 +139,7 @@ def test_spark_counts_rows_of_streams_that_share_a_source_and_of_those_without_r
 
 def test_a_stream_that_is_a_union_has_the_offsets_of_each_source(spark, feed, tmp_path, progress):
     feed.add(*generate(dict.fromkeys("abc", SHAPE), epochs=1, seed=6))
+    use_this_python(spark)  # a DataFrame of Python values keeps the Python that it is made with
     names = spark.createDataFrame([(1, "x")], "k long, label string")
     both = feed.df("a").union(feed.df("b"))
     labelled = feed.df("c").join(names, "k", "left").drop("label")

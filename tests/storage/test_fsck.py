@@ -43,6 +43,19 @@ def test_a_sound_checkpoint_has_no_problems(checkpoint):
     assert json.loads(done.stdout)["epoch"] == 4
 
 
+def test_a_checkpoint_may_be_named_in_every_way_in_which_queries_name_it(checkpoint, monkeypatch):
+    monkeypatch.chdir(checkpoint.parent)
+    for address in (checkpoint.name, f"./{checkpoint.name}/", checkpoint.as_uri(), f"file:{checkpoint}"):
+        done = CliRunner().invoke(app, ["fsck", address, "--json"])
+        assert (done.exit_code, json.loads(done.stdout)["epoch"]) == (0, 4), address
+
+
+def test_an_address_that_no_query_takes_is_no_folder():
+    done = CliRunner().invoke(app, ["fsck", "hdfs://host/checkpoint", "--json"])
+    error = json.loads(done.stdout)["error"]
+    assert (done.exit_code, error["kind"], error["got"]) == (3, "OptionError", "'hdfs://host/checkpoint'")
+
+
 @pytest.mark.parametrize("damage", ["flip", "cut", "delete"])
 def test_each_damaged_slice_is_named(checkpoint, damage):
     name = json.loads(_newest(checkpoint).read_text())["manifest"]["slices"][0]["name"]

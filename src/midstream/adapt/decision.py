@@ -53,6 +53,8 @@ _STANDARD_ERRORS_AGAIN = 3.0
 MIN_COST_SHARE = 0.25
 # Savings must be this many times what the migration costs, since both are estimates.
 _MIN_SAVINGS_PER_COST = 1.5
+# Of what saves less, the text says just that.
+_SHOWN_SHARE = 0.01
 # In windows of event time: for how long savings count, the least and the most time between two comparisons
 # while streams change and while they do not, and how soon after another a migration counts as close to it.
 _HORIZON_WINDOWS = 4.0
@@ -259,7 +261,8 @@ def _compare(
     elif str(best.plan) == str(running):
         reason = "the running plan is the best known"
     elif not is_cheaper:
-        reason = f"the best plan saves {max(saved_share, 0):.0%}, and must save {1 - max_share:.0%}"
+        saves = f"{saved_share:.0%}" if saved_share >= _SHOWN_SHARE else f"less than {_SHOWN_SHARE:.0%}"
+        reason = f"the best plan saves {saves}, and must save {1 - max_share:.0%}"
     elif not pays:
         reason = f"the best plan saves {saved_share:.0%}, which does not pay for the migration"
     else:

@@ -18,6 +18,7 @@ from midstream.adapt.cost import CostModel
 from midstream.adapt.estimate import Estimator, Streams
 from midstream.adapt.plan_cost import input_steps, layout_cost, probe_steps
 from midstream.adapt.statistics import decay_seconds
+from midstream.migration.combined_layout import combine
 from midstream.migration.handover_tables import ReplacedSubplan, complete, first_tables
 from midstream.migration.lifecycle import ROWS_MOVED_AT_ONCE
 from midstream.migration.state_match import match_states
@@ -84,7 +85,7 @@ class _Start:
     def __init__(
         self, old: Layout, new: Layout, *, isolated: bool = False, large: frozenset[StateId] = frozenset()
     ) -> None:
-        match = match_states(old, new, 0, isolated=isolated, large=large)
+        match = match_states(old, new, 1, isolated=isolated, large=large)
         self.plans = plans = match.plans
         self.moving = match.moving
         """The states of the new plan that are moved in portions."""
@@ -114,6 +115,9 @@ class _MigrationSimulation:
         self.at_once = _Start(old, new)
         self.sharing = _Start(old, new, large=large)
         self.isolated = _Start(old, new, isolated=True)
+        self.new_stages = new.stages
+        self.stages_of_both: dict[tuple[_Start, frozenset[StateId]], int] = {}
+        """By the subplans that the old plan still produces."""
         self.old_cost, self.new_cost = (layout_cost(layout, estimator, 1) for layout in (old, new))
         window = 2 * decay_seconds(estimator.query)
         self.rows_expire = window < inf
@@ -249,13 +253,22 @@ class _MigrationSimulation:
 
     def _both_plans(self, start: _Start, tables: HandoverTables, step: int, *, prunes: bool) -> float:
         """Units that both plans need in a step, beyond the new one alone."""
-        cost = 0.0
+        stages = self._stages(start, tables) - self.new_stages
+        cost = (self.model.additional_stage() * stages).units(self.weights)
         for subplan in (subplan for subplan in start.plans.subplans if tables[subplan.root]):
             entries = tables[subplan.root]
             cost += self._old_nodes(start, subplan, entries, step, prunes=prunes)
             cost += self._nodes(start, subplan.new, partial(self._produced_by_new, entries, step))
             cost -= self._nodes(start, subplan.new, _full_share)
         return cost * self.seconds_per_step
+
+    def _stages(self, start: _Start, tables: HandoverTables) -> int:
+        """How many stages an epoch of both plans has."""
+        unfinished = frozenset(root for root, table in tables.items() if table)
+        if (start, unfinished) not in self.stages_of_both:
+            combined = combine(start.plans, tables, prunes=False)
+            self.stages_of_both[start, unfinished] = combined.layout.stages
+        return self.stages_of_both[start, unfinished]
 
     def _old_nodes(
         self,

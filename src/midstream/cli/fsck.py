@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,11 +67,12 @@ def gc(
 
 
 def open_store(checkpoint: str) -> Store:
-    """The store of a checkpoint, as it is: nothing from a cache."""
+    """The store of a checkpoint, by any address that queries take, as it is: nothing from a cache."""
+    from midstream.spark.option_readers import folder_or_object_store
     from midstream.storage.checkpoint_folder import check_has_checkpoint, explain_unusable
-    from midstream.storage.remote import is_remote, store_at
+    from midstream.storage.remote import store_at
 
-    location = checkpoint if is_remote(checkpoint) else str(Path(checkpoint).absolute())
+    location = folder_or_object_store("a checkpoint", checkpoint)
     store = store_at(location, cached=False)
     with explain_unusable("a checkpoint", location, CheckpointError):
         check_has_checkpoint(location, store)

@@ -124,8 +124,8 @@ class MigrationJudged(MigrationEvent, frozen=True, kw_only=True, tag="migration-
     """
 
     template: ClassVar[str] = (
-        "migration {migration} turned out {outcome}: it cost {cost:,.0f} units{expected_cost}, and "
-        "{new_plan!r} saves {gain:,.0f} units/s{expected_gain}"
+        "migration {migration} turned out {outcome}: it cost {cost} units{expected_cost}, and "
+        "{new_plan!r} saves {gain} units/s{expected_gain}"
     )
 
     outcome: Literal["worse", "not surely worse"]
@@ -137,15 +137,25 @@ class MigrationJudged(MigrationEvent, frozen=True, kw_only=True, tag="migration-
     @property
     def message(self) -> str:
         """The event as a text for people."""
-        return self.template.format(
-            expected_cost=_expected(self.predicted_cost),
-            expected_gain=_expected(self.predicted_gain),
-            **msgspec.structs.asdict(self),
+        return self.template.format_map(
+            {
+                **msgspec.structs.asdict(self),
+                "cost": _whole(self.cost),
+                "gain": _whole(self.gain),
+                "expected_cost": _expected(self.predicted_cost),
+                "expected_gain": _expected(self.predicted_gain),
+            }
         )
 
 
+def _whole(value: float) -> str:
+    """A number without decimals; nothing is no less than zero."""
+    text = f"{value:,.0f}"
+    return "0" if text == "-0" else text
+
+
 def _expected(value: float | None) -> str:
-    return "" if value is None else f" (estimated: {value:,.0f})"
+    return "" if value is None else f" (estimated: {_whole(value)})"
 
 
 def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, ...]:

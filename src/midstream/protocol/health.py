@@ -183,10 +183,12 @@ def _event_time_stalled(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
 
 def _late(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
     for name, own in _recent_sources(facts):
-        rows, late = sum(s.rows for s in own), sum(s.late + s.null_time for s in own)
+        rows, null_time = sum(s.rows for s in own), sum(s.null_time for s in own)
+        late = sum(s.late for s in own) + null_time
         limit = facts.limits.late_share / 2 if name in held else facts.limits.late_share
         if late > limit * max(rows, LATE_LEAST_ROWS):
-            yield name, {"stream": name, "rows": rows, "late": late, "share": late / rows}
+            counts = {"rows": rows, "late": late, "null_time": null_time}
+            yield name, {"stream": name, **counts, "share": late / rows}
 
 
 def _future(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:

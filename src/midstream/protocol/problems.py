@@ -110,14 +110,27 @@ class LateRows(StreamProblem, frozen=True, kw_only=True, tag="late-rows"):
     """A large share of a stream's rows is late, and is not joined."""
 
     template: ClassVar[str] = (
-        "stream {stream} has many late rows: {share:.1%} of the last {rows:,} were late or had no time, and "
-        "were not joined; if they should be, raise its lateness"
+        "stream {stream} has many late rows: {share:.1%} of the last {rows:,} {reason}, and were not joined; "
+        "{hint}"
     )
     over: ClassVar[str] = "few rows of stream {stream} are late now"
 
     rows: int
     late: int
+    """Rows that were late or had no time."""
+    null_time: int
+    """Those of them that had no time: no lateness would accept them."""
     share: float
+
+    @property
+    def _shown(self) -> dict[str, object]:
+        reason, hint = "were late", "if they should be, raise its lateness"
+        if self.null_time == self.late:
+            reason, hint = "had no time", "give them one in the DataFrame, or filter them out there"
+        elif self.null_time:
+            reason += f" or, {self.null_time:,} of these {self.late:,}, had no time"
+            hint = "if those that were late should be, raise its lateness"
+        return {**super()._shown, "reason": reason, "hint": hint}
 
 
 class FutureRows(StreamProblem, frozen=True, kw_only=True, tag="future-rows"):

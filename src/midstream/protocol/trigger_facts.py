@@ -3,6 +3,9 @@
 Offsets are the sources' own, as JSON. How far a source is behind follows from them: the sum of the
 differences between the numbers of its latest offset and of the one that the epoch has read up to. A source of
 files has no such offsets; there it is the number of files that it has found and not read yet.
+
+Spark looks for more files only once it has read those that it had found. Until then their number goes down,
+however many have come since, so it says nothing about a trend.
 """
 
 from __future__ import annotations
@@ -32,10 +35,33 @@ class Backlog:
     unit: BacklogUnit
     trend: Trend | None = None
     """Over the last epochs; None until there are enough of them."""
+    listed: int | None = None
+    """What it was when its source last looked for more, if that was in an earlier epoch."""
+
+    @property
+    def when_listed(self) -> int:
+        """What it was when its source last looked for more."""
+        return self.count if self.listed is None else self.listed
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         return {"count": self.count, "unit": self.unit, "trend": self.trend}
+
+
+@dataclass(frozen=True)
+class FileCount:
+    """Files that a source has found and no epoch has read yet."""
+
+    unread: int
+    when_listed: int | None = None
+    """How many there were when the source last looked for more, if that was in an earlier epoch."""
+
+    @classmethod
+    def of(cls, unread: int, before: FileCount | None) -> FileCount:
+        """Those after an epoch, given those after the epoch before it."""
+        if before is None or before.unread == 0:
+            return cls(unread)
+        return cls(unread, before.unread if before.when_listed is None else before.when_listed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +77,13 @@ class SourceOffsets:
     """The latest offset that the source had when the epoch began; None if it does not say."""
     metrics: Mapping[str, str] = field(default_factory=dict)
     """Figures of the source's own."""
-    unread_files: int | None = None
-    """Of a source of files: files that it has found and not read yet, if it keeps count."""
+    files: FileCount | None = None
+    """Of a source of files, if it keeps count."""
 
     def backlog(self) -> Backlog | None:
         """How far the source is behind after the epoch; None if it does not say."""
-        if self.unread_files is not None:
-            return Backlog(self.unread_files, "files")
+        if self.files is not None:
+            return Backlog(self.files.unread, "files", listed=self.files.when_listed)
         behind = _offsets_behind(self.end_offset, self.latest_offset)
         return None if behind is None else Backlog(behind, "offsets")
 
@@ -102,9 +128,20 @@ def backlog_of(sources: Sequence[SourceOffsets], earlier: Iterable[Backlog | Non
     units = {backlog.unit for backlog in backlogs}
     if len(backlogs) < len(sources) or len(units) != 1:
         return None
-    total = Backlog(sum(backlog.count for backlog in backlogs), units.pop())
-    counts = [backlog.count for backlog in earlier if backlog is not None and backlog.unit == total.unit]
-    return replace(total, trend=trend_of([*counts, total.count][-TREND_EPOCHS:]))
+    has_looked = [backlog.listed is None for backlog in backlogs]
+    total = Backlog(
+        sum(backlog.count for backlog in backlogs),
+        units.pop(),
+        listed=None if all(has_looked) else sum(backlog.when_listed for backlog in backlogs),
+    )
+    before = [backlog for backlog in earlier if backlog is not None and backlog.unit == total.unit]
+    counts = [backlog.when_listed for backlog in (*before, total)][-TREND_EPOCHS:]
+    trend = trend_of(counts)
+    if not any(has_looked):
+        # Nothing new is known: what the last look has shown holds, and a first look shows no trend.
+        last = before[-1].trend if before else None
+        trend = last or (trend if len(set(counts)) > 1 else None)
+    return replace(total, trend=trend)
 
 
 def trend_of(counts: Sequence[int]) -> Trend | None:

@@ -87,12 +87,17 @@ def check_session(spark: object) -> None:
 
 def check_session_runs(spark: SparkSession) -> None:
     """Refuse a session that was stopped, which a notebook may still have."""
-    if spark.sparkContext._jsc is None:
+    if not session_runs(spark):
         raise QueryError(
             "a join must have a session that runs",
             got="one that was stopped",
             hint="make a new one with SparkSession.builder.getOrCreate(), then the DataFrames and the join",
         )
+
+
+def session_runs(spark: SparkSession) -> bool:
+    """Whether a session was not stopped yet."""
+    return spark.sparkContext._jsc is not None
 
 
 NO_FRAME: Any = object()
@@ -116,7 +121,7 @@ def check_frame(name: object, df: object) -> None:
             f"stream {name!r} must be a DataFrame{kind}"
             if isinstance(name, str)
             else "a stream must be a DataFrame",
-            got="one of Spark Connect" if is_connect else show_value(df),
+            got="one of Spark Connect" if is_connect else _show_no_frame(df),
             hint="Spark Connect sessions cannot run foreachBatch in this process; use a classic one"
             if is_connect
             else f"read it with {read}",
@@ -127,6 +132,13 @@ def check_frame(name: object, df: object) -> None:
             got="a static one",
             hint="read it with spark.readStream",
         )
+
+
+def _show_no_frame(value: object) -> str:
+    """What was given instead of a DataFrame of Spark; other libraries have types of that name."""
+    kind = type(value)
+    of_library = f" of {kind.__module__.partition('.')[0]}" if kind.__name__ == DataFrame.__name__ else ""
+    return show_value(value) + of_library
 
 
 def without_how(predicates: Iterable[Predicate]) -> list[Predicate]:

@@ -34,6 +34,7 @@ from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
 from midstream.spark.failures import failed_job
+from midstream.spark.join_arguments import session_runs
 from midstream.spark.messages import EPOCH_PROPERTY, AddressedMessage, ControlMessage
 from midstream.spark.own_slices import slice_messages, slices_by_task
 from midstream.spark.publisher import results_among
@@ -96,6 +97,11 @@ class MicroBatchHandler:
     def manifest(self) -> Manifest:
         """What is committed."""
         return self.runner.manifest
+
+    @property
+    def session_runs(self) -> bool:
+        """Whether the session of the query was not stopped yet."""
+        return session_runs(self._session)
 
     def migrate(self, plan: str | Plan, strategy: str | None, *, background: BackgroundChoice | None) -> None:
         """Request another plan; None means what the options say."""

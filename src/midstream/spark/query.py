@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import wait
 
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -188,10 +190,27 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     def _stop(self) -> None:
         self._drains_at_end = False
         self._handler.give_up_draining()
-        stopping = in_thread("stop", super().stop)
+        stopping = in_thread("stop", self._stop_spark)
         if not self._handler.runs_in_this_thread():
             result_of(stopping)
             self._handler.close()
+
+    def stop_at_exit(self) -> None:
+        """Stop as the program ends, when no thread can be begun any more."""
+        self._drains_at_end = False
+        self._handler.give_up_draining()
+        # Without a session no batch is running, and Spark would say that it has ended.
+        if super().isActive and self._handler.session_runs:
+            self._stop_spark()
+            wait([self._end])
+
+    def _stop_spark(self) -> None:
+        try:
+            super().stop()
+        except Py4JError:
+            # The query ends, but Spark cannot cancel jobs of a session that was stopped before.
+            if self._handler.session_runs:
+                raise
 
     def exception(self) -> Exception | None:  # type: ignore[override]  # see the class
         """The error that ended the query, or None."""

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from midstream.errors import InternalError
-from midstream.protocol.trigger_facts import SourceOffsets, TriggerFacts
+from midstream.protocol.trigger_facts import FileCount, SourceOffsets, TriggerFacts
 from midstream.spark.query_identity import query_id, stream_execution
 
 _REPORTS_METRICS = "org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics"
@@ -52,6 +52,8 @@ class SourceFacts:
         self._session = session
         self._frames = frames
         self._sources: dict[str, list[_Source]] | None = None
+        self._file_counts: dict[tuple[str, int], FileCount] = {}
+        """Of sources of files, by stream and position."""
 
     def trigger(self, batch: DataFrame) -> TriggerFacts:
         """When the running micro-batch was triggered, and what it reads of each source."""
@@ -113,19 +115,23 @@ class SourceFacts:
     def _offsets(self, execution: Any, context: Any) -> dict[str, tuple[SourceOffsets, ...]]:
         start, end, latest = context.startOffsets(), context.endOffsets(), context.latestOffsets()
 
-        def offsets(source: _Source) -> SourceOffsets:
+        def offsets(name: str, position: int, source: _Source) -> SourceOffsets:
             reached = end.get(source.handle)
+            files = None
+            if source.unread_files is not None:
+                files = FileCount.of(_unread_files(source), self._file_counts.get((name, position)))
+                self._file_counts[name, position] = files
             return SourceOffsets(
                 description=source.description,
                 start_offset=_json(start.get(source.handle)),
                 end_offset=_json(reached),
                 latest_offset=_json(latest.get(source.handle)),
                 metrics=self._metrics(source, reached),
-                unread_files=None if source.unread_files is None else _unread_files(source),
+                files=files,
             )
 
         return {
-            name: tuple(offsets(source) for source in sources)
+            name: tuple(offsets(name, position, source) for position, source in enumerate(sources))
             for name, sources in self._sources_of(execution).items()
         }
 

@@ -24,6 +24,7 @@ from midstream.spark.micro_batch_handler import MicroBatchHandler
 from midstream.spark.options import QueryOptions
 from midstream.spark.output_tables import QueryTables
 from midstream.spark.parquet_source import sources_of
+from midstream.spark.program_end import stop_at_exit
 from midstream.spark.publisher import SparkPublisher
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.query_identity import check_name_is_free
@@ -134,6 +135,7 @@ def start_query(
     is_bounded = bool(trigger.available_now or trigger.once)
     handle = JoinStreamingQuery(running, driver, is_bounded=is_bounded)
     stop_on_ctrl_c(handle)
+    stop_at_exit(handle)
     return handle
 
 
