@@ -49,7 +49,7 @@ def test_the_outcome_of_each_migration_is_near_what_was_estimated(strategy):
     # Of the work of the two plans together, the migration is a part: an estimate may be off by some of it.
     assert abs(outcome.cost - outcome.predicted_cost) < 0.35 * outcome.old_cost * 8
     (event,) = [event for event in run.events if isinstance(event, MigrationJudged)]
-    assert (event.outcome, event.cost, event.gain) == ("not surely worse", outcome.cost, outcome.gain)
+    assert (event.outcome, event.cost, event.gain) == ("not clearly worse", outcome.cost, outcome.gain)
     assert f"Migration 1, from {WORST} to {BEST}, turned out well:" in explanation(run)
 
 

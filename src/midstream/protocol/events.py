@@ -128,7 +128,8 @@ class MigrationJudged(MigrationEvent, frozen=True, kw_only=True, tag="migration-
         "{new_plan!r} saves {gain} units/s{expected_gain}"
     )
 
-    outcome: Literal["worse", "not surely worse"]
+    outcome: Literal["worse", "not clearly worse"]
+    """Worse only if that is beyond what chance explains."""
     predicted_cost: float | None
     cost: float
     predicted_gain: float | None
@@ -204,7 +205,7 @@ def _outcome_events(before: Manifest, after: Manifest) -> Iterator[Event]:
         migration=outcome.migration,
         old_plan=outcome.old_plan,
         new_plan=outcome.new_plan,
-        outcome="worse" if outcome.is_worse else "not surely worse",
+        outcome="worse" if outcome.is_worse else "not clearly worse",
         predicted_cost=outcome.predicted_cost,
         cost=outcome.cost,
         predicted_gain=outcome.predicted_gain,
