@@ -158,12 +158,17 @@ def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArr
             values = pc.struct_field(values, [values.type.get_field_index(field)])
         if column.name == time_column(stream):
             return int64_micros(values)
-        if column.type is None:
-            return values
-        if pa.types.is_timestamp(column.type):
-            return int64_micros(values).cast(column.type)
-        # Spark's cast to double rounds values that a double cannot represent; Arrow's safe cast refuses them.
-        return values.cast(column.type, safe=not pa.types.is_floating(column.type))
+        return cast_key(values, column.type)
+
+
+def cast_key(values: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.ChunkedArray:
+    """A column in the type of its key class, or as it is if it is no key."""
+    if dtype is None:
+        return values
+    if pa.types.is_timestamp(dtype):
+        return int64_micros(values).cast(dtype)
+    # Spark's cast to double rounds values that a double cannot represent; Arrow's safe cast refuses them.
+    return values.cast(dtype, safe=not pa.types.is_floating(dtype))
 
 
 def make_encoder(query: Query, layout: Layout, stream: str, places: Places, *, whole_rows: bool) -> Encoder:

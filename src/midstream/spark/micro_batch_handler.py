@@ -25,11 +25,11 @@ from midstream.engine.program import Program
 from midstream.errors import CheckpointError, MidstreamError, error_fields, error_from
 from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
-from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.health import HealthLimits
 from midstream.protocol.progress import QueryIdentity
 from midstream.protocol.report import Report, add_reports
 from midstream.protocol.trigger_facts import TriggerFacts
+from midstream.replace.boxes import Boxes
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
@@ -88,7 +88,7 @@ class MicroBatchHandler:
         self._is_closed = False
 
     @property
-    def coordinator(self) -> Coordinator:
+    def coordinator(self) -> Boxes:
         """Plans and commits the epochs."""
         return self.runner.coordinator
 
@@ -241,7 +241,7 @@ class _SparkExecution:
     """None if the epoch has no batch."""
     session: SparkSession
     store: Store
-    coordinator: Coordinator
+    coordinator: Boxes
     sources: Sources
     sink: Sink
     writer: ParquetWriter
