@@ -90,11 +90,11 @@ class ReplacementRun:
         assert not check(self.store).problems
         old, new = self._accepted_by_old(), self.new
         if new is None or self.replacement is None or self.replacement.live_since is None:
-            self._compare(self.old, self.tables, self._results(self.old, old, None, None))
+            self._compare(self.old, self.tables, results_between(self.old, old.tables(self.old), None, None))
             return
         until = self.replacement.until
-        of_old = self._results(self.old, old, None, -FAR if until is None else until)
-        of_new = self._results(new, self._accepted_by_new(new, self.replacement), until, None)
+        of_old = results_between(self.old, old.tables(self.old), None, -FAR if until is None else until)
+        of_new = results_between(new, self._accepted_by_new(new, self.replacement).tables(new), until, None)
         if self.path:
             self._compare(new, self.new_tables, of_new)
             self._compare(self.old, self.tables, of_old)
@@ -142,23 +142,24 @@ class ReplacementRun:
             accepted.epochs[-1] |= {n: t for n, t in before.epochs[number].items() if n in new.by_name}
         return accepted
 
-    def _results(self, query: Query, accepted: Accepted, after: int | None, until: int | None) -> pa.Table:
-        tables = accepted.tables(query)
-        rows = matching_rows(query, tables)
-        found = _times(query, tables, rows)
-        if query.aggregation is not None:
-            joined = results_with_times(query, tables, rows)
-            windows = query.aggregation.windows
-            ends = None if after is None else after + windows.length
-            return aggregate_results(
-                query, joined, after=ends, until=None if until is None else until + windows.length
-            )
-        mask = np.ones(len(found), np.bool_)
-        if after is not None:
-            mask &= (found > after).astype(np.bool_)
-        if until is not None:
-            mask &= (found <= until).astype(np.bool_)
-        return outputs(query, tables, rows.filter(pa.array(mask)))
+
+def results_between(
+    query: Query, tables: Mapping[str, pa.Table], after: int | None, until: int | None
+) -> pa.Table:
+    """The results of the batch join after a time and until one, or the windows that begin then."""
+    rows = matching_rows(query, tables)
+    if query.aggregation is not None:
+        length = query.aggregation.windows.length
+        ends = [None if time is None else time + length for time in (after, until)]
+        joined = results_with_times(query, tables, rows)
+        return aggregate_results(query, joined, after=ends[0], until=ends[1])
+    times = _times(query, tables, rows)
+    mask = np.ones(len(times), np.bool_)
+    if after is not None:
+        mask &= (times > after).astype(np.bool_)
+    if until is not None:
+        mask &= (times <= until).astype(np.bool_)
+    return outputs(query, tables, rows.filter(pa.array(mask)))
 
 
 def _times(query: Query, tables: Mapping[str, pa.Table], rows: pa.Table) -> Moments:

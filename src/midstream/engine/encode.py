@@ -85,6 +85,15 @@ class Encoder:
                 table, joins = table.filter(as_column(is_sent)), joins[is_sent]
             return list(self._split(table, joins)), null_keys
 
+    def covers(self, other: Encoder) -> bool:
+        """Whether rows that this one has sent can be sent on as another one of the stream would send them."""
+        columns = {column.name: column for column in self.source}
+        keys = {name for names in (*self.keys, *other.keys) for name in names}
+        own = {columns[name] for name in keys if name in columns}
+        theirs = {column for column in other.source if column.name in keys}
+        same_time = self.source[0] == other.source[0]
+        return same_time and own == theirs and set(other.payload) <= set(self.payload)
+
     def reencode(self, table: pa.Table, sent_to: Destination) -> Iterator[RoutedRows]:
         """Split rows that another encoder has sent to a destination, by the fragment inputs of this plan."""
         with error_context(streams=[self.stream]):

@@ -79,6 +79,8 @@ class Program:
     """The streams of which it gets no rows that arrive: it is catching up, and will get them replayed."""
     output_table: OutputTableName = "results"
     """The table of its results."""
+    output_path: str = ""
+    """Where that is, if it is that of a new box."""
     quiet_streams: frozenset[str] = frozenset()
     """The streams whose late rows are kept by another box."""
     first_task: int = 0

@@ -32,6 +32,7 @@ from midstream.protocol.settings import Settings
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
 from midstream.replace.boxes import Boxes
+from midstream.replace.explain import explain_replacement
 from midstream.replace.request import DEFAULT_STRATEGY, make_replacement
 from midstream.runtime.deciding import Decide, DecideWhenTaken, Deciding
 from midstream.runtime.epoch_reporter import EpochReporter, ReportingQuery
@@ -176,6 +177,10 @@ class InlineJoin(ReportingQuery):
         """
         self._replace(query, plan, strategy, path)
         self._sinks["successor"] = sink
+
+    def explain_replace(self, query: Query, plan: str | Plan | None = None, path: str = "") -> str:
+        """What would change, and what each strategy would take; nothing is done."""
+        return explain_replacement(self.coordinator, self.manifest, query, plan, path)
 
     def _replace(self, query: Query, plan: str | Plan | None, strategy: str, path: str) -> None:
         request = make_replacement(self.coordinator, self.manifest, query, plan, strategy, path)

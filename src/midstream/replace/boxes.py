@@ -71,6 +71,12 @@ class Boxes:
         return boxes
 
     @classmethod
+    def resume_with_another(cls, given: Query, settings: Settings, manifest: Manifest) -> Boxes:
+        """Go on from a manifest, whose definition the given one is going to replace."""
+        old = read_query(manifest.definition, given, settings)
+        return cls(Coordinator.resume(old, settings, manifest), (given,))
+
+    @classmethod
     def _of(cls, given: Query, settings: Settings, manifest: Manifest, new: Mapping[str, Any]) -> Boxes:
         if definition_of(given, settings) != new:
             try:
@@ -166,7 +172,8 @@ class Boxes:
         step = carry_on(self.query, manifest, replacement, new.query, budget)
         before = step.replacement.successor
         theirs = new.program(before, intent_of_new_box(intent, before, replays=step.replays))
-        theirs = replace_field(theirs, output_table="successor" if replacement.path else "results")
+        if replacement.path:
+            theirs = replace_field(theirs, output_table="successor", output_path=replacement.path)
         if step.ends:
             alone = ReplacementStep(replacement=step.replacement, program=None)
             return replace_field(theirs, replacement=alone)

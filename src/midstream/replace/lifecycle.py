@@ -86,6 +86,7 @@ def begin(manifest: Manifest, request: ReplacementRequest, old: Coordinator, new
         strategy=request.strategy,
         start_epoch=manifest.epoch + 1,
         path=request.path,
+        old_path=request.old_path,
         history=streams if gets_rows else (),
         successor=replace(
             first, epoch=manifest.epoch, spark_query=manifest.spark_query, migrations=manifest.migrations

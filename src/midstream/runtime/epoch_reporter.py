@@ -46,7 +46,7 @@ class EpochReporter:
     def serve(self, query: Query) -> None:
         """From now on, epochs are of another definition."""
         self._query = query
-        self._health = None
+        self._health = Health()
         self._progress.clear()
 
     def report(

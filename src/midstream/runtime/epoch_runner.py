@@ -158,6 +158,11 @@ class EpochRunner:
             self.coordinator = self.coordinator.knowing(query)
             self._keep(self._requests.replacements, request)
 
+    @property
+    def is_replacing(self) -> bool:
+        """Whether the definition is, or is about to be, replaced."""
+        return self._requests.is_replacing(self.manifest)
+
     def request_rescale(self, partitions: int) -> None:
         """Keep a request for another number of engine partitions; the newest one counts."""
         with self._requests.lock:

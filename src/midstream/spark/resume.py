@@ -8,7 +8,7 @@ from dataclasses import replace
 from midstream.adapt.policy import MigrationPolicy
 from midstream.engine.places import Places
 from midstream.engine.references import MAX_PARTITIONS
-from midstream.errors import OptionError
+from midstream.errors import CheckpointError, OptionError
 from midstream.memory.balance import BalanceSettings
 from midstream.memory.settings import MemorySettings
 from midstream.plan.default_plan import default_plan
@@ -21,6 +21,7 @@ from midstream.replace.boxes import Boxes
 from midstream.spark.options import QueryOptions
 from midstream.spark.spark_checkpoint import check_as_new_as_spark, last_batch_done, unmark_batch_done
 from midstream.state.manifest import Manifest
+from midstream.state.replacement import ReplacementRequest
 from midstream.storage.intents import find_intent
 from midstream.storage.manifest_log import Committed
 from midstream.storage.open_checkpoint import initial_manifest, open_manifest
@@ -41,7 +42,7 @@ def begin_or_resume(
         return _begin(query, settings, plan or default_plan(query), options.partitions)
     begun = find_intent(store, committed.manifest.epoch + 1)
     asked = asked_definition(store, committed.manifest, begun)
-    coordinator = Boxes.resume(query, settings, committed.manifest, asked)
+    coordinator = _resume(query, settings, committed.manifest, asked, replaces=options.replace is not None)
     if plan is not None:
         _check_plan_of_checkpoint(plan, committed.manifest)
     check_same_shares(settings, committed.manifest)
@@ -49,6 +50,22 @@ def begin_or_resume(
         # The manifest of that epoch was damaged, so it runs again: Spark must repeat the batch.
         unmark_batch_done(store, batch_done)
     return coordinator, committed
+
+
+def _resume(
+    query: Query,
+    settings: Settings,
+    manifest: Manifest,
+    asked: ReplacementRequest | None,
+    *,
+    replaces: bool,
+) -> Boxes:
+    try:
+        return Boxes.resume(query, settings, manifest, asked)
+    except CheckpointError:
+        if not replaces or asked is not None or manifest.replacement is not None:
+            raise
+    return Boxes.resume_with_another(query, settings, manifest)
 
 
 def make_settings(options: QueryOptions, places: Places | None, parallelism: int) -> Settings:

@@ -77,6 +77,8 @@ class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     start_epoch: int
     path: str = ""
     """Where results of the new box go; empty if they go where those of the old one do."""
+    old_path: str = ""
+    """Where those of the old one go, if that is another place that a restart has to know."""
     history: tuple[str, ...] = ()
     """The streams whose rows the new box gets that the old one has stored."""
     replayed_before: int = 0

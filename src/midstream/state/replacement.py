@@ -17,3 +17,5 @@ class ReplacementRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """The name of a black-box strategy (``migration/strategies.py``)."""
     path: str = ""
     """Where results of the new definition go; empty if they go where those of the old one do."""
+    old_path: str = ""
+    """Where those of the old one go, if that is another place that a restart has to know."""

@@ -112,11 +112,16 @@ class RequestQueue:
             return manifest.applied_replacements, None
         return number, request
 
-    def check_no_replacement(self, manifest: Manifest) -> None:
-        """Refuse a request for another plan while the definition is, or is about to be, replaced."""
+    def is_replacing(self, manifest: Manifest) -> bool:
+        """Whether the definition is, or is about to be, replaced."""
         begun = self._begun_after(manifest)
         _, waiting = self.replacements.due(manifest.applied_replacements)
-        if manifest.replacement is not None or waiting is not None or (begun and begun.replacement):
+        is_begun = begun is not None and begun.replacement is not None
+        return manifest.replacement is not None or waiting is not None or is_begun
+
+    def check_no_replacement(self, manifest: Manifest) -> None:
+        """Refuse a request for another plan while the definition is, or is about to be, replaced."""
+        if self.is_replacing(manifest):
             raise OptionError(
                 "a query must have one definition for its plan, or its definition, to be changed",
                 got="a replacement that has not ended",
