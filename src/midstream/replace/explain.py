@@ -110,7 +110,9 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[st
 
 def _show(value: Any) -> str:
     if isinstance(value, dict) and "aggregates" in value:
-        return ", ".join(value["aggregates"])
+        length, slide = (show_duration(value["window"][part]) for part in ("length", "slide"))
+        windows = f"window of {length}" + ("" if length == slide else f" every {slide}")
+        return f"{', '.join(value['aggregates'])} by {', '.join([*value['by'], windows])}"
     if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
         return ", ".join(f"{name} {each}" for name, each in value.items()) or "none"
     if isinstance(value, dict):
