@@ -49,8 +49,8 @@ def longest_window(query: Query, stream: str) -> int | None:
 
 def _complete_from(old: Query, manifest: Manifest, stream: str, replayed: bool) -> int | None:
     """The time from which on the new box has all rows of a stream; None if it has all there are."""
-    if not replayed:
-        latest = manifest.streams[stream].latest
+    latest = manifest.streams[stream].latest
+    if latest is None or not replayed:
         return None if latest is None else latest + 1
     marks = {name: progress.watermark for name, progress in manifest.streams.items()}
     kept = [_kept_from(stream, old.windows, marks)]
