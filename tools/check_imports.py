@@ -27,6 +27,7 @@ CORE = (
     "aggregate",
     "sites",
     "protocol",
+    "replace",
 )
 
 # All parts from low to high; those on one level do not know each other. The same order is drawn in

@@ -47,6 +47,7 @@ from midstream.protocol.problems import (
     StreamMissing,
     StreamStalled,
 )
+from midstream.protocol.replacement_events import ReplacementEnded, ReplacementLive, ReplacementStarted
 from midstream.state.adaptation import Adaptation, Decision
 from tests.helpers import small_query
 
@@ -102,6 +103,9 @@ EXAMPLES = (
     StateCleanedUp(batch_id=7, **SPILLED),
     StateBroughtBack(batch_id=7, **SPILLED),
     MigrationWaits(batch_id=7, plan="a (b c)"),
+    ReplacementStarted(batch_id=7, replacement=1, strategy="generalized_hybrid"),
+    ReplacementLive(batch_id=7, replacement=1, strategy="generalized_hybrid", until=1_500_000),
+    ReplacementEnded(batch_id=7, replacement=1, strategy="generalized_hybrid", epochs=3),
     Rescaled(batch_id=7, before=2, partitions=64),
     RescaleWaits(batch_id=7, partitions=64),
     StateRelocated(batch_id=7, key="0", groups=1, bytes=45678, sender=2, receiver=0, ratio=0.25),
@@ -140,6 +144,9 @@ def test_there_is_an_example_of_every_kind_and_all_have_names_of_their_own():
         "state-cleaned-up",
         "state-brought-back",
         "migration-waits",
+        "replacement-started",
+        "replacement-live",
+        "replacement-ended",
         "rescaled",
         "rescale-waits",
         "state-relocated",

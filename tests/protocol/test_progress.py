@@ -169,6 +169,7 @@ def test_the_json_form_is_complete_and_fixed():
         "memory": {"busiestPartitionBytes": None, "owedGroups": 0, "owedRows": 0, "owedSince": None},
         "work": {**work, "byPlan": {"both": work}},
         "migration": None,
+        "replacement": None,
         "problems": [IDLE.to_dict()],
         "events": [IDLE.to_dict()],
     }

@@ -86,7 +86,8 @@ def read(tmp_path) -> Iterable[AddressedMessage]:
 def encode_rows() -> list[SourceMessage]:
     schema = row_source._source_schema(QUERY, ENCODERS["a"])
     given = pa.table({c.name: encode.project(ROWS, c, "a") for c in ENCODERS["a"].source}).to_batches()
-    sent = row_source._encode_task(ENCODERS["a"], schema, RANGES)(iter(given))
+    encoding = row_source._StreamEncoding(0, ENCODERS["a"], schema, 0)
+    sent = row_source._encode_task([encoding], RANGES)(iter(given))
     return [row_source._addressed(Row(**row)) for batch in sent for row in batch.to_pylist()]
 
 
@@ -113,7 +114,8 @@ def test_rows_that_are_not_what_spark_said():
     schema = pa.schema([("x", pa.int64())] * 1)
     encoder = ENCODERS["a"]
     batch = pa.record_batch({"c0": pa.array([CANARY])})
-    (sent,) = row_source._encode_task(encoder, schema, RANGES)(iter([batch]))
+    encoding = row_source._StreamEncoding(0, encoder, schema, 0)
+    (sent,) = row_source._encode_task([encoding], RANGES)(iter([batch]))
     error = failure(row_source._addressed(Row(**row)) for row in sent.to_pylist())
     assert "a failure of Arrow (invalid) in row_source.py" in str(error)
     assert "(batch 3, stream a, columns a.t, a.k, " in str(error)

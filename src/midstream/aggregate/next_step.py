@@ -47,9 +47,13 @@ def next_aggregate_step(query: Query, manifest: Manifest, layout: Layout) -> Agg
 
 def output_watermark(query: Query, aggregation: Aggregation, manifest: Manifest) -> int | None:
     """No result after ``manifest`` is before it; None as long as any time is possible."""
+    return earliest_result(query, manifest, aggregation.windows.stream)
+
+
+def earliest_result(query: Query, manifest: Manifest, stream: str | None = None) -> int | None:
+    """The same, for results that have the time of a stream, or that of their latest component."""
     if manifest.migration is not None and STRATEGIES[manifest.migration.strategy].defers_results:
         return manifest.emitted
-    stream = aggregation.windows.stream
     marks = {name: progress.watermark for name, progress in manifest.streams.items()}
     bounds = list(_bounds(query, stream, marks))
     for fragment, groups in manifest.memory.cuts.items():

@@ -106,7 +106,10 @@ class _Groups:
     def _complete(self) -> Iterator[pa.Table]:
         """The windows that are complete. What arrives now belongs to later ones."""
         windows, (emitted, until) = self.aggregation.windows, (self.step.emitted, self.step.until)
-        if until is None:
+        share = self.program.share
+        if share is not None and until is not None:
+            emitted, until = share.ended_before(windows, emitted), share.end_until(windows, until)
+        if until is None or (share is not None and share.is_empty):
             return
         due = [self._own_groups(s) for s in self.stored if is_due(windows, s, emitted, until)]
         yield from emitted_windows(self.aggregation, due, emitted, until)
@@ -118,7 +121,9 @@ class _Groups:
         windows = self.aggregation.windows
         near = (s for s in self.stored if is_near(windows, s, int(arrived[PANE][0]), int(arrived[PANE][-1])))
         stored = [self.open_slice(slice_) for slice_ in near]
-        yield from updated_windows(self.aggregation, arrived, stored)
+        share = self.program.share
+        for table in updated_windows(self.aggregation, arrived, stored):
+            yield table if share is None else share.windows(self.aggregation, table)
 
     def _keep(self, arrived: pl.DataFrame) -> tuple[tuple[NewSlice, ...], tuple[Slice, ...]]:
         """What has arrived as a partial slice, merged with others where compaction says so, and those."""

@@ -85,6 +85,15 @@ class Encoder:
                 table, joins = table.filter(as_column(is_sent)), joins[is_sent]
             return list(self._split(table, joins)), null_keys
 
+    def covers(self, other: Encoder) -> bool:
+        """Whether rows that this one has sent can be sent on as another one of the stream would send them."""
+        columns = {column.name: column for column in self.source}
+        keys = {name for names in (*self.keys, *other.keys) for name in names}
+        own = {columns[name] for name in keys if name in columns}
+        theirs = {column for column in other.source if column.name in keys}
+        same_time = self.source[0] == other.source[0]
+        return same_time and own == theirs and set(other.payload) <= set(self.payload)
+
     def reencode(self, table: pa.Table, sent_to: Destination) -> Iterator[RoutedRows]:
         """Split rows that another encoder has sent to a destination, by the fragment inputs of this plan."""
         with error_context(streams=[self.stream]):
@@ -158,12 +167,17 @@ def project(table: pa.Table, column: SourceColumn, stream: str) -> pa.ChunkedArr
             values = pc.struct_field(values, [values.type.get_field_index(field)])
         if column.name == time_column(stream):
             return int64_micros(values)
-        if column.type is None:
-            return values
-        if pa.types.is_timestamp(column.type):
-            return int64_micros(values).cast(column.type)
-        # Spark's cast to double rounds values that a double cannot represent; Arrow's safe cast refuses them.
-        return values.cast(column.type, safe=not pa.types.is_floating(column.type))
+        return cast_key(values, column.type)
+
+
+def cast_key(values: pa.ChunkedArray, dtype: pa.DataType | None) -> pa.ChunkedArray:
+    """A column in the type of its key class, or as it is if it is no key."""
+    if dtype is None:
+        return values
+    if pa.types.is_timestamp(dtype):
+        return int64_micros(values).cast(dtype)
+    # Spark's cast to double rounds values that a double cannot represent; Arrow's safe cast refuses them.
+    return values.cast(dtype, safe=not pa.types.is_floating(dtype))
 
 
 def make_encoder(query: Query, layout: Layout, stream: str, places: Places, *, whole_rows: bool) -> Encoder:

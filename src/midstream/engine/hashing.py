@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from midstream.engine.arrays import as_array
+from midstream.engine.arrays import as_array, as_column
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -24,6 +24,9 @@ Hashes = npt.NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
+# Their inverses, modulo 2 ** 64.
+_UNMIX_1 = np.uint64(pow(int(_MIX_1), -1, 1 << 64))
+_UNMIX_2 = np.uint64(pow(int(_MIX_2), -1, 1 << 64))
 _FOLD = np.uint64(0xD6E8FEB86659FD93)
 _WORD_BYTES = 8
 
@@ -50,6 +53,18 @@ def hash_values(values: pa.Array | pa.ChunkedArray) -> Hashes:
     return _mix(_as_words(array))
 
 
+def values_of_hashes(hashes: Hashes, dtype: pa.DataType) -> pa.Array:
+    """The values of a column that was hashed alone, of a type whose hash is one to one."""
+    words = _unmix(hashes)
+    if types.is_floating(dtype):
+        return as_column(words.view(np.float64)).cast(dtype)
+    if types.is_boolean(dtype):
+        return as_column(words.astype(np.bool_))
+    if types.is_date32(dtype):
+        return as_column(words.view(np.int64).astype(np.int32)).view(dtype)
+    return as_column(words.view(np.int64)).view(dtype)
+
+
 def group_of(hashes: Hashes, groups: int) -> npt.NDArray[np.int64]:
     """The partition group of each hash. It is monotonic: rows sorted by hash are sorted by group."""
     high = hashes >> np.uint64(32)
@@ -72,6 +87,14 @@ def _mix(words: Hashes) -> Hashes:
     words = (words ^ (words >> np.uint64(30))) * _MIX_1
     words = (words ^ (words >> np.uint64(27))) * _MIX_2
     return words ^ (words >> np.uint64(31))
+
+
+def _unmix(hashes: Hashes) -> Hashes:
+    """The words that were mixed: each step of the finaliser undone, the last first."""
+    words: Hashes = (hashes ^ (hashes >> np.uint64(31)) ^ (hashes >> np.uint64(62))) * _UNMIX_2
+    words = (words ^ (words >> np.uint64(27)) ^ (words >> np.uint64(54))) * _UNMIX_1
+    words ^= (words >> np.uint64(30)) ^ (words >> np.uint64(60))
+    return words - _GOLDEN
 
 
 def _as_words(array: pa.Array) -> Hashes:

@@ -143,6 +143,16 @@ def concat_arrivals(name: StateId, tables: Sequence[pa.Table]) -> pa.Table:
     return table
 
 
+def with_replayed(
+    target: FragmentInput, replayed: Sequence[pa.Table], arrived: Sequence[pa.Table]
+) -> list[pa.Table]:
+    """Replayed rows and those that have arrived, which may have more columns, for the late table."""
+    if not replayed:
+        return list(arrived)
+    names = [HASH, *map(time_column, target.streams), *target.columns]
+    return [table.select(names) for table in (*replayed, *arrived)]
+
+
 def backfill_batches(tables: Sequence[pa.Table]) -> Iterator[pa.Table]:
     """Rows that a migration moves here, in as few batches as segments and columns can hold."""
     batch: list[pa.Table] = []

@@ -65,6 +65,8 @@ class Joiner:
     """The hot keys whose rows in a slice are those of other partitions."""
     side: PlanSide = "both"
     """The plan of a migration for which work is counted."""
+    live_only: bool = False
+    """Whether rows that have expired must not be found, as some that arrive are as old."""
     probed: Mapping[StateId, ProbedRows] = field(default_factory=dict)
     """For states with spilled groups: the rows that are probed."""
     work: dict[PlanSide, WorkCounts] = field(default_factory=dict)
@@ -256,6 +258,7 @@ class Joiner:
 
         New rows match only rows that are live; for others ``live_only`` makes sure of it.
         """
+        live_only = live_only or self.live_only
         rows = self.arrange(rows, probe.key)
         probed = self.probed.get(probe.input)
         extended: list[IndexRows] = []

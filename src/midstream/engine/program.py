@@ -13,12 +13,14 @@ import msgspec
 import pyarrow as pa
 
 from midstream.engine.aggregate_step import AggregateStep
+from midstream.engine.epoch_filter import EpochSpan
 from midstream.engine.event_times import TimeRange
 from midstream.engine.key_sample import KeyCounts, Sampling
 from midstream.engine.memory_step import MemoryStep
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.places import Places
 from midstream.engine.routed_rows import RoutedRows
+from midstream.engine.share import Share
 from midstream.engine.work import WorkCounts
 from midstream.plan.fragment_name import FragmentName
 from midstream.plan.handover import Handover, PlanSide
@@ -27,6 +29,7 @@ from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.state.balance import Balance
 from midstream.state.expiry import Expiry
+from midstream.state.manifest import OutputTableName, Replacement
 from midstream.state.slices import Slice, SliceKind, SliceOwner
 from midstream.state.window_change import WindowChange
 
@@ -70,7 +73,42 @@ class Program:
     """The changes of the windows that rows from before them are still joined by."""
     latest_allowed: Mapping[str, int | None] = field(default_factory=dict)
     """The latest event time that a row of each stream may have; a later one is from the future."""
+    share: Share | None = None
+    """Which results leave, if another box runs beside this one; None for all."""
+    not_taken: frozenset[str] = frozenset()
+    """The streams of which it gets no rows that arrive: it is catching up, and will get them replayed."""
+    output_table: OutputTableName = "results"
+    """The table of its results."""
+    output_path: str = ""
+    """Where that is, if it is that of a new box."""
+    quiet_streams: frozenset[str] = frozenset()
+    """The streams whose late rows are kept by another box."""
+    first_task: int = 0
+    """The number of its first fragment in the names of files, which are those of both boxes."""
+    replay: Replay | None = None
+    """Rows that it gets from the box that it replaces."""
+    replacement: ReplacementStep | None = None
+    """Of the old box: the replacement's part of the epoch, if one is in progress."""
     run: RunIdentity = RunIdentity()
+
+    @property
+    def successor(self) -> Program | None:
+        """What the new box does in the epoch, if there is one beside this."""
+        return None if self.replacement is None else self.replacement.program
+
+    @property
+    def moving_partitions(self) -> int:
+        """In how many partitions there may be rows to move or to replay before the first stage."""
+        own, replay = self.places.partitions, self.replay
+        return own if replay is None else max(own, replay.source.places.partitions)
+
+    def run_by(self, run: RunIdentity) -> Program:
+        """The program of an epoch that is run by someone, with that of the new box."""
+        step = self.replacement
+        program = None if step is None or step.program is None else step.program.run_by(run)
+        replay = None if self.replay is None else replace(self.replay, source=self.replay.source.run_by(run))
+        step = None if step is None else replace(step, program=program)
+        return replace(self, run=run, replay=replay, replacement=step)
 
     def with_slices(self, slices: Iterable[Slice], written: Iterable[str]) -> Program:
         """The program with other slices, those of some partitions; the run has written the named ones."""
@@ -135,6 +173,28 @@ class Program:
         """Which rows have expired before this epoch."""
         holds = self.memory.holds if self.memory is not None else ()
         return Expiry(self.query.windows, self.watermarks, self.window_changes, holds)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The rows of some streams that an old box has stored in some epochs."""
+
+    source: Program
+    """What the old box does in this epoch, with the slices that it has."""
+    streams: tuple[str, ...]
+    epochs: EpochSpan
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplacementStep:
+    """One epoch of a replacement."""
+
+    replacement: Replacement
+    """The replacement while the epoch runs; its new box is as it was before."""
+    program: Program | None
+    """What the new box does; None if it runs alone from now on."""
+    begins: bool = False
+    """Whether this is its first epoch."""
 
 
 class StreamCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

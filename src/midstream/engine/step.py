@@ -25,6 +25,7 @@ from midstream.engine.intake import (
     concat_arrivals,
     ingest,
     ingest_backfilled,
+    with_replayed,
 )
 from midstream.engine.joiner import Joiner, no_hot_keys
 from midstream.engine.key_sample import KeyCounts, count_keys
@@ -111,6 +112,7 @@ class _Step:
         self.joiner = Joiner(
             program.query, payloads, program.expiry, program.epoch, partition, hidden, probed=probed
         )
+        self.joiner.live_only = program.replay is not None
 
     def ingest_backfill(self, target: FragmentInput, arrivals: Arrivals) -> None:
         """Give references to rows that an input's state lacks."""
@@ -128,7 +130,8 @@ class _Step:
     def ingest(self, target: FragmentInput, arrivals: Arrivals) -> None:
         """Admit new rows of an input and give them references."""
         tables, copied = arrivals.get((target.id, "arriving")), arrivals.get((target.id, "copied"), ())
-        if tables is None and not copied:
+        replayed = list(arrivals.get((target.id, "replayed"), ()))
+        if tables is None and not copied and not replayed:
             return
         program = self.program
         accepted = [] if tables is None else [concat_arrivals(target.id, tables)]
@@ -144,7 +147,7 @@ class _Step:
                 self.keys |= count_keys(program.query, stream, key, each.table, program.sampling)
                 if each.late.num_rows:
                     self.late[stream] = each.late
-        table = concat_arrivals(target.id, [*accepted, *copies])
+        table = concat_arrivals(target.id, with_replayed(target, replayed, [*accepted, *copies]))
         if table.num_rows:
             ingested = ingest(program, self.partition, self.fragment.key, target, table)
             self._store_payload(target, ingested)
@@ -375,7 +378,11 @@ class _Step:
         """The results of this epoch that are in this fragment, in order, with their times."""
         parts = [timed_results(self.joiner, rows, self.program.query.outputs) for rows in self.results]
         parts += self.collected
-        return merge_by_time(self.program.query, parts) if parts else None
+        if not parts:
+            return None
+        query, share = self.program.query, self.program.share
+        results = merge_by_time(query, parts)
+        return results if share is None else share.results(results, query.event_windows)
 
     def _leaving_results(self, results: pa.Table | None) -> pa.Table | None:
         """Deferred results, if they are released, then those of this epoch."""

@@ -8,15 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from midstream.engine.encode import make_encoder, project
 from midstream.engine.error_context import error_context
 from midstream.engine.program import Program, StreamCounts
 from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.migration.request import BackgroundChoice
+from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.plan.default_plan import default_plan
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan, parse_plan
@@ -29,16 +31,21 @@ from midstream.protocol.rescaling import places_of
 from midstream.protocol.settings import Settings
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
+from midstream.replace.boxes import Boxes
+from midstream.replace.explain import explain_replacement
+from midstream.replace.request import DEFAULT_STRATEGY, make_replacement
 from midstream.runtime.deciding import Decide, DecideWhenTaken, Deciding
 from midstream.runtime.epoch_reporter import EpochReporter, ReportingQuery
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.partition_task import Clock, move_states, run_partition
-from midstream.state.manifest import Manifest, OutputFile
+from midstream.state.manifest import Manifest, OutputFile, OutputTableName
+from midstream.storage.intents import find_intent
 from midstream.storage.late_rows import late_columns, late_rows
 from midstream.storage.lease import seize_lease
 from midstream.storage.memory import MemoryStore
 from midstream.storage.open_checkpoint import initial_manifest, open_manifest
 from midstream.storage.output_table import TaskId
+from midstream.storage.request_queue import asked_definition
 from midstream.storage.store import Store
 
 
@@ -55,7 +62,7 @@ class InlineSink(Protocol):
         """Remove what abandoned attempts have staged."""
 
 
-_Sinks = Mapping[Literal["results", "late"], InlineSink | None]
+_Sinks = Mapping[OutputTableName, InlineSink | None]
 
 
 class InlineJoin(ReportingQuery):
@@ -70,13 +77,15 @@ class InlineJoin(ReportingQuery):
         store: Store | None = None,
         sink: InlineSink | None = None,
         late_sink: InlineSink | None = None,
+        new_sink: InlineSink | None = None,
         lease: LeaseHandle | None = None,
         deciding: Callable[[Decide], Deciding] = DecideWhenTaken,
         clock: Clock | None = None,
     ) -> None:
         """Without a ``sink`` results are only returned; with one they are also staged and published.
 
-        The same goes for late rows, which are otherwise only kept in ``late``. Without a ``lease`` the one of
+        The same goes for late rows, which are otherwise only kept in ``late``, and for results of a new
+        definition that has a ``new_sink`` of its own. Without a ``lease`` the one of
         the store is taken, and its previous holder can commit nothing any more. ``deciding`` says when the
         query decides about its plan; by default just before each epoch, from what is committed. ``clock``
         measures what the work costs, such as ``time.process_time``; without one nothing is learned of that,
@@ -88,19 +97,25 @@ class InlineJoin(ReportingQuery):
         lease = lease or seize_lease(self.store, run)
         stored = open_manifest(self.store, lease.number)
         if stored is None:
-            coordinator = Coordinator(query, settings)
+            coordinator = Boxes(Coordinator(query, settings))
             stored = initial_manifest(coordinator.first_manifest("inline", chosen or default_plan(query)))
         else:
-            coordinator = Coordinator.resume(query, settings, stored.manifest)
+            begun = find_intent(self.store, stored.manifest.epoch + 1)
+            asked = asked_definition(self.store, stored.manifest, begun)
+            coordinator = Boxes.resume(query, settings, stored.manifest, asked)
         super().__init__(EpochReporter(coordinator.query, HealthLimits()))
-        self.query = coordinator.query
-        self.coordinator = coordinator
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
+        self.new_results: pa.Table | None = None
+        """The results of the last epoch by a new definition, if they have a schema of their own."""
         self._clock = clock
         self._identity = QueryIdentity(stored.manifest.id, run, None)
         self._last_started: datetime | None = None
-        self._sinks: _Sinks = {"results": sink, "late": late_sink}
+        self._sinks: dict[OutputTableName, InlineSink | None] = {
+            "results": sink,
+            "late": late_sink,
+            "successor": new_sink,
+        }
         self._runner = EpochRunner(
             store=self.store,
             coordinator=coordinator,
@@ -117,6 +132,16 @@ class InlineJoin(ReportingQuery):
         """What is committed."""
         return self._runner.manifest
 
+    @property
+    def coordinator(self) -> Boxes:
+        """What plans and commits the epochs."""
+        return self._runner.coordinator
+
+    @property
+    def query(self) -> Query:
+        """The definition of now; while another one replaces it, the old one."""
+        return self.coordinator.query
+
     def migrate(
         self,
         plan: str | Plan,
@@ -130,9 +155,36 @@ class InlineJoin(ReportingQuery):
         None means what the migration policy of the settings says. ``isolated`` says whether a ``hybrid``
         that waits isolates its plans; None leaves that to the statistics of the streams.
         """
+        if strategy is not None and strategy in BLACK_BOX_STRATEGIES:
+            self._replace(self.query, plan, strategy, "")
+            return
         policy = self.coordinator.settings.policy
         request = policy.request(self.query, plan, strategy, background=background, isolated=isolated)
         self._runner.request_migration(request)
+
+    def replace(
+        self,
+        query: Query,
+        plan: str | Plan | None = None,
+        strategy: str = DEFAULT_STRATEGY,
+        *,
+        path: str = "",
+        sink: InlineSink | None = None,
+    ) -> None:
+        """Go over to another definition, from the next epoch on; progress says when results pass over.
+
+        Results of another schema need a ``path``, a name of their own, and may have a ``sink``.
+        """
+        self._replace(query, plan, strategy, path)
+        self._sinks["successor"] = sink
+
+    def explain_replace(self, query: Query, plan: str | Plan | None = None, path: str = "") -> str:
+        """What would change, and what each strategy would take; nothing is done."""
+        return explain_replacement(self.coordinator, self.manifest, query, plan, path)
+
+    def _replace(self, query: Query, plan: str | Plan | None, strategy: str, path: str) -> None:
+        request = make_replacement(self.coordinator, self.manifest, query, plan, strategy, path)
+        self._runner.request_replacement(request, query)
 
     @property
     def partitions(self) -> int:
@@ -196,7 +248,7 @@ class InlineJoin(ReportingQuery):
     def _run(
         self, arrivals: Mapping[str, pa.Table], run: Callable[[_InlineExecution], Report | None]
     ) -> pa.Table | None:
-        shell = _InlineExecution(self.coordinator, self.store, arrivals, self._sinks, self._clock)
+        shell = _InlineExecution(self.store, arrivals, self._sinks, self._clock)
         before = self.manifest
         trigger = TriggerFacts(started=datetime.now(UTC), previous=self._last_started)
         self._last_started = trigger.started
@@ -205,7 +257,12 @@ class InlineJoin(ReportingQuery):
             return None
         self.report = report
         for name, table in shell.late_rows:
-            self.late[name].append(table)
+            self.late.setdefault(name, []).append(table)
+        self.new_results = pa.concat_tables(shell.new_tables) if shell.new_tables else None
+        if (ended := self.manifest.ended_replacement) is not None:
+            self._reporter.serve(self.query)
+            if ended.path:
+                self._sinks |= {"results": self._sinks["successor"], "successor": None}
         self._reporter.report(
             self._identity,
             before=before,
@@ -227,7 +284,12 @@ class _SinkPublisher:
         """Let the sinks publish."""
         for table, sink in self.sinks.items():
             if sink is not None:
-                sink.publish([output for output in outputs if output.table == table])
+                sink.publish([output for output in outputs if self._table(output) == table])
+
+    def _table(self, output: OutputFile) -> OutputTableName:
+        """The sink of an output: what was the new one's before a restart is now the only one's."""
+        has_successor = self.sinks["successor"] is not None
+        return "results" if output.table == "successor" and not has_successor else output.table
 
     def sweep(self) -> None:
         """Let the sinks remove what abandoned attempts have staged."""
@@ -241,26 +303,35 @@ class _InlineExecution:
 
     def __init__(
         self,
-        coordinator: Coordinator,
         store: Store,
         arrivals: Mapping[str, pa.Table],
         sinks: _Sinks,
         clock: Clock | None,
     ) -> None:
         self._clock = clock
-        self.schema = coordinator.query.output_schema
+        self.schema = pa.schema([])
         self.tables: list[pa.Table] = []
+        self.new_tables: list[pa.Table] = []
+        """Results of a new box, if they have a place of their own."""
         self.late_rows: list[tuple[str, pa.Table]] = []
-        self._coordinator = coordinator
+        self._program: Program | None = None
+        """What runs now."""
         self._store = store
         self._arrivals = arrivals
         self._sinks = sinks
 
     def run(self, program: Program) -> Report:
-        """Every stage in every partition, one after the other."""
+        """Every stage in every partition, one after the other; then the same of a new box."""
         self.schema = program.query.output_schema
+        report = self._run(program)
+        if program.successor is None:
+            return report
+        return replace(report, successor=self._run(program.successor))
+
+    def _run(self, program: Program) -> Report:
+        self._program = program
         messages, report = self._encode(program)
-        for partition in range(program.places.partitions):
+        for partition in range(program.moving_partitions):
             messages += move_states(program, partition, self._store)
         for stage in range(program.stages):
             passed_on: list[RoutedRows] = []
@@ -284,9 +355,12 @@ class _InlineExecution:
         """Keep results, and let the sink stage them."""
         if rows is None:
             return []
-        self.tables.append(rows)
-        sink = self._sinks["results"]
-        return [] if sink is None else [sink.stage(task, rows)]
+        assert self._program is not None, "results are of a program that runs"  # noqa: S101
+        table = self._program.output_table
+        is_beside = table == "successor" and self._program.replacement is None
+        (self.new_tables if is_beside else self.tables).append(rows)
+        sink = self._sinks[table]
+        return [] if sink is None else [replace(sink.stage(task, rows), table=table)]
 
     def late(self, task: TaskId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
         """Keep late rows, and let their sink stage them."""
@@ -294,7 +368,8 @@ class _InlineExecution:
         sink = self._sinks["late"]
         if sink is None:
             return []
-        columns = late_columns(self._coordinator.query)
+        assert self._program is not None, "late rows are of a program that runs"  # noqa: S101
+        columns = late_columns(self._program.query)
         parts = [late_rows(task.epoch, name, part, columns[name]) for name, part in rows.items()]
         return [sink.stage(task, pa.concat_tables(parts))]
 
@@ -303,6 +378,8 @@ class _InlineExecution:
         report = Report()
         begin = 0.0 if self._clock is None else self._clock()
         for stream, table in self._arrivals.items():
+            if stream not in program.query.by_name or stream in program.not_taken:
+                continue  # another box takes it
             encoder = make_encoder(program.query, program.layout, stream, program.places, whole_rows=True)
             with error_context("encoding rows", batch=program.epoch, streams=[stream]):
                 source = pa.table({c.name: project(table, c, stream) for c in encoder.source})

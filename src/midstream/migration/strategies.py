@@ -1,10 +1,16 @@
 """Migration strategies, as records of traits. Other code depends on the traits, never on a name.
 
-- **Moving state**: the first epoch rebuilds every state that the new plan lacks, and runs the new plan alone.
-- **Parallel track**: the new plan starts without rows. The old one runs in full until its rows have expired,
-  and the new one's results wait until then.
+- **Moving state**: the first epoch rebuilds every state that the new plan lacks, and runs the new plan
+  alone.
+- **Parallel track**: the new plan starts without rows. The old one runs in full until its rows have
+  expired, and the new one's results wait until then.
 - **Hybrid**: the new plan shares the states that both have. The old one is restricted to what the new one
-  cannot produce. Missing states may be rebuilt in the background; without that, the plans may be isolated.
+  cannot produce. Missing states may be rebuilt in the background; without that, the plans may be
+  isolated.
+
+Black-box strategies run a new box, which may have another definition, beside the old one, and know of
+both no more than what goes in and out. Of the rows that the old box has stored, the new one gets all at
+once, all in portions while the old box serves, or none.
 """
 
 from __future__ import annotations
@@ -88,8 +94,34 @@ _ALL = (
     ),
 )
 STRATEGIES: Mapping[str, Strategy] = {strategy.name: strategy for strategy in _ALL}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlackBoxStrategy:
+    """The trait of a strategy that takes a whole query for a box into which it does not look."""
+
+    name: str
+    history: Literal["at once", "in portions", "none"]
+    """How the new box gets the rows that the old one has stored."""
+
+
+_BLACK_BOX = (
+    BlackBoxStrategy(name="generalized_hybrid", history="in portions"),
+    BlackBoxStrategy(name="generalized_moving_state", history="at once"),
+    BlackBoxStrategy(name="generalized_parallel_track", history="none"),
+)
+BLACK_BOX_STRATEGIES: Mapping[str, BlackBoxStrategy] = {strategy.name: strategy for strategy in _BLACK_BOX}
+WITHOUT_HISTORY = next(each.name for each in _BLACK_BOX if each.history == "none")
 STRATEGY_CHOICES: tuple[str, ...] = (AUTO, *STRATEGIES)
 """What a user may ask for."""
+
+
+def check_black_box_strategy(name: str) -> BlackBoxStrategy:
+    """The black-box strategy of a name; an error if it is none."""
+    if name not in BLACK_BOX_STRATEGIES:
+        must = f"the strategy of a replacement must be one of {', '.join(BLACK_BOX_STRATEGIES)}"
+        raise OptionError(must, got=show_value(name))
+    return BLACK_BOX_STRATEGIES[name]
 
 
 def check_strategy_choice(name: str) -> str:

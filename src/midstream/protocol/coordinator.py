@@ -18,6 +18,7 @@ from midstream.adapt.statistics import samplings
 from midstream.aggregate.next_step import is_out, next_aggregate_step, windows_are_due
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.program import Program
+from midstream.engine.share import Share
 from midstream.engine.spill_retention import SpillRetention
 from midstream.errors import CheckpointError, PlanError
 from midstream.memory.check_memory import check_memory
@@ -210,6 +211,7 @@ class Coordinator:
             sampling=samplings(query, manifest.statistics),
             window_changes=changes,
             latest_allowed=latest_allowed(manifest.streams, intent),
+            share=None if manifest.handed_over is None else Share(after=manifest.handed_over),
         )
 
     def commit(self, manifest: Manifest, intent: Intent, program: Program, report: Report) -> Manifest:
@@ -233,6 +235,7 @@ class Coordinator:
             window_changes=program.window_changes,
             earlier_outputs=outputs_before(manifest, terms),
             ended_migration=None,
+            ended_replacement=None,
             applied_requests=intent.applied_requests,
             epochs_without_batch=manifest.epochs_without_batch + intent.without_batch,
             streams=advance_progress(query, manifest.streams, report.counts, intent.settings.idle_timeout),
@@ -338,8 +341,8 @@ def deletable_slices(before: Manifest, after: Manifest) -> list[str]:
 
     Names are digests of contents, so a retired file may come back into use.
     """
-    needed = {slice_.name for slice_ in after.slices} | {r.name for r in after.retired}
-    return sorted({r.name for r in before.retired} - needed)
+    needed = {slice_.name for slice_ in after.all_slices} | {r.name for r in after.all_retired}
+    return sorted({r.name for r in before.all_retired} - needed)
 
 
 def _useful_slices(manifest: Manifest, retention: SpillRetention) -> list[Slice]:

@@ -18,6 +18,7 @@ from midstream.plan.tree import parse_plan
 from midstream.protocol.event import Event, Severity, counted
 from midstream.protocol.memory_events import memory_events
 from midstream.protocol.place_events import place_events
+from midstream.protocol.replacement_events import replacement_events
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 
@@ -168,6 +169,7 @@ def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, .
         *_outcome_events(before, after),
         *memory_events(before, after),
         *place_events(before, after),
+        *replacement_events(before, after),
     )
 
 

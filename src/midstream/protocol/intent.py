@@ -21,6 +21,7 @@ from midstream.state.adaptation import Verdict
 from midstream.state.costs import Measurement
 from midstream.state.manifest import FORMAT as MANIFEST_FORMAT
 from midstream.state.manifest import Manifest
+from midstream.state.replacement import ReplacementRequest
 from midstream.state.sealed import RESTORE, UNREADABLE, seal, unreadable, unseal
 from midstream.state.upgrade import upgrade_manifest
 
@@ -59,6 +60,10 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The number of engine partitions from this epoch on; None if it stays."""
     waiting_partitions: int | None = None
     """The number that was requested and waits."""
+    applied_replacements: int = 0
+    """The number of the last request for another definition that this epoch or one before it applies."""
+    replacement: ReplacementRequest | None = None
+    """The request for another definition that this epoch applies."""
     drains: bool = False
     """Whether it makes all that spilled groups owe."""
     without_batch: bool = False

@@ -20,6 +20,7 @@ from midstream.protocol.event import Event
 from midstream.protocol.json_time import iso, show_event_time
 from midstream.protocol.memory_progress import MemoryProgress
 from midstream.protocol.problems import Problem
+from midstream.protocol.replacement_events import ReplacementProgress
 from midstream.protocol.report import Report
 from midstream.protocol.trigger_facts import TREND_EPOCHS, Backlog, SourceOffsets, TriggerFacts, backlog_of
 from midstream.state.manifest import Manifest, StreamProgress
@@ -124,6 +125,7 @@ class EpochProgress:
     work: WorkCounts
     work_by_plan: Mapping[PlanSide, WorkCounts]
     migration: MigrationProgress | None
+    replacement: ReplacementProgress | None = None
     memory: MemoryProgress = field(default_factory=MemoryProgress)
     problems: tuple[Problem, ...] = ()
     """What is wrong after the epoch, whether or not it is told of in an event of this epoch."""
@@ -154,7 +156,7 @@ class EpochProgress:
             timestamp=timestamp,
             batch_id=manifest.epoch,
             plan=manifest.plan,
-            num_output_rows=report.results,
+            num_output_rows=report.results + (report.successor.results if report.successor else 0),
             duration_ms={"trigger": 1000 * took, **duration_ms},
             task_ms=report.millis,
             watermark={name: stream.watermark for name, stream in manifest.streams.items()},
@@ -176,6 +178,7 @@ class EpochProgress:
             work=report.work,
             work_by_plan=report.work_by_plan,
             migration=_migration_progress(manifest),
+            replacement=ReplacementProgress.of(manifest),
         )
 
     @property
@@ -249,6 +252,7 @@ class EpochProgress:
                 "byPlan": {side: _work(work) for side, work in self.work_by_plan.items()},
             },
             "migration": None if self.migration is None else self.migration.to_dict(),
+            "replacement": None if self.replacement is None else self.replacement.to_dict(),
             "problems": [problem.to_dict() for problem in self.problems],
             "events": [event.to_dict() for event in self.events],
         }

@@ -59,6 +59,8 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """How many tasks received them."""
     stage_times: dict[int, tuple[float, float]] = msgspec.field(default_factory=dict)
     """By stage: when its first task began and its last one ended, by the clocks of their machines."""
+    successor: Report | None = None
+    """What the new box reports, while it runs beside the old one; tasks report of one box at a time."""
 
     def __add__(self, other: Report) -> Report:
         return merge_reports((self, other))

@@ -78,13 +78,13 @@ def with_places(manifest: Manifest, intent: Intent, places: Places) -> Manifest:
 
 
 def may_rescale(manifest: Manifest) -> bool:
-    """Whether no row is stored whose reference other rows may have in other partitions.
+    """Whether no replacement is under way, nor a row stored whose reference others may have elsewhere.
 
     A plan keeps the states that a migration has begun, so what counts is when their rows came: a slice that
     was merged from older ones begins with the first of them.
     """
     limit = manifest.ambiguous_migrations
-    return not any(
+    return manifest.replacement is None and not any(
         slice_.owner.kind == "payload"
         and 1 <= slice_.owner.state.migration <= limit
         and slice_.first_epoch < manifest.unambiguous_since

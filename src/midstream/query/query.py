@@ -10,7 +10,7 @@ from math import inf
 
 import pyarrow as pa
 
-from midstream.query.aggregation import Aggregation
+from midstream.query.aggregation import Aggregation, EventWindows
 from midstream.query.clauses import Equality, Output, Residual
 from midstream.query.keys import KeyClass
 from midstream.query.stream import Stream
@@ -53,6 +53,11 @@ class Query:
     def output_schema(self) -> pa.Schema:
         """The columns of what comes out: results, or aggregates of them."""
         return self.joined_schema if self.aggregation is None else self.aggregation.schema
+
+    @property
+    def event_windows(self) -> EventWindows | None:
+        """The windows of its aggregates, if it has any."""
+        return None if self.aggregation is None else self.aggregation.windows
 
     def select_outputs(self, kept: pa.Table) -> pa.Table:
         """The outputs of results that have the kept columns, which for aggregates are the same."""

@@ -43,6 +43,12 @@ class EpochReporter:
         """The progress of the last epochs, oldest first."""
         return list(self._recent)
 
+    def serve(self, query: Query) -> None:
+        """From now on, epochs are of another definition."""
+        self._query = query
+        self._health = Health()
+        self._progress.clear()
+
     def report(
         self,
         identity: QueryIdentity,

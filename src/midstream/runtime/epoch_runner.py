@@ -29,18 +29,22 @@ from midstream.engine.migration_step import MigrationStep
 from midstream.engine.program import Program, RunIdentity
 from midstream.errors import CheckpointError, MigrationError, StreamError
 from midstream.migration.request import Request
-from midstream.protocol.coordinator import EPOCHS_KEPT, Coordinator, deletable_slices, still_holds
+from midstream.protocol.coordinator import EPOCHS_KEPT, deletable_slices, still_holds
 from midstream.protocol.intent import Intent
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.measurements import measurements_of
 from midstream.protocol.report import Report
 from midstream.protocol.rescaling import may_rescale
+from midstream.query.query import Query
+from midstream.replace.boxes import Boxes
+from midstream.runtime.check_intent import check_of_this_query
 from midstream.runtime.crash_points import crash_point
 from midstream.runtime.deciding import Decide, Decided, Deciding
 from midstream.runtime.shell import EpochExecution, Publisher
 from midstream.state.adaptation import Verdict
 from midstream.state.costs import Measurement
 from midstream.state.manifest import Manifest
+from midstream.state.replacement import ReplacementRequest
 from midstream.storage.intents import (
     delete_intent,
     find_intent,
@@ -74,7 +78,7 @@ class EpochRunner:
         self,
         *,
         store: Store,
-        coordinator: Coordinator,
+        coordinator: Boxes,
         committed: Committed,
         publisher: Publisher,
         lease: LeaseHandle,
@@ -93,7 +97,7 @@ class EpochRunner:
         self._lease = lease
         self._requests = RequestQueue(store, coordinator.query, coordinator.settings)
         self._run_identity = RunIdentity(self.manifest.id, lease.number, run)
-        self._deciding = deciding(coordinator.decide)
+        self._deciding = deciding(self._decide)
         self._measurements: tuple[Measurement, ...] | None = None
         """What the last epoch took; None before the first of this run, which takes longer than others."""
         self._deciding_ms = 0.0
@@ -104,6 +108,10 @@ class EpochRunner:
         """The manifests that are kept, by epoch."""
         self._is_published = False
         """Whether the results of the last epoch are published."""
+
+    def _decide(self, manifest: Manifest) -> Verdict | None:
+        """What is decided by the coordinator of then: a replacement has another one."""
+        return self.coordinator.decide(manifest)
 
     def bind(self, source: str) -> None:
         """Refuse another source than before: the numbers of epochs are its own."""
@@ -139,8 +147,21 @@ class EpochRunner:
         If this fails, the request may have been kept nevertheless.
         """
         with self._requests.lock:
+            self._requests.check_no_replacement(self.manifest)
             self._requests.check_plan(self.manifest, request.plan)
             self._keep(self._requests.plans, request)
+
+    def request_replacement(self, request: ReplacementRequest, query: Query) -> None:
+        """Keep a request for another definition, that of ``query``."""
+        with self._requests.lock:
+            self._requests.check_no_replacement(self.manifest)
+            self.coordinator = self.coordinator.knowing(query)
+            self._keep(self._requests.replacements, request)
+
+    @property
+    def is_replacing(self) -> bool:
+        """Whether the definition is, or is about to be, replaced."""
+        return self._requests.is_replacing(self.manifest)
 
     def request_rescale(self, partitions: int) -> None:
         """Keep a request for another number of engine partitions; the newest one counts."""
@@ -180,6 +201,9 @@ class EpochRunner:
             applied, request, waiting = self.manifest.applied_requests, None, request
         rescales, asked = self._requests.partitions.due(self.manifest.applied_rescales)
         rescales_now = asked is not None and may_rescale(self.manifest)
+        replaced, replacement = self.manifest.applied_replacements, None
+        if request is None:
+            replaced, replacement = self._requests.due_replacement(self.manifest)
         return Intent(
             query=self.manifest.id,
             epoch=self.manifest.epoch + 1,
@@ -189,12 +213,14 @@ class EpochRunner:
             background_epochs=background_epochs,
             applied_requests=applied,
             request=request,
-            verdict=None if decided is None or request is not None else self._verdict(decided),
+            verdict=None if decided is None or request or replacement else self._verdict(decided),
             measurements=self._measurements or (),
             waiting=waiting,
             applied_rescales=rescales if rescales_now else self.manifest.applied_rescales,
             partitions=asked if rescales_now else None,
             waiting_partitions=None if rescales_now else asked,
+            applied_replacements=replaced,
+            replacement=replacement,
             drains=drains,
             without_batch=without_batch,
             first=self.manifest if self.manifest.epoch < 0 else None,
@@ -248,7 +274,7 @@ class EpochRunner:
         self._deciding_ms = self._deciding_ms if decided is None else decided.millis
         new = self.new_intent(now, background_epochs, decided, drains=drains, without_batch=without_batch)
         intent = write_or_read_intent(self.store, new)
-        self._check_of_this_query(intent)
+        check_of_this_query(intent, self.manifest)
         self._requests.leave_out(intent)
         crash_point("after the intent is written")
         if intent.without_batch != without_batch:
@@ -272,7 +298,8 @@ class EpochRunner:
             self._commit(after)
         crash_point("after the commit")
         self._deciding.begin(after)
-        self._measurements = () if self._measurements is None else measurements_of(program, report)
+        learns = self._measurements is not None and program.replacement is None
+        self._measurements = measurements_of(program, report) if learns else ()
         self._run_identity = self._add_written(report)
         with self._timed("publish"):
             self.publish()
@@ -282,26 +309,9 @@ class EpochRunner:
         self.millis |= {"total": 1000 * (time.perf_counter() - begin), "decide": self._deciding_ms}
         return report
 
-    def _check_of_this_query(self, intent: Intent) -> None:
-        """Refuse an intent of another query, and a first intent that another driver has written meanwhile."""
-        if intent.first is not None and replace(intent.first, spark_query="") != replace(
-            self.manifest, spark_query=""
-        ):
-            raise CheckpointError(
-                "a query must begin once",
-                got="a first epoch that another driver has begun meanwhile",
-                hint="start the query again: it goes on with what that driver has begun",
-            )
-        if intent.query != self.manifest.id or intent.applied_requests < self.manifest.applied_requests:
-            raise CheckpointError(
-                f"the intent of epoch {intent.epoch} must be one of this query, after its newest manifest",
-                got=f"one of query {intent.query}",
-                hint="files of several checkpoints were mixed: restore all of it from one copy",
-            )
-
     def _program(self, intent: Intent, *, decides: bool = True) -> Program:
         program = self.coordinator.program(self.manifest, intent, decides=decides)
-        return replace_field(program, run=self._run_identity)
+        return program.run_by(self._run_identity)
 
     def _run_step(self, shell: EpochExecution, intent: Intent, program: Program) -> tuple[Program, Report]:
         try:
@@ -324,11 +334,16 @@ class EpochRunner:
         self._manifest_files[manifest.epoch] = [manifest_name(manifest.lease, manifest.epoch)]
         self.manifest = manifest
         self._is_published = False
+        coordinator = self.coordinator.after(manifest)
+        if coordinator is not self.coordinator:
+            self.coordinator = coordinator
+            self._requests.serve(coordinator.query)
 
     def _add_written(self, report: Report) -> RunIdentity:
         """The writer with the slices that tasks of this run have written and that are in use."""
-        written = self._run_identity.written | {slice_.name for slice_ in report.slices}
-        return replace_field(self._run_identity, written=written & {s.name for s in self.manifest.slices})
+        slices = report.slices + (report.successor.slices if report.successor is not None else ())
+        written = self._run_identity.written | {slice_.name for slice_ in slices}
+        return replace_field(self._run_identity, written=written & {s.name for s in self.manifest.all_slices})
 
     def publish(self) -> None:
         """Publish the results of the last epoch, unless they are published."""
@@ -355,7 +370,7 @@ class EpochRunner:
     def _sweep(self, left_behind: list[str]) -> None:
         """Delete what abandoned attempts have left behind, after our first commit."""
         self._publisher.sweep()
-        used = {s.name for s in self.manifest.slices} | {r.name for r in self.manifest.retired}
+        used = {s.name for s in self.manifest.all_slices} | {r.name for r in self.manifest.all_retired}
         for name in self.store.list(SLICES):
             if name.rpartition("/")[2] not in used and lease_of(name) <= self._lease.number:
                 self.store.delete(name)

@@ -22,6 +22,7 @@ from midstream.aggregate.run_fragment import run_fragment
 from midstream.engine.error_context import error_context
 from midstream.engine.move_states import moved_rows
 from midstream.engine.program import NewSlice, Program, StepOutput
+from midstream.engine.replay import replayed_rows
 from midstream.engine.routed_rows import Arrivals, RoutedRows
 from midstream.engine.work import WorkCounts
 from midstream.plan.layout import Fragment
@@ -84,6 +85,10 @@ def move_states(program: Program, partition: int, store: Store) -> Iterator[Rout
     """Before the first stage: rows of states that other engine partitions need from now on."""
     with error_context("moving states", batch=program.epoch):
         yield from moved_rows(program, partition, _Reader(program, store, is_placed=True))
+    if program.replay is not None:
+        reader = _Reader(program.replay.source, store, is_placed=True)
+        with error_context("replaying rows", batch=program.epoch):
+            yield from replayed_rows(program, partition, reader)
 
 
 Clock = Callable[[], float]
@@ -189,12 +194,15 @@ class StageRun:
             encoded = [self._encode(new) for new in step.slices]
         self._unwritten += encoded
         self._bytes += sum(each.data.size for each in encoded)
-        task = TaskId(epoch=self._program.epoch, partition=partition, fragment=fragment.id)
+        number = self._program.first_task + fragment.id
+        task = TaskId(epoch=self._program.epoch, partition=partition, fragment=number)
         unstaged = self._unstaged.setdefault(fragment.id, _Unstaged(task, fragment))
         if step.results is not None:
             unstaged.results.append(step.results)
             self._bytes += step.results.nbytes
         for stream, rows in step.late.items():
+            if stream in self._program.quiet_streams:
+                continue
             unstaged.late.setdefault(stream, []).append(rows)
             self._bytes += rows.nbytes
         work = sum(step.work.values(), WorkCounts())

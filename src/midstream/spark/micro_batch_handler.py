@@ -10,46 +10,38 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
-import msgspec
-from py4j.protocol import Py4JJavaError
-from pyspark import RDD
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.engine.encode import make_encoders
-from midstream.engine.program import Program
 from midstream.errors import CheckpointError, MidstreamError, error_fields, error_from
 from midstream.migration.request import BackgroundChoice
-from midstream.plan.tree import Plan
-from midstream.protocol.coordinator import Coordinator
+from midstream.migration.strategies import BLACK_BOX_STRATEGIES
+from midstream.plan.build_layout import build_layout
+from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.health import HealthLimits
 from midstream.protocol.progress import QueryIdentity
-from midstream.protocol.report import Report, add_reports
+from midstream.protocol.rescaling import places_of
 from midstream.protocol.trigger_facts import TriggerFacts
+from midstream.query.query import Query
+from midstream.replace.boxes import Boxes
+from midstream.replace.request import make_replacement
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
-from midstream.spark.failures import failed_job
+from midstream.spark.execution import SparkExecution
 from midstream.spark.join_arguments import session_runs
-from midstream.spark.messages import EPOCH_PROPERTY, AddressedMessage, ControlMessage
-from midstream.spark.own_slices import slice_messages, slices_by_task
-from midstream.spark.publisher import results_among
+from midstream.spark.outputs import Outputs
 from midstream.spark.query_identity import identity_of, running_query
 from midstream.spark.row_source import Sources
-from midstream.spark.shuffle import shuffle
-from midstream.spark.sinks import Sink
 from midstream.spark.source_facts import SourceFacts
-from midstream.spark.stage_task import move_task, stage_task
 from midstream.spark.stopping import BatchStopped, is_caused_by_stopping
-from midstream.spark.task_ranges import TaskRanges
 from midstream.state.manifest import Manifest
+from midstream.state.replacement import ReplacementRequest
 from midstream.storage.lease import Lease
-from midstream.storage.output_table import ParquetWriter
-from midstream.storage.store import Store
 
 # How long a thread that waits for an epoch of another sleeps before it looks again.
 _PATIENCE_SECONDS = 0.1
@@ -64,8 +56,7 @@ class MicroBatchHandler:
         runner: EpochRunner,
         session: SparkSession,
         sources: Sources,
-        sink: Sink,
-        writer: ParquetWriter,
+        outputs: Outputs,
         lease: Lease,
         limits: HealthLimits,
     ) -> None:
@@ -77,8 +68,7 @@ class MicroBatchHandler:
         self._session = session
         self._sources = sources
         self._source_facts = SourceFacts(session, sources.frames)
-        self._sink = sink
-        self._writer = writer
+        self._outputs = outputs
         self._budget = BackgroundBudget(limits.interval_ms)
         self._thread: int | None = None
         """That of the epoch that is running."""
@@ -89,7 +79,7 @@ class MicroBatchHandler:
         self._is_closed = False
 
     @property
-    def coordinator(self) -> Coordinator:
+    def coordinator(self) -> Boxes:
         """Plans and commits the epochs."""
         return self.runner.coordinator
 
@@ -105,9 +95,33 @@ class MicroBatchHandler:
 
     def migrate(self, plan: str | Plan, strategy: str | None, *, background: BackgroundChoice | None) -> None:
         """Request another plan; None means what the options say."""
+        if strategy is not None and strategy in BLACK_BOX_STRATEGIES:
+            self.replace(self.coordinator.query, plan, strategy)
+            return
         policy = self.coordinator.settings.policy
         request = policy.request(self.coordinator.query, plan, strategy, background=background)
         self.runner.request_migration(request)
+
+    def replace(
+        self, query: Query, plan: str | Plan | None, strategy: str, path: str | None = None
+    ) -> ReplacementRequest:
+        """Request another definition; results of another schema go to a path of their own."""
+        boxes, manifest = self.coordinator, self.manifest
+        old = boxes.query.aggregation
+        if old is not None and old.updates and query.aggregation is not None:
+            query = replace(query, aggregation=replace(query.aggregation, updates=True))
+        request = make_replacement(boxes, manifest, query, plan, strategy, path or "")
+        self._check_sources(query, request)
+        request = self._outputs.with_paths(request)
+        self.runner.request_replacement(request, query)
+        return request
+
+    def _check_sources(self, query: Query, request: ReplacementRequest) -> None:
+        layout = build_layout(query, parse_plan(request.plan, query.names))
+        encoders = make_encoders(
+            query, layout, places_of(self.manifest), whole_rows=self._outputs.keeps_late_rows
+        )
+        self._sources.check_have(query, encoders)
 
     def rescale(self, partitions: int) -> None:
         """Request another number of engine partitions."""
@@ -184,7 +198,14 @@ class MicroBatchHandler:
                 trigger=trigger,
                 duration_ms=self.runner.millis,
             )
+        self._serve_definition()
         return True
+
+    def _serve_definition(self) -> None:
+        """After an epoch: if another definition has replaced the one of before, what follows is of that."""
+        if self.manifest.ended_replacement is not None:
+            self.reporter.serve(self.coordinator.query)
+            self._outputs.end_replacement()
 
     @contextmanager
     def _in_this_thread(self) -> Iterator[None]:
@@ -195,15 +216,13 @@ class MicroBatchHandler:
         finally:
             self._thread = outside
 
-    def _execution(self, batch: DataFrame | None) -> _SparkExecution:
-        return _SparkExecution(
+    def _execution(self, batch: DataFrame | None) -> SparkExecution:
+        return SparkExecution(
             batch=batch,
             session=self._session if batch is None else batch.sparkSession,
             store=self.runner.store,
-            coordinator=self.coordinator,
             sources=self._sources,
-            sink=self._sink,
-            writer=self._writer,
+            outputs=self._outputs,
         )
 
     def _epoch(self, batch: DataFrame, batch_id: int, identity: QueryIdentity) -> None:
@@ -227,6 +246,7 @@ class MicroBatchHandler:
             self._epoch_without_batch(identity)
             before = self.manifest
         self._budget.learn(self.runner.migration_step, self.runner.millis["total"])
+        self._serve_definition()
         if not self._sources.counted_by_spark:
             self._source_facts.count_rows(batch, {name: count.rows for name, count in report.counts.items()})
         self.reporter.report(
@@ -237,59 +257,3 @@ class MicroBatchHandler:
             trigger=self._source_facts.trigger(batch),
             duration_ms=self.runner.millis,
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SparkExecution:
-    """One epoch on Spark, with the rows of a micro-batch."""
-
-    batch: DataFrame | None
-    """None if the epoch has no batch."""
-    session: SparkSession
-    store: Store
-    coordinator: Coordinator
-    sources: Sources
-    sink: Sink
-    writer: ParquetWriter
-
-    def run(self, program: Program) -> Report:
-        """One Spark job."""
-        try:
-            return self._run_job(program)
-        except (Py4JJavaError, PySparkException) as error:
-            raise failed_job(error, program.epoch) from error
-
-    def _run_job(self, program: Program) -> Report:
-        """A shuffle before each stage of the layout."""
-        context = self.session.sparkContext
-        context.setLocalProperty(EPOCH_PROPERTY, str(program.epoch))
-        encoders = make_encoders(
-            program.query, program.layout, program.places, whole_rows=self.writer.keeps_late_rows
-        )
-        ranges = TaskRanges.for_cores(program.places.partitions, context.defaultParallelism)
-        messages: RDD[AddressedMessage] = (
-            context.parallelize([], 1)
-            if self.batch is None
-            else self.sources.messages(self.batch, encoders, ranges)
-        )
-        # An epoch that was begun before a restart may have had other outputs.
-        writer = replace(self.writer, schema=program.query.output_schema)
-        if program.migration_step is not None and program.migration_step.moves:
-            tasks = context.parallelize(slices_by_task(program, ranges), ranges.tasks)
-            moved = tasks.mapPartitionsWithIndex(move_task(program, ranges, self.store))
-            messages = messages.union(moved)
-        from_driver = slice_messages(program, ranges)
-        for stage in range(program.stages):
-            task = stage_task(program, stage, ranges, self.store, writer)
-            messages = shuffle(messages, ranges.tasks, from_driver).mapPartitionsWithIndex(task)
-            from_driver = []  # tasks pass on what later stages need
-        reports = [message for message in messages.values().collect() if isinstance(message, ControlMessage)]
-        for message in reports:
-            if message.kind == "error":
-                raise error_from(msgspec.json.decode(message.blob))
-        return add_reports(message.blob for message in reports)
-
-    def prepare(self, program: Program, report: Report) -> None:
-        """Let the sink prepare the results."""
-        results, schema = results_among(report.outputs), program.query.output_schema
-        self.sink.prepare(self.session, program.epoch, results, schema)

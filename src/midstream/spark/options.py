@@ -17,7 +17,7 @@ from midstream.errors import OptionError, show_value
 from midstream.memory.balance import BALANCE_MODES, BalanceMode
 from midstream.memory.strategies import SPILL_STRATEGIES
 from midstream.migration.request import BACKGROUND
-from midstream.migration.strategies import AUTO, STRATEGY_CHOICES
+from midstream.migration.strategies import AUTO, BLACK_BOX_STRATEGIES, STRATEGY_CHOICES
 from midstream.protocol.health import LATE_SHARE
 from midstream.protocol.settings import CLOCKS, MAX_GROUPS, ONE_DAY, Clock
 from midstream.spark.option_readers import (
@@ -240,6 +240,15 @@ class QueryOptions:
         read=a_duration,
         may_change="yes",
         meaning="How much event time may pass before results are made that spilled state is needed for.",
+    )
+    replace: str | None = option(
+        "replace",
+        default=None,
+        shown="none",
+        read=one_of(tuple(BLACK_BOX_STRATEGIES)),
+        may_change="yes",
+        meaning="By which strategy a definition that differs from that of the checkpoint "
+        "[replaces it](changing-a-query.md); without it, such a query is refused.",
     )
     balance: BalanceMode = option(
         "balance",

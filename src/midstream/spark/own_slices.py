@@ -7,6 +7,7 @@ travels in Spark's closures.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 
 import msgspec
@@ -30,7 +31,11 @@ _DECODER = msgspec.msgpack.Decoder(_OwnSlices, dec_hook=decode_state_id)
 
 def without_slices(program: Program) -> Program:
     """What all tasks have in common."""
-    return program.with_slices((), ())
+    replay = program.replay
+    if replay is not None:
+        replay = replace(replay, source=without_slices(replay.source))
+    # What the other box does is in a job of its own.
+    return replace(program.with_slices((), ()), replay=replay, replacement=None)
 
 
 def with_own_slices(program: Program, blob: bytes) -> Program:

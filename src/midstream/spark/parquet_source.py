@@ -26,14 +26,14 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from midstream.engine.encode import Encoder, project, time_column
 from midstream.engine.error_context import error_context
-from midstream.errors import InternalError, StreamError
+from midstream.errors import InternalError, QueryError, StreamError
 from midstream.query.query import Query
 from midstream.query.stream import Stream
 from midstream.spark.logical_plan import WATERMARK_NODE
 from midstream.spark.messages import AddressedRows, SourceMessage, errors_as_messages, running_epoch
 from midstream.spark.query_identity import query_id, stream_execution
 from midstream.spark.row_groups import RowGroup, distribute, row_groups
-from midstream.spark.row_source import Encoders, RowSources, Sources, encoded
+from midstream.spark.row_source import Encoders, Encoding, RowSources, Sources, encoded
 from midstream.spark.task_ranges import TaskRanges
 
 # Options of a source that say which files to read, but not how.
@@ -77,7 +77,8 @@ class ParquetSources:
         context = batch.sparkSession.sparkContext
         leaves = self._leaves(query_id(batch))
         schemas = self._schemas(encoders)
-        groups = self._row_groups(leaves, schemas)
+        reads_alike = all(_arrow_reads_alike(self.query.by_name[n], e) for n, e in encoders.items())
+        groups = self._row_groups(leaves, schemas) if reads_alike else None
         if groups is None:
             return self._by_spark(batch.sparkSession, leaves, encoders, ranges)
         min_tasks = math.ceil(sum(group.bytes for group in groups) / _MAX_TASK_BYTES)
@@ -131,19 +132,43 @@ class ParquetSources:
     ) -> RDD[SourceMessage]:
         """The messages of the same files, read by Spark."""
         read = session._jsparkSession.baseRelationToDataFrame
-        frames = {name: DataFrame(read(leaf.relation()), session) for name, leaf in leaves.items()}
-        sources = RowSources(self.query, frames, encoders, ranges)
+        frames = {
+            name: DataFrame(read(leaf.relation()), session)
+            for name, leaf in leaves.items()
+            if name in encoders
+        }
+        if not frames:
+            return session.sparkContext.parallelize([], 1)
+        encoders = {name: encoders[name] for name in frames}
+        sources = RowSources(frames, (Encoding(self.query, encoders),), ranges)
         return sources.messages(sources.stream(), encoders, ranges)
 
+    def check_have(self, query: Query, encoders: Encoders) -> None:
+        """Refuse a definition that needs columns that the files do not have, or other streams."""
+        for name in encoders:
+            known = self.query.by_name[name].schema if name in self.frames else pa.schema([])
+            for column in sorted(query.columns_of(name)):
+                if known.get_field_index(column) < 0:
+                    raise QueryError(
+                        "a running query must read columns that its streams had when it was started",
+                        got=f"{name}.{column}",
+                        hint="stop the query, and start the new one with the same checkpointLocation and the "
+                        "option 'replace'",
+                    )
 
-def sources_of(
-    query: Query, frames: Mapping[str, DataFrame], encoders: Encoders, ranges: TaskRanges
-) -> Sources:
-    """The sources of a query: tasks read the files themselves if they can do so for all streams."""
-    for name, frame in frames.items():
-        if not (_is_plain_parquet(frame) and _arrow_reads_alike(query.by_name[name], encoders[name])):
-            return RowSources(query, frames, encoders, ranges)
-    return ParquetSources(query, frames)
+
+def sources_of(encodings: Sequence[Encoding], frames: Mapping[str, DataFrame], ranges: TaskRanges) -> Sources:
+    """The sources of a query: tasks read the files themselves if they can do so for all streams.
+
+    There are encodings for each definition; one of them is of all streams.
+    """
+    for encoding in encodings:
+        for name, encoder in encoding.encoders.items():
+            stream = encoding.query.by_name[name]
+            if not (_is_plain_parquet(frames[name]) and _arrow_reads_alike(stream, encoder)):
+                return RowSources(frames, tuple(encodings), ranges)
+    whole = max(encodings, key=lambda encoding: len(encoding.encoders))
+    return ParquetSources(whole.query, frames)
 
 
 @cache

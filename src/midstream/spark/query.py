@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import wait
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
@@ -11,15 +12,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.adapt.explain import explain_adaptive
 from midstream.errors import FencedError, MidstreamError, OptionError, StreamError, show_value
-from midstream.migration.explain import explain_query
 from midstream.migration.request import BackgroundChoice
 from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
 from midstream.protocol.rescaling import places_of
+from midstream.replace.explain import explain_replacement, explain_running
+from midstream.replace.request import DEFAULT_STRATEGY
 from midstream.runtime.epoch_reporter import ReportingQuery
 from midstream.spark.blocking_call import in_thread, result_of
 from midstream.spark.failures import readable_error
 from midstream.spark.micro_batch_handler import MicroBatchHandler
+
+if TYPE_CHECKING:  # it needs this module to start a query
+    from midstream.spark.join import Join
 
 _DRAIN_LATER = "start it again with the same checkpointLocation, then drain it"
 
@@ -81,7 +86,8 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
 
     def _explain_plan(self) -> str:
         manifest = self._handler.manifest
-        return explain_query(self._handler.coordinator.query, manifest, state_sizes(manifest))
+        new = manifest if manifest.replacement is None else manifest.replacement.successor
+        return explain_running(self._handler.coordinator, manifest, state_sizes(manifest), state_sizes(new))
 
     def _explain_extended(self) -> str:
         return f"{self._explain_plan()}\n\n{self._jsq.explainInternal(True)}"
@@ -106,6 +112,40 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         """
         self._check_active("change its plan", "start it again with the same checkpointLocation, then migrate")
         self._handler.migrate(plan, strategy, background=background)
+
+    def replace(
+        self,
+        new_join: Join,
+        strategy: str = DEFAULT_STRATEGY,
+        *,
+        plan: str | Plan | None = None,
+        path: str | None = None,
+    ) -> None:
+        """Go over to another definition, from the next batch on, without losing or repeating a result.
+
+        Results up to a time are those of the old definition, later ones those of the new one; an event says
+        which time that is. ``strategy`` says how the new definition gets the rows that are stored:
+        ``generalized_hybrid`` in portions, ``generalized_moving_state`` at once, or
+        ``generalized_parallel_track`` not at all. Without a ``plan`` that of now goes on, if it is one of the
+        same streams. Results of another schema go to ``path``, which is the query's from then on.
+
+        Everything that cannot be is refused here, before anything happens. A request survives a crash.
+        """
+        self._check_active(
+            "get another definition",
+            "start the new one with the same checkpointLocation and the option replace",
+        )
+        self._handler.replace(new_join.query(), plan, strategy, path)
+
+    def explain_replace(
+        self, new_join: Join, *, plan: str | Plan | None = None, path: str | None = None
+    ) -> None:
+        """Print what would change with another definition, and what each strategy would take.
+
+        Nothing is done: not even a definition that cannot be is an error.
+        """
+        manifest, boxes = self._handler.manifest, self._handler.coordinator
+        print(explain_replacement(boxes, manifest, new_join.query(), plan, path or ""))
 
     @property
     def partitions(self) -> int:

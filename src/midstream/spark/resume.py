@@ -8,7 +8,7 @@ from dataclasses import replace
 from midstream.adapt.policy import MigrationPolicy
 from midstream.engine.places import Places
 from midstream.engine.references import MAX_PARTITIONS
-from midstream.errors import OptionError
+from midstream.errors import CheckpointError, OptionError
 from midstream.memory.balance import BalanceSettings
 from midstream.memory.settings import MemorySettings
 from midstream.plan.default_plan import default_plan
@@ -17,17 +17,21 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.rescaling import check_same_shares, places_of
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
+from midstream.replace.boxes import Boxes
 from midstream.spark.options import QueryOptions
 from midstream.spark.spark_checkpoint import check_as_new_as_spark, last_batch_done, unmark_batch_done
 from midstream.state.manifest import Manifest
+from midstream.state.replacement import ReplacementRequest
+from midstream.storage.intents import find_intent
 from midstream.storage.manifest_log import Committed
 from midstream.storage.open_checkpoint import initial_manifest, open_manifest
+from midstream.storage.request_queue import asked_definition
 from midstream.storage.store import Store
 
 
 def begin_or_resume(
     query: Query, store: Store, options: QueryOptions, *, lease: int, parallelism: int
-) -> tuple[Coordinator, Committed]:
+) -> tuple[Boxes, Committed]:
     """Resume from the checkpoint if there is one, else begin; ``parallelism`` is Spark's default."""
     batch_done = last_batch_done(store)
     committed = open_manifest(store, lease)
@@ -36,7 +40,9 @@ def begin_or_resume(
     plan = parse_plan(options.plan, query.names) if options.plan else None
     if committed is None:
         return _begin(query, settings, plan or default_plan(query), options.partitions)
-    coordinator = Coordinator.resume(query, settings, committed.manifest)
+    begun = find_intent(store, committed.manifest.epoch + 1)
+    asked = asked_definition(store, committed.manifest, begun)
+    coordinator = _resume(query, settings, committed.manifest, asked, replaces=options.replace is not None)
     if plan is not None:
         _check_plan_of_checkpoint(plan, committed.manifest)
     check_same_shares(settings, committed.manifest)
@@ -44,6 +50,22 @@ def begin_or_resume(
         # The manifest of that epoch was damaged, so it runs again: Spark must repeat the batch.
         unmark_batch_done(store, batch_done)
     return coordinator, committed
+
+
+def _resume(
+    query: Query,
+    settings: Settings,
+    manifest: Manifest,
+    asked: ReplacementRequest | None,
+    *,
+    replaces: bool,
+) -> Boxes:
+    try:
+        return Boxes.resume(query, settings, manifest, asked)
+    except CheckpointError:
+        if not replaces or asked is not None or manifest.replacement is not None:
+            raise
+    return Boxes.resume_with_another(query, settings, manifest)
 
 
 def make_settings(options: QueryOptions, places: Places | None, parallelism: int) -> Settings:
@@ -115,12 +137,10 @@ def _memory_settings(options: QueryOptions) -> MemorySettings | None:
     )
 
 
-def _begin(
-    query: Query, settings: Settings, plan: Plan, partitions: int | None
-) -> tuple[Coordinator, Committed]:
+def _begin(query: Query, settings: Settings, plan: Plan, partitions: int | None) -> tuple[Boxes, Committed]:
     first = Coordinator(query, settings).first_manifest(uuid.uuid4().hex, plan)
     # A run that ended before its first batch may have left a request, which a default does not undo.
-    return Coordinator(query, replace(settings, partitions=partitions)), initial_manifest(first)
+    return Boxes(Coordinator(query, replace(settings, partitions=partitions))), initial_manifest(first)
 
 
 def _check_plan_of_checkpoint(plan: Plan, stored: Manifest) -> None:

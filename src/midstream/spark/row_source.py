@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import ClassVar, Protocol
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from midstream.engine.encode import Destination, Encoder, SourceColumn, time_column
 from midstream.engine.error_context import error_context
-from midstream.errors import InternalError
+from midstream.errors import InternalError, QueryError
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.query.types import TIMESTAMP, show_type
@@ -33,9 +33,12 @@ from midstream.spark.task_ranges import TaskRanges
 Batches = Iterator[pa.RecordBatch]
 Encoders = Mapping[str, Encoder]
 
-_MESSAGE_COLUMNS = "task int, origin int, kind string, input string, null_keys long, blob binary"
+_MESSAGE_COLUMNS = (
+    "encoding int, task int, origin int, kind string, input string, null_keys long, blob binary"
+)
 _MESSAGE_SCHEMA = pa.schema(
     [
+        ("encoding", pa.int32()),
         ("task", pa.int32()),
         ("origin", pa.int32()),
         ("kind", pa.string()),
@@ -64,7 +67,21 @@ class Sources(Protocol):
         """The DataFrame that Spark runs as a streaming query."""
 
     def messages(self, batch: DataFrame, encoders: Encoders, ranges: TaskRanges) -> RDD[SourceMessage]:
-        """The messages of a micro-batch of :meth:`stream`, for the plan that the encoders belong to."""
+        """The messages of a micro-batch of :meth:`stream`, for the plan that the encoders belong to.
+
+        There may be encoders of some streams only.
+        """
+
+    def check_have(self, query: Query, encoders: Encoders) -> None:
+        """Refuse another definition, with these encoders, that needs what they do not give."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the rows of streams are encoded for one definition."""
+
+    query: Query
+    encoders: Encoders
 
 
 @dataclass(frozen=True)
@@ -73,10 +90,10 @@ class RowSources:
 
     counted_by_spark: ClassVar[bool] = True
 
-    query: Query
     frames: Mapping[str, DataFrame]
-    encoders: Encoders
-    """How tasks encode rows. Spark keeps them as long as the query runs, whatever its plan is by then."""
+    encodings: tuple[Encoding, ...]
+    """How tasks encode rows, for each definition that the query had when it was started. Spark keeps them as
+    long as the query runs, whatever its plan is by then."""
     ranges: TaskRanges
     """The tasks that get the rows. Spark keeps them, too, whatever the size of the cluster is by then."""
 
@@ -86,21 +103,70 @@ class RowSources:
 
     def messages(self, batch: DataFrame, encoders: Encoders, ranges: TaskRanges) -> RDD[SourceMessage]:
         """The rows of a batch are messages already, for the plan and the tasks at the start of the query."""
-        messages = batch.rdd.map(_addressed)
-        if (encoders, ranges) == (self.encoders, self.ranges):
+        number = self._fitting(encoders)
+        if number is None:
+            raise InternalError("rows must be encoded for each definition", got=", ".join(encoders))
+        before = self.encodings[number].encoders
+        rows = batch.rdd
+        if len(self.encodings) > 1:
+            rows = rows.filter(lambda row: row.encoding == number)
+        messages = rows.map(_addressed)
+        if (encoders, ranges) == (before, self.ranges):
             return messages
-        return messages.flatMap(encode_again(self.encoders, encoders, ranges))
+        return messages.flatMap(encode_again(before, encoders, ranges))
+
+    def check_have(self, query: Query, encoders: Encoders) -> None:
+        """Refuse a definition that needs other columns than those that Spark sends."""
+        if self._fitting(encoders) is None:
+            raise QueryError(
+                "a definition must be given at a start if it needs other columns, keys or streams of sources "
+                "that are not plain Parquet files",
+                got=", ".join(map(str, query.equalities)),
+                hint="stop the query, and start the new one with the same checkpointLocation and the option "
+                "'replace'",
+            )
+
+    def _fitting(self, encoders: Encoders) -> int | None:
+        """The encoding from which rows can be encoded by these."""
+        for number, encoding in enumerate(self.encodings):
+            if all(n in encoding.encoders and encoding.encoders[n].covers(e) for n, e in encoders.items()):
+                return number
+        return None
 
     def _encode(self, name: str, frame: DataFrame) -> DataFrame:
-        encoder = self.encoders[name]
-        # Our names have dots, which mapInArrow would take for nested fields: the task restores them.
-        kinds = [self.query.by_name[name].type_of(column.ref) for column in encoder.source]
-        columns = [
-            _column(frame, column, kind, name).alias(f"c{i}")
-            for i, (column, kind) in enumerate(zip(encoder.source, kinds, strict=True))
-        ]
-        task = _encode_task(encoder, _source_schema(self.query, encoder), self.ranges)
-        return frame.select(*columns).mapInArrow(task, _MESSAGE_COLUMNS)
+        """The messages of a stream for all definitions: a frame of each would be another source for Spark."""
+        columns: list[Column] = []
+        encodings: list[_StreamEncoding] = []
+        for number, encoding in enumerate(self.encodings):
+            if name not in encoding.encoders:
+                continue
+            encoder, query = encoding.encoders[name], encoding.query
+            begin = len(columns)
+            # Our names have dots, which mapInArrow would take for nested fields: the task restores them.
+            kinds = [query.by_name[name].type_of(column.ref) for column in encoder.source]
+            columns += [
+                _column(frame, column, kind, name).alias(f"c{begin + i}")
+                for i, (column, kind) in enumerate(zip(encoder.source, kinds, strict=True))
+            ]
+            encodings.append(_StreamEncoding(number, encoder, _source_schema(query, encoder), begin))
+        return frame.select(*columns).mapInArrow(_encode_task(encodings, self.ranges), _MESSAGE_COLUMNS)
+
+
+@dataclass(frozen=True)
+class _StreamEncoding:
+    """How tasks encode the rows of one stream for one definition."""
+
+    number: int
+    encoder: Encoder
+    schema: pa.Schema
+    begin: int
+    """The first of its columns."""
+
+    def of(self, received: list[pa.RecordBatch]) -> pa.Table:
+        """Its columns of what Spark sends."""
+        table = pa.Table.from_batches(received).select(range(self.begin, self.begin + len(self.schema)))
+        # Spark labels timestamps with the session's zone; the values are the same instants.
+        return table.rename_columns(self.schema.names).cast(self.schema)
 
 
 def encode_again(
@@ -118,6 +184,8 @@ def encode_again(
         if isinstance(content, ControlMessage):
             return (message,)
         encoder, destination = sent_to[content.input]
+        if encoder.stream not in after:
+            return ()  # another definition takes it
         # A stream's rows may have been sent to several inputs, and copied to several partitions of each.
         # They are taken from where each of them is once.
         has_all = destination == encoder.destinations[0] and content.kind == "arriving"
@@ -152,7 +220,7 @@ def encoded(encoder: Encoder, table: pa.Table, origin: int, ranges: TaskRanges) 
     yield from outbox.flush()
 
 
-def _encode_task(encoder: Encoder, schema: pa.Schema, ranges: TaskRanges) -> Callable[[Batches], Batches]:
+def _encode_task(encodings: Sequence[_StreamEncoding], ranges: TaskRanges) -> Callable[[Batches], Batches]:
     """The function that turns the rows of a source into messages."""
 
     def run(batches: Batches) -> Batches:
@@ -160,14 +228,17 @@ def _encode_task(encoder: Encoder, schema: pa.Schema, ranges: TaskRanges) -> Cal
         if not received:
             return
         origin = _running_partition()
-        messages = errors_as_messages("encoding rows", encode(received, origin), origin, running_epoch())
-        for task, message in messages:
-            yield _batch(task, message)
+        for each in encodings:
+            messages = encode(each, received, origin)
+            for task, message in errors_as_messages("encoding rows", messages, origin, running_epoch()):
+                yield _batch(task, message, each.number)
 
-    def encode(received: list[pa.RecordBatch], origin: int) -> Iterator[AddressedRows]:
+    def encode(
+        encoding: _StreamEncoding, received: list[pa.RecordBatch], origin: int
+    ) -> Iterator[AddressedRows]:
+        encoder = encoding.encoder
         with error_context(streams=[encoder.stream], columns=(column.ref for column in encoder.source)):
-            # Spark labels timestamps with the session's zone; the values are the same instants.
-            table = pa.Table.from_batches(received).rename_columns(schema.names).cast(schema)
+            table = encoding.of(received)
         with error_context(streams=[encoder.stream]):
             yield from encoded(encoder, table, origin, ranges)
 
@@ -181,10 +252,10 @@ def _running_partition() -> int:
     return context.partitionId()
 
 
-def _batch(task: int, message: RowsMessage | ControlMessage) -> pa.RecordBatch:
+def _batch(task: int, message: RowsMessage | ControlMessage, encoding: int) -> pa.RecordBatch:
     """A message as a row; the blob is not copied."""
     rows = (message.input, message.null_keys) if isinstance(message, RowsMessage) else (None, None)
-    values = (task, message.origin, message.kind, *rows)
+    values = (encoding, task, message.origin, message.kind, *rows)
     columns = [pa.array([value], field.type) for value, field in zip(values, _MESSAGE_SCHEMA, strict=False)]
     offsets = pa.array([0, message.blob.size], pa.int32()).buffers()[1]
     columns.append(pa.Array.from_buffers(pa.binary(), 1, [None, offsets, message.blob]))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
-from midstream.engine.program import Program, StreamCounts
+from midstream.engine.program import Program, Replay, StreamCounts
 from midstream.engine.routed_rows import RowsKind
 from midstream.errors import InternalError
 from midstream.plan.state_id import StateId
@@ -100,6 +101,24 @@ def move_task(
         yield from outbox.flush()
 
     return lambda task, slices: errors_as_messages("moving states", run(task, slices), task, common.epoch)
+
+
+def replay_task(
+    program: Program, replay: Replay, senders: TaskRanges, ranges: TaskRanges, store: Store
+) -> Callable[[int, Iterable[bytes]], Iterator[SourceMessage]]:
+    """The function that sends the rows that an old box has stored in the engine partitions of a task."""
+    common, source = without_slices(program), without_slices(replay.source)
+
+    def run(task: int, slices: Iterable[bytes]) -> Iterator[AddressedRows]:
+        outbox = Outbox(ranges)
+        for own in slices:
+            own_replay = replace(replay, source=with_own_slices(source, own))
+            own_program = replace(common, replay=own_replay)
+            for partition in senders.partitions_of(task):
+                yield from outbox.add(move_states(own_program, partition, store), partition)
+        yield from outbox.flush()
+
+    return lambda task, slices: errors_as_messages("replaying rows", run(task, slices), task, common.epoch)
 
 
 def _by_partition(

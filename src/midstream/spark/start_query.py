@@ -14,6 +14,7 @@ from midstream.engine.encode import make_encoders
 from midstream.errors import CheckpointError
 from midstream.protocol.health import HealthLimits
 from midstream.query.query import Query
+from midstream.replace.request import make_replacement
 from midstream.runtime.deciding import DecideInThread
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.listeners import Listener
@@ -23,13 +24,13 @@ from midstream.spark.logical_plan import source_folders
 from midstream.spark.micro_batch_handler import MicroBatchHandler
 from midstream.spark.options import QueryOptions
 from midstream.spark.output_tables import QueryTables
+from midstream.spark.outputs import Outputs
 from midstream.spark.parquet_source import sources_of
 from midstream.spark.program_end import stop_at_exit
-from midstream.spark.publisher import SparkPublisher
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.query_identity import check_name_is_free
 from midstream.spark.resume import begin_or_resume
-from midstream.spark.row_source import Sources
+from midstream.spark.row_source import Encoding, Sources
 from midstream.spark.session_defaults import check_session_settings, with_session_defaults
 from midstream.spark.sink_formats import SinkContext, SinkRequest
 from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
@@ -89,7 +90,7 @@ def start_query(
         coordinator, committed = begin_or_resume(
             query, store, options, lease=lease.number, parallelism=parallelism
         )
-        query = coordinator.query
+        given, query = query, coordinator.query
         tables = QueryTables(
             query=committed.manifest.id[:8],
             lease=lease.number,
@@ -104,25 +105,28 @@ def start_query(
         writer = ParquetWriter(
             built_sink.table, late_table, query.output_schema, late_columns(query), partition_columns
         )
+        outputs = Outputs(built_sink, late_table, writer, path=options.path, open_table=tables.results_in)
+        outputs.serve(committed.manifest.replacement)
         runner = EpochRunner(
             store=store,
             coordinator=coordinator,
             committed=committed,
-            publisher=SparkPublisher(built_sink, late_table),
+            publisher=outputs,
             lease=lease,
             run=run,
             deciding=DecideInThread,
         )
         on_failure.callback(runner.close)
         runner.recover()
-        sources = _make_sources(runner, frames, parallelism, whole_rows=writer.keeps_late_rows)
+        if options.replace is not None:
+            _replace(runner, given, options.replace)
+        sources = _make_sources(runner, frames, parallelism, whole_rows=outputs.keeps_late_rows)
         stream = sources.stream()
         driver = MicroBatchHandler(
             runner=runner,
             session=stream.sparkSession,
             sources=sources,
-            sink=built_sink,
-            writer=writer,
+            outputs=outputs,
             lease=lease,
             limits=HealthLimits(late_share=options.late_share_warning, interval_ms=trigger.interval_ms()),
         )
@@ -139,6 +143,16 @@ def start_query(
     return handle
 
 
+def _replace(runner: EpochRunner, given: Query, strategy: str) -> None:
+    """Let the definition that is given replace that of the checkpoint, if it is another one.
+
+    What is due already, because it was requested before, goes on.
+    """
+    boxes, manifest = runner.coordinator, runner.manifest
+    if given in boxes.known and not runner.is_replacing:
+        runner.request_replacement(make_replacement(boxes, manifest, given, None, strategy, ""), given)
+
+
 def _make_sources(
     runner: EpochRunner, frames: Mapping[str, DataFrame], cores: int, *, whole_rows: bool
 ) -> Sources:
@@ -147,9 +161,13 @@ def _make_sources(
     If that epoch changes the plan after all, and with it where rows go, they are encoded again.
     """
     program = runner.coordinator.program(runner.manifest, runner.new_intent(0, None))
-    encoders = make_encoders(program.query, program.layout, program.places, whole_rows=whole_rows)
+    programs = [program] if program.successor is None else [program, program.successor]
+    encodings = [
+        Encoding(each.query, make_encoders(each.query, each.layout, each.places, whole_rows=whole_rows))
+        for each in programs
+    ]
     ranges = TaskRanges.for_cores(program.places.partitions, cores)
-    return sources_of(program.query, frames, encoders, ranges)
+    return sources_of(encodings, frames, ranges)
 
 
 def _start_spark(

@@ -50,15 +50,57 @@ class Retired(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epoch: int
 
 
+OutputTableName = Literal["results", "late", "successor"]
+"""Results of a new box are in a table of their own if their schema differs from that of the old one."""
+
+
 class OutputFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An output file: its name while it is staged, and once it is published."""
 
-    table: Literal["results", "late"]
+    table: OutputTableName
     staged: str
     published: str
     rows: int
     folder: str = ""
     """The id of the folder that it was staged in."""
+
+
+class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A replacement in progress: two boxes run side by side, each with a definition, a plan and states.
+
+    The old box is what the rest of the manifest describes.
+    """
+
+    number: int
+    strategy: str
+    """The name of its strategy (``migration/strategies.py``)."""
+    start_epoch: int
+    path: str = ""
+    """Where results of the new box go; empty if they go where those of the old one do."""
+    old_path: str = ""
+    """Where those of the old one go, if that is another place that a restart has to know."""
+    history: tuple[str, ...] = ()
+    """The streams whose rows the new box gets that the old one has stored."""
+    replayed_before: int = 0
+    """It has got those that arrived before this epoch."""
+    live_since: int | None = None
+    """The epoch since which it takes new rows; None as long as it is catching up."""
+    until: int | None = None
+    """Once it is live: results up to this time are the old box's, later ones the new one's. None if there
+    were no rows yet, so that all are the new one's."""
+    successor: Manifest
+    """The new box: what will be the manifest when the old box is done."""
+
+
+class EndedReplacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A replacement that has ended."""
+
+    number: int
+    strategy: str
+    start_epoch: int
+    live_since: int
+    until: int | None
+    path: str = ""
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -86,6 +128,17 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The migration that ended with this epoch."""
     migrations: int = 0
     """How many migrations have begun."""
+    replacement: Replacement | None = None
+    """The replacement in progress."""
+    ended_replacement: EndedReplacement | None = None
+    """The replacement that ended with this epoch."""
+    handed_over: int | None = None
+    """Results up to this time, and windows of them that begin by then, were those of another definition that
+    this one has replaced; None if none of them can come any more."""
+    replacements: int = 0
+    """How many replacements have begun."""
+    applied_replacements: int = 0
+    """The number of the last request for another definition that was applied."""
     applied_requests: int = 0
     """The number of the last request for another plan that was applied."""
     statistics: Statistics = Statistics()
@@ -133,6 +186,16 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def batch(self) -> int:
         """The number of the last batch of Spark's that is committed; -1 before the first."""
         return self.epoch - self.epochs_without_batch
+
+    @property
+    def all_slices(self) -> tuple[Slice, ...]:
+        """The slices in use, those of a new box included."""
+        return self.slices if self.replacement is None else self.slices + self.replacement.successor.slices
+
+    @property
+    def all_retired(self) -> tuple[Retired, ...]:
+        """The slices that are unused since lately, those of a new box included."""
+        return self.retired if self.replacement is None else self.retired + self.replacement.successor.retired
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -66,19 +66,19 @@ def check(store: Store) -> Findings:
     problems += _check_intent(store, newest)
     problems += _check_note(store, newest)
     files = SliceFiles(store, newest.id if newest else "")
-    named: dict[str, Slice] = {s.name: s for m in manifests for s in m.slices}
-    retired = {r.name for m in manifests for r in m.retired}
+    named: dict[str, Slice] = {s.name: s for m in manifests for s in m.all_slices}
+    retired = {r.name for m in manifests for r in m.all_retired}
     present = {name.removeprefix(f"{SLICES}/") for name in store.list(SLICES)}
     if newest is not None:
-        damaged, dangling = _check_slices(files, newest)
-        problems += damaged
-        problems += [] if problems else dangling
+        checked = [_check_slices(files, box) for box in _boxes(newest)]
+        problems += [problem for damaged, _ in checked for problem in damaged]
+        problems += [] if problems else [problem for _, dangling in checked for problem in dangling]
     orphans = [f"{SLICES}/{name}" for name in sorted(present - set(named) - retired)]
     return Findings(
         newest.epoch if newest else None,
         len(manifests),
-        len(newest.slices) if newest else 0,
-        sum(s.bytes for s in newest.slices) if newest else 0,
+        len(newest.all_slices) if newest else 0,
+        sum(s.bytes for s in newest.all_slices) if newest else 0,
         tuple(problems),
         (*orphans, *stale_intents(store, newest.epoch if newest else -1), *store.list(TEMPORARY)),
     )
@@ -110,10 +110,11 @@ def _manifests(store: Store, problems: list[Problem]) -> list[Manifest]:
     for name in reversed(list(manifests_newest_first(store))):
         try:
             committed = read_manifest(store, name)
-            options = read_definition(committed.manifest.definition)
-            check_window_changes(committed.manifest)
-            check_routings(committed.manifest, options.groups)
-            check_memory(committed.manifest, options.groups)
+            for box in _boxes(committed.manifest):
+                options = read_definition(box.definition)
+                check_window_changes(box)
+                check_routings(box, options.groups)
+                check_memory(box, options.groups)
         except CheckpointError as error:
             remedy = "restore it from a copy; a start goes on from the manifest before it, if that is valid"
             problems.append(Problem(name.file, str(error), remedy))
@@ -158,6 +159,11 @@ def _check_note(store: Store, newest: Manifest | None) -> list[Problem]:
         remedy = "restore it from a copy; if nobody has moved results of that epoch away, it may be deleted"
         return [Problem(noted[last], str(error), remedy)]
     return []
+
+
+def _boxes(manifest: Manifest) -> list[Manifest]:
+    """What a manifest says of the query, and while it is replaced, of the new box."""
+    return [manifest] if manifest.replacement is None else [manifest, manifest.replacement.successor]
 
 
 def _check_slices(files: SliceFiles, manifest: Manifest) -> tuple[list[Problem], list[Problem]]:

@@ -14,13 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from midstream.errors import CheckpointError
-from midstream.state.manifest import OutputFile
+from midstream.state.manifest import OutputFile, OutputTableName
 from midstream.storage.durable_file import explain_full_disk, new_file
 from midstream.storage.late_rows import late_rows
 from midstream.storage.local import make_folder, sync_folder
@@ -49,7 +48,7 @@ class TaskId:
 class OutputTable:
     """A folder of Parquet files that one query adds to."""
 
-    table: Literal["results", "late"]
+    table: OutputTableName
     path: str
     query: str
     """A short id of the query, so that several may write into one folder."""

@@ -1,4 +1,4 @@
-"""Requests for another plan, which wait until no migration is under way, and for other partitions."""
+"""Requests for another plan or definition, which wait while one changes, and for other partitions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from midstream.protocol.rescaling import check_partitions, places_of
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
+from midstream.state.replacement import ReplacementRequest
 from midstream.state.sealed import UNREADABLE, reason_unreadable
 from midstream.storage.numbered_requests import REQUESTS, NumberedRequests, RequestKind
 from midstream.storage.store import Store
 
 _PARTITIONS = "partitions-"
+_REPLACEMENT = "replacement-"
 
 
 class RequestQueue:
@@ -27,7 +29,7 @@ class RequestQueue:
 
     def __init__(self, store: Store, query: Query, settings: Settings) -> None:
         def decode(name: str, data: bytes) -> Request:
-            return decode_request(query, name, data)
+            return decode_request(self._query, name, data)
 
         def decode_partitions(name: str, data: bytes) -> int:
             return _partitions(name, data, settings.groups)
@@ -43,6 +45,12 @@ class RequestQueue:
         partitions = RequestKind(_PARTITIONS, msgspec.json.encode, decode_partitions)
         self.partitions = NumberedRequests(store, partitions)
         """Requests for another number of partitions."""
+        self.replacements = replacement_requests(store)
+        """Requests for another definition."""
+
+    def serve(self, query: Query) -> None:
+        """From now on, requests are for another definition."""
+        self._query = query
 
     def load(self, manifest: Manifest, begun: Intent | None) -> None:
         """On start: read the waiting requests; ``begun`` is the intent of the next epoch, if it has one."""
@@ -50,6 +58,8 @@ class RequestQueue:
         self._begun = begun
         self.plans.load(files, manifest.applied_requests, begun.applied_requests if begun else None)
         self.partitions.load(files, manifest.applied_rescales, begun.applied_rescales if begun else None)
+        replaced = begun.applied_replacements if begun else None
+        self.replacements.load(files, manifest.applied_replacements, replaced)
 
     def next_partitions(self, manifest: Manifest) -> int:
         """The number of partitions when all that was requested is applied."""
@@ -90,19 +100,76 @@ class RequestQueue:
     def due(self, manifest: Manifest) -> tuple[int, WrittenRequest | None]:
         """The request that the epoch after ``manifest`` should apply, and the number of the last applied."""
         number, request = self.plans.due(manifest.applied_requests)
-        if request is None or manifest.migration is not None:
+        if request is None or _is_changing(manifest):
             return manifest.applied_requests, None
         return number, write_request(request)
+
+    def due_replacement(self, manifest: Manifest) -> tuple[int, ReplacementRequest | None]:
+        """The same for another definition; a plan that waits comes first."""
+        number, request = self.replacements.due(manifest.applied_replacements)
+        _, plan = self.plans.due(manifest.applied_requests)
+        if request is None or plan is not None or _is_changing(manifest):
+            return manifest.applied_replacements, None
+        return number, request
+
+    def is_replacing(self, manifest: Manifest) -> bool:
+        """Whether the definition is, or is about to be, replaced."""
+        begun = self._begun_after(manifest)
+        _, waiting = self.replacements.due(manifest.applied_replacements)
+        is_begun = begun is not None and begun.replacement is not None
+        return manifest.replacement is not None or waiting is not None or is_begun
+
+    def check_no_replacement(self, manifest: Manifest) -> None:
+        """Refuse a request for another plan while the definition is, or is about to be, replaced."""
+        if self.is_replacing(manifest):
+            raise OptionError(
+                "a query must have one definition for its plan, or its definition, to be changed",
+                got="a replacement that has not ended",
+                hint="wait until it has ended",
+            )
 
     def leave_out(self, intent: Intent) -> None:
         """Give new requests later numbers than those that an epoch applies that is begun now."""
         self.plans.leave_out(intent.applied_requests)
         self.partitions.leave_out(intent.applied_rescales)
+        self.replacements.leave_out(intent.applied_replacements)
 
     def delete_applied(self, manifest: Manifest) -> None:
         """Delete the requests that are applied."""
         self.plans.delete_applied(manifest.applied_requests)
         self.partitions.delete_applied(manifest.applied_rescales)
+        self.replacements.delete_applied(manifest.applied_replacements)
+
+
+def _is_changing(manifest: Manifest) -> bool:
+    return manifest.migration is not None or manifest.replacement is not None
+
+
+def replacement_requests(store: Store) -> NumberedRequests[ReplacementRequest]:
+    """The requests for another definition that a checkpoint has."""
+    kind: RequestKind[ReplacementRequest]
+    kind = RequestKind(_REPLACEMENT, msgspec.json.encode, _replacement)
+    return NumberedRequests(store, kind)
+
+
+def asked_definition(store: Store, manifest: Manifest, begun: Intent | None) -> ReplacementRequest | None:
+    """On start: the request for another definition that the next epoch has begun with, or that waits."""
+    if begun is not None and begun.replacement is not None:
+        return begun.replacement
+    requests = replacement_requests(store)
+    requests.load(store.list(REQUESTS), manifest.applied_replacements, None)
+    return requests.due(manifest.applied_replacements)[1]
+
+
+def _replacement(name: str, data: bytes) -> ReplacementRequest:
+    try:
+        return msgspec.json.decode(data, type=ReplacementRequest)
+    except UNREADABLE as error:
+        raise CheckpointError(
+            f"the request for another definition in {name} must be readable",
+            got=reason_unreadable(error),
+            hint=f"delete {name} to go on without it",
+        ) from None
 
 
 def _partitions(name: str, data: bytes, groups: int) -> int:

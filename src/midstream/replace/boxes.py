@@ -1,0 +1,223 @@
+"""The coordinator of a query whose definition may be replaced while it runs.
+
+A *box* is a whole query: definition, plan and states. Usually there is one. While a replacement runs,
+each epoch runs two, over the same rows, and its manifest has both: the old box as ever, the new one in
+``replacement``. What either does is none of the other's business: only the rows that the old one has
+stored pass over, and the hand-over time says which results leave which (``replace/handover_time.py``).
+When the old box is done, the new one's part of the manifest becomes the manifest.
+
+As with one box, everything follows from the manifest, the intent and the reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import replace as replace_field
+from typing import Any
+
+from msgspec.structs import replace
+
+from midstream.adapt.decision import DecisionContext
+from midstream.engine.program import Program, ReplacementStep
+from midstream.errors import CheckpointError, MidstreamError
+from midstream.plan.layout import Layout
+from midstream.protocol.coordinator import Coordinator
+from midstream.protocol.intent import Intent
+from midstream.protocol.report import Report
+from midstream.protocol.settings import Settings, definition_of
+from midstream.protocol.terms import Terms, committed_terms
+from midstream.query.query import Query
+from midstream.replace.definition import read_query
+from midstream.replace.lifecycle import (
+    after_end,
+    begin,
+    carry_on,
+    intent_of_new_box,
+    intent_of_old_box,
+    replacement_after,
+    without_handover,
+)
+from midstream.state.adaptation import Verdict
+from midstream.state.manifest import Manifest, Replacement
+from midstream.state.replacement import ReplacementRequest
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Plans and commits the epochs of one query, whatever its definition."""
+
+    current: Coordinator
+    """That of the query, or of the old box."""
+    known: tuple[Query, ...] = ()
+    """Other definitions that the query was asked to get, or is about to get."""
+
+    @classmethod
+    def resume(
+        cls, given: Query, settings: Settings, manifest: Manifest, asked: ReplacementRequest | None
+    ) -> Boxes:
+        """Go on from a manifest with one of the definitions that there are: the old one or the new one.
+
+        ``asked`` is the request for another definition that waits, or that the next epoch has begun with.
+        """
+        replacement = manifest.replacement
+        if replacement is None and asked is None:
+            return cls(Coordinator.resume(given, settings, manifest))
+        new = asked.definition if asked is not None else {}
+        new = replacement.successor.definition if replacement is not None else new
+        boxes = cls._of(given, settings, manifest, new)
+        if replacement is not None:
+            boxes.successor(manifest, replacement.successor.definition, resumes=True)
+        return boxes
+
+    @classmethod
+    def resume_with_another(cls, given: Query, settings: Settings, manifest: Manifest) -> Boxes:
+        """Go on from a manifest, whose definition the given one is going to replace."""
+        old = read_query(manifest.definition, given, settings)
+        return cls(Coordinator.resume(old, settings, manifest), (given,))
+
+    @classmethod
+    def _of(cls, given: Query, settings: Settings, manifest: Manifest, new: Mapping[str, Any]) -> Boxes:
+        if definition_of(given, settings) != new:
+            try:
+                return cls(Coordinator.resume(given, settings, manifest), (read_query(new, given, settings),))
+            except CheckpointError as error:
+                if _is_given(given, settings, manifest, new) is None:
+                    raise error from None
+        old = read_query(manifest.definition, given, settings)
+        return cls(Coordinator.resume(old, settings, manifest), (given,))
+
+    @property
+    def query(self) -> Query:
+        """The definition of now, or of the old box."""
+        return self.current.query
+
+    @property
+    def settings(self) -> Settings:
+        """The options of now."""
+        return self.current.settings
+
+    def knowing(self, query: Query) -> Boxes:
+        """The same, with a definition that it may get."""
+        return replace_field(self, known=(*self.known, query))
+
+    def first_manifest(self, *arguments: Any) -> Manifest:
+        """What holds before the first epoch."""
+        return self.current.first_manifest(*arguments)
+
+    def definition(self, definition: Mapping[str, Any]) -> Query:
+        """The query of a definition: one that is known, or else read back."""
+        for query in self.known:
+            if definition_of(query, self.settings) == definition:
+                return query
+        return read_query(definition, self.query, self.settings)
+
+    def successor(
+        self, manifest: Manifest, definition: Mapping[str, Any], *, resumes: bool = False
+    ) -> Coordinator:
+        """The coordinator of the new box."""
+        query = self.definition(definition)
+        replacement = manifest.replacement
+        if resumes and replacement is not None:
+            return Coordinator.resume(query, self.settings, replacement.successor)
+        return Coordinator(query, self.settings)
+
+    def next_terms(self, manifest: Manifest) -> Terms:
+        """The terms of the epoch after ``manifest``: they stay while a replacement runs."""
+        return committed_terms(manifest) if manifest.replacement else self.current.next_terms(manifest)
+
+    def may_begin(self, manifest: Manifest, plan: str) -> bool:
+        """Whether the epoch after ``manifest`` may change to a plan."""
+        return manifest.replacement is None and self.current.may_begin(manifest, plan)
+
+    def decide(self, manifest: Manifest) -> Verdict | None:
+        """What follows from the statistics for the plan: nothing while a replacement runs."""
+        return None if manifest.replacement is not None else self.current.decide(manifest)
+
+    def layout(self, manifest: Manifest) -> Layout:
+        """The layout of the plan that a manifest names."""
+        return self.current.layout(manifest)
+
+    def decision_context(self, manifest: Manifest) -> DecisionContext:
+        """What decisions about the plan are made from."""
+        return self.current.decision_context(manifest)
+
+    def owes(self, manifest: Manifest) -> bool:
+        """Whether an epoch without rows may have results, or may end a replacement."""
+        replacement = manifest.replacement
+        if replacement is None:
+            return self.current.owes(manifest)
+        if carry_on(self.query, manifest, replacement, self._new_query(replacement), 0).ends:
+            return True
+        new = self.successor(manifest, replacement.successor.definition)
+        return self.current.owes(manifest) or (
+            replacement.live_since is not None and new.owes(replacement.successor)
+        )
+
+    def _new_query(self, replacement: Replacement) -> Query:
+        return self.definition(replacement.successor.definition)
+
+    def program(self, manifest: Manifest, intent: Intent, *, decides: bool = True) -> Program:
+        """The program of the epoch after ``manifest``, of both boxes if there are two."""
+        replacement, request = manifest.replacement, intent.replacement
+        if replacement is None and request is None:
+            return self.current.program(manifest, intent, decides=decides)
+        if replacement is None:
+            assert request is not None, "without either there is one box"  # noqa: S101
+            new = self.successor(manifest, request.definition)
+            replacement = begin(manifest, request, self.current, new)
+        new = self.successor(manifest, replacement.successor.definition)
+        begins = manifest.replacement is None
+        budget = intent.background_epochs
+        step = carry_on(self.query, manifest, replacement, new.query, budget)
+        before = step.replacement.successor
+        theirs = new.program(before, intent_of_new_box(intent, before, replays=step.replays))
+        if replacement.path:
+            theirs = replace_field(theirs, output_table="successor", output_path=replacement.path)
+        if step.ends:
+            alone = ReplacementStep(replacement=step.replacement, program=None)
+            return replace_field(theirs, replacement=alone)
+        drains = step.is_overdue(self.query, manifest)
+        ours = self.current.program(manifest, intent_of_old_box(intent, drains=drains), decides=False)
+        theirs = replace_field(
+            theirs,
+            share=step.new_share(theirs.share),
+            not_taken=step.not_taken,
+            quiet_streams=frozenset(self.query.names),
+            first_task=1 + max(fragment.id for fragment in ours.fragments),
+            replay=step.replay(ours),
+        )
+        both = ReplacementStep(replacement=step.replacement, program=theirs, begins=begins)
+        return replace_field(ours, share=step.old_share(ours.share), replacement=both)
+
+    def commit(self, manifest: Manifest, intent: Intent, program: Program, report: Report) -> Manifest:
+        """The manifest of the program's epoch, given what all its partitions report."""
+        step = program.replacement
+        if step is None:
+            return without_handover(self.query, self.current.commit(manifest, intent, program, report))
+        before = step.replacement.successor
+        new = self.successor(manifest, before.definition)
+        replays = step.program is not None and step.program.replay is not None
+        their_intent = intent_of_new_box(intent, before, replays=replays)
+        if step.program is None:
+            after = new.commit(before, their_intent, program, report)
+            return after_end(manifest, intent, step.replacement, after, report)
+        ours = self.current.commit(manifest, intent_of_old_box(intent, drains=intent.drains), program, report)
+        their_report = report.successor or Report()
+        theirs = new.commit(before, their_intent, step.program, their_report)
+        return replacement_after(intent, step, ours, theirs, their_report)
+
+    def after(self, manifest: Manifest) -> Boxes:
+        """The coordinator of the epochs after a manifest: of another definition once it has replaced."""
+        if manifest.ended_replacement is None:
+            return self
+        return Boxes(Coordinator(self.definition(manifest.definition), self.settings))
+
+
+def _is_given(given: Query, settings: Settings, manifest: Manifest, new: Mapping[str, Any]) -> bool | None:
+    """True if the given query is the new definition but for its terms; None if it is not."""
+    try:
+        Coordinator.resume(given, settings, replace(manifest, definition=dict(new)))
+    except MidstreamError:
+        return None
+    return True

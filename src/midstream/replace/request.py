@@ -1,0 +1,36 @@
+"""Making requests for another definition, checked before anything happens."""
+
+from __future__ import annotations
+
+from midstream.migration.strategies import check_black_box_strategy
+from midstream.plan.default_plan import default_plan
+from midstream.plan.tree import Plan, parse_plan
+from midstream.protocol.rescaling import places_of
+from midstream.protocol.settings import definition_of
+from midstream.query.query import Query
+from midstream.replace.boxes import Boxes
+from midstream.replace.check_replacement import check_replacement
+from midstream.state.manifest import Manifest
+from midstream.state.replacement import ReplacementRequest
+
+DEFAULT_STRATEGY = "generalized_hybrid"
+
+
+def make_replacement(
+    boxes: Boxes, manifest: Manifest, query: Query, plan: str | Plan | None, strategy: str, path: str
+) -> ReplacementRequest:
+    """A request for another definition, if the query can get it by this strategy.
+
+    Without a plan, that of now goes on if it is one of the same streams.
+    """
+    traits = check_black_box_strategy(strategy)
+    check_replacement(boxes.query, query, boxes.layout(manifest), traits, path)
+    if plan is None:
+        same = set(query.names) == set(boxes.query.names)
+        chosen = parse_plan(manifest.plan, query.names) if same else default_plan(query)
+    else:
+        chosen = parse_plan(str(plan), query.names)
+    boxes.settings.check_plan(query, chosen, places_of(manifest).partitions)
+    return ReplacementRequest(
+        definition=definition_of(query, boxes.settings), plan=str(chosen), strategy=strategy, path=path
+    )

@@ -1,0 +1,127 @@
+"""Where the results of a query go on Spark; while a replacement runs, those of each definition.
+
+Results of a new definition go where those of the old one do, unless they have another schema: then they have
+a folder of their own, which is that of the query once the old box is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from msgspec.structs import replace as replace_struct
+from pyspark.sql import SparkSession
+
+from midstream.engine.program import Program
+from midstream.errors import CheckpointError, OptionError
+from midstream.spark.sinks import ParquetSink, Sink
+from midstream.state.manifest import OutputFile, Replacement
+from midstream.state.replacement import ReplacementRequest
+from midstream.storage.late_rows import late_columns
+from midstream.storage.output_table import OutputTable, ParquetWriter
+
+OpenTable = Callable[[str], OutputTable]
+"""Opens the table in a folder of the user's."""
+
+
+class Outputs:
+    """The sinks of a query, and the writers of their tables; also publishes what is committed."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        late_table: OutputTable | None,
+        writer: ParquetWriter,
+        *,
+        path: str | None,
+        open_table: OpenTable,
+    ) -> None:
+        """``path`` is that of the Parquet sink, if it is one."""
+        self._sink = sink
+        self._late_table = late_table
+        self._writer = writer
+        self._path = path
+        self._open_table = open_table
+        self._successor: ParquetSink | None = None
+
+    @property
+    def keeps_late_rows(self) -> bool:
+        """Whether late rows are written; they then need all their columns."""
+        return self._late_table is not None
+
+    def with_paths(self, request: ReplacementRequest) -> ReplacementRequest:
+        """A request with the folders of both definitions, which must be Parquet's if there are two."""
+        if not request.path:
+            return request
+        if self._path is None:
+            raise OptionError(
+                "results of another schema must be those of a query with the parquet sink",
+                got="another sink",
+                hint="start a new query, or select the same columns with the same names",
+            )
+        self._open_table(request.path)  # now, as an error later would end the query
+        return replace_struct(request, old_path=self._path)
+
+    def serve(self, replacement: Replacement | None) -> None:
+        """Before anything is published: open the folder of a new definition that has one."""
+        if replacement is None or not replacement.path:
+            return
+        if self._path not in (replacement.path, replacement.old_path):
+            raise CheckpointError(
+                "the path must be that of one of the definitions until the replacement has ended: "
+                f"{replacement.old_path}, or {replacement.path}",
+                got=self._path,
+                hint="start the query once more with one of them",
+            )
+        self._sink = ParquetSink(self._open_table(replacement.old_path))
+        self._successor = ParquetSink(self._open_table(replacement.path))
+
+    def writer(self, program: Program) -> ParquetWriter:
+        """What the tasks of a box write results with."""
+        query = program.query
+        # An epoch that was begun before a restart may have had other outputs.
+        writer = replace(self._writer, schema=query.output_schema, late_columns=late_columns(query))
+        folders = tuple(name for name in writer.partition_by if name in query.output_schema.names)
+        if program.output_table == "results":
+            return replace(writer, results_table=self._sink.table, partition_by=folders)
+        if self._successor is None:
+            self._successor = ParquetSink(self._open_table(program.output_path))
+        table = replace(self._successor.table, table="successor")
+        return replace(writer, results_table=table, partition_by=folders)
+
+    def prepare(self, session: SparkSession, program: Program, outputs: Sequence[OutputFile]) -> None:
+        """Let the sink prepare the results of an epoch."""
+        results = [output for output in outputs if output.table == "results"]
+        self._sink.prepare(session, program.epoch, results, program.query.output_schema)
+
+    def publish(self, epoch: int, outputs: Sequence[OutputFile]) -> None:
+        """Make results and late rows visible."""
+        by_table = {
+            name: [output for output in outputs if output.table == name]
+            for name in ("results", "late", "successor")
+        }
+        self._sink.publish(epoch, by_table["results"])
+        # After a restart, the folder of the new definition may be the only one.
+        (self._successor or self._sink).publish(epoch, by_table["successor"])
+        if self._late_table is not None:
+            self._late_table.publish(by_table["late"])
+        elif by_table["late"]:
+            raise CheckpointError(
+                "late rows of a committed epoch must be published",
+                got="no option lateRows",
+                hint="start the query once more with the lateRows that it had",
+            )
+
+    def end_replacement(self) -> None:
+        """The old box is done, and all its results are published: a folder of the new one is the query's."""
+        if self._successor is not None:
+            self._sink, self._path = self._successor, self._successor.table.path
+            self._successor = None
+
+    def sweep(self) -> None:
+        """Remove staged files; those of a committed epoch have been published by now."""
+        self._sink.table.sweep()
+        if self._successor is not None:
+            self._successor.table.sweep()
+        if self._late_table is not None:
+            self._late_table.sweep()

@@ -1,0 +1,171 @@
+"""Runs of a query whose definition is replaced, compared with DuckDB's batch joins of both definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from unittest import mock
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from midstream.inline import InlineJoin
+from midstream.plan.tree import Plan
+from midstream.protocol.settings import Settings
+from midstream.query.query import Query
+from midstream.state.manifest import EndedReplacement, Replacement
+from midstream.storage.fsck import check
+from midstream.storage.memory import MemoryStore
+from midstream.testing import assert_same_rows
+from midstream.testing.aggregate_oracle import aggregate_results, assert_same_windows, results_with_times
+from midstream.testing.oracle import matching_rows, outputs
+from midstream.testing.reference import Accepted, AcceptRules, ExpectedProgress, accept_epoch, times_of
+
+FAR = 2**55
+"""After all windows of all tests."""
+Epoch = Mapping[str, pa.Table]
+Moments = npt.NDArray[np.object_]
+
+
+@dataclass
+class ReplacementRun:
+    """A run in which one replacement is asked for at most, and what has come out of it."""
+
+    old: Query
+    plan: str | Plan | None
+    settings: Settings
+    store: MemoryStore = field(default_factory=MemoryStore)
+    new: Query | None = None
+    path: str = ""
+    epochs: list[Epoch] = field(default_factory=list)
+    tables: list[pa.Table] = field(default_factory=list)
+    new_tables: list[pa.Table] = field(default_factory=list)
+    """What comes out by the new definition, if it has another schema."""
+    replacement: Replacement | EndedReplacement | None = None
+    """As it was last."""
+
+    def __post_init__(self) -> None:
+        self.join = InlineJoin(self.old, self.plan, settings=self.settings, store=self.store)
+
+    def replace(self, new: Query, strategy: str, plan: str | Plan | None = None, path: str = "") -> None:
+        self.join.replace(new, plan, strategy, path=path)
+        self.new, self.path = new, path
+
+    def restart(self, query: Query) -> None:
+        self.join = InlineJoin(query, settings=self.settings, store=self.store)
+
+    def restart_with(self, *, new: bool) -> None:
+        """Start again, with the new definition if that is asked for; what is given must have all streams."""
+        if self.new is None:
+            self.restart(self.old)
+        elif self.has_ended or not set(self.new.names) <= set(self.old.names):
+            self.restart(self.new)
+        else:
+            self.restart(self.new if new and self.new.names == self.old.names else self.old)
+
+    def process(self, epoch: Epoch, background_epochs: int | None = None) -> None:
+        """Run an epoch; its rows are those of the streams that there are by then."""
+        names = {*self.old.names, *(self.new.names if self.new is not None else ())}
+        epoch = {name: table for name, table in epoch.items() if name in names}
+        self.epochs.append(epoch)
+        table = self.join.run_epoch(epoch, background_epochs=background_epochs)
+        manifest = self.join.manifest
+        self.replacement = manifest.replacement or manifest.ended_replacement or self.replacement
+        (self.new_tables if self.has_ended and self.path else self.tables).append(table)
+        if self.join.new_results is not None:
+            self.new_tables.append(self.join.new_results)
+
+    @property
+    def live_since(self) -> int | None:
+        """The epoch since which the new definition takes part, if it does."""
+        return None if self.replacement is None else self.replacement.live_since
+
+    @property
+    def has_ended(self) -> bool:
+        return isinstance(self.replacement, EndedReplacement)
+
+    def check(self) -> None:
+        """What has come out is what the definitions say, each until or after the hand-over."""
+        assert not check(self.store).problems
+        old, new = self._accepted_by_old(), self.new
+        if new is None or self.replacement is None or self.replacement.live_since is None:
+            self._compare(self.old, self.tables, results_between(self.old, old.tables(self.old), None, None))
+            return
+        until = self.replacement.until
+        of_old = results_between(self.old, old.tables(self.old), None, -FAR if until is None else until)
+        of_new = results_between(new, self._accepted_by_new(new, self.replacement).tables(new), until, None)
+        if self.path:
+            self._compare(new, self.new_tables, of_new)
+            self._compare(self.old, self.tables, of_old)
+        else:
+            self._compare(self.old, self.tables, pa.concat_tables([of_old, of_new]))
+
+    def finish(self) -> None:
+        """Let all windows leave that are still in state, as if time had come to its end; then check."""
+        with mock.patch("midstream.aggregate.next_step.output_watermark", return_value=FAR):
+            self.process({})
+        self.check()
+
+    def _compare(self, query: Query, tables: list[pa.Table], want: pa.Table) -> None:
+        got = pa.concat_tables([want.schema.empty_table(), *tables])
+        if query.aggregation is None:
+            assert_same_rows(got, want)
+        else:
+            assert_same_windows(got, want, query)
+
+    def _accepted_by_old(self) -> Accepted:
+        accepted = Accepted(progress={name: ExpectedProgress() for name in self.old.names})
+        for epoch in self.epochs:
+            self._accept(self.old, accepted, epoch)
+        return accepted
+
+    def _accept(self, query: Query, accepted: Accepted, epoch: Epoch) -> None:
+        rows = {name: table for name, table in epoch.items() if name in query.by_name}
+        accept_epoch(query, accepted, rows, AcceptRules(idle_timeout=self.settings.idle_timeout))
+
+    def _accepted_by_new(self, new: Query, replacement: Replacement | EndedReplacement) -> Accepted:
+        """Those from before it was live as the old definition has accepted them, others by its own rules."""
+        start, live = replacement.start_epoch, replacement.live_since or 0
+        before = self._accepted_by_old()
+        accepted = Accepted(progress={name: ExpectedProgress() for name in new.names})
+        for number, epoch in enumerate(self.epochs):
+            if number == live and live > 0:
+                marks = before.history[live - 1]
+                for name in set(new.names) & set(self.old.names):
+                    accepted.progress[name] = replace(marks[name])
+            if number >= live:
+                self._accept(new, accepted, epoch)
+                continue
+            added = {n: t for n, t in epoch.items() if n not in self.old.by_name and number >= start}
+            self._accept(new, accepted, added)
+            accepted.epochs[-1] |= {n: t for n, t in before.epochs[number].items() if n in new.by_name}
+        return accepted
+
+
+def results_between(
+    query: Query, tables: Mapping[str, pa.Table], after: int | None, until: int | None
+) -> pa.Table:
+    """The results of the batch join after a time and until one, or the windows that begin then."""
+    rows = matching_rows(query, tables)
+    if query.aggregation is not None:
+        length = query.aggregation.windows.length
+        ends = [None if time is None else time + length for time in (after, until)]
+        joined = results_with_times(query, tables, rows)
+        return aggregate_results(query, joined, after=ends[0], until=ends[1])
+    times = _times(query, tables, rows)
+    mask = np.ones(len(times), np.bool_)
+    if after is not None:
+        mask &= (times > after).astype(np.bool_)
+    if until is not None:
+        mask &= (times <= until).astype(np.bool_)
+    return outputs(query, tables, rows.filter(pa.array(mask)))
+
+
+def _times(query: Query, tables: Mapping[str, pa.Table], rows: pa.Table) -> Moments:
+    """The time of each result: that of its latest component."""
+    latest: Moments = np.full(rows.num_rows, -(2**63), object)
+    for name in query.names:
+        times = np.array([0, *times_of(query, name, tables[name])], object)
+        latest = np.maximum(latest, times[1 + rows.column(name).to_numpy()])
+    return latest

@@ -1,0 +1,47 @@
+"""Any definition replaced by any other, at any time, in any way: each has the results of its time."""
+
+from __future__ import annotations
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from midstream.errors import QueryError
+from midstream.migration.strategies import WITHOUT_HISTORY
+from tests.replace.replacement_cases import ReplacementCase, replacement_cases
+from tests.replace.replacement_run import ReplacementRun
+
+
+def run_case(drawn: ReplacementCase) -> ReplacementRun:
+    """Run it, checking all that has come out after each epoch."""
+    run = ReplacementRun(drawn.old, drawn.old_plan, drawn.case.settings)
+    for number, epoch in enumerate(drawn.case.epochs):
+        stop = drawn.stops[number]
+        if stop is not None and number:
+            run.restart_with(new=stop)
+        if number == drawn.epoch:
+            try:
+                run.replace(drawn.new, drawn.strategy, drawn.new_plan, drawn.path)
+            except QueryError as error:
+                event(f"refused: {error.must[:40]}")
+                run.replace(drawn.new, WITHOUT_HISTORY, drawn.new_plan, drawn.path)
+        run.process(epoch, drawn.paces[number])
+        if drawn.old.aggregation is None and drawn.new.aggregation is None:
+            run.check()
+    event("ended" if run.has_ended else "not ended")
+    event("live" if run.live_since is not None else "not live")
+    return run
+
+
+@given(st.data())
+def test_results_are_those_of_each_definition_at_its_time(data):
+    run_case(data.draw(replacement_cases()))
+
+
+@given(st.data())
+def test_so_they_are_if_the_query_is_restarted_meanwhile_with_either_definition(data):
+    run_case(data.draw(replacement_cases(with_stops=True)))
+
+
+@given(st.data())
+def test_windows_are_those_of_each_definition(data):
+    run_case(data.draw(replacement_cases(aggregates=True, with_stops=True))).finish()

@@ -1,0 +1,53 @@
+"""A definition is read back from the checkpoint as it was."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from midstream.errors import CheckpointError
+from midstream.protocol.settings import Settings, definition_of
+from midstream.query.aggregation import Aggregation
+from midstream.query.types import TIMESTAMP
+from midstream.replace.definition import read_query
+from midstream.testing.hypothesis_aggregates import aggregated
+from midstream.testing.hypothesis_strategies import cases
+from tests.helpers import small_query
+
+SETTINGS = Settings(2, 8)
+
+
+@settings(max_examples=30, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(st.data())
+def test_any_definition_is_read_back_as_it_was(data):
+    query = data.draw(cases(max_epochs=1)).query
+    query = data.draw(aggregated(query)) if data.draw(st.booleans()) else query
+    read = read_query(definition_of(query, SETTINGS), query, SETTINGS)
+    assert definition_of(read, SETTINGS) == definition_of(query, SETTINGS)
+    assert (read.classes, read.residuals, read.windows) == (query.classes, query.residuals, query.windows)
+    assert (read.outputs, read.kept) == (query.outputs, query.kept)
+    assert _with_one_type(read.aggregation) == _with_one_type(query.aggregation)
+
+
+def _with_one_type(aggregation: Aggregation | None) -> Aggregation | None:
+    """Aggregates that were drawn without a time may have windows of the type of another one."""
+    if aggregation is None or aggregation.windows.stream is not None:
+        return aggregation
+    return replace(aggregation, windows=replace(aggregation.windows, type=TIMESTAMP))
+
+
+def test_all_streams_of_a_definition_must_be_given():
+    three = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=10)
+    two = small_query(["a.k = b.k"], "ab", default_window=10)
+    with pytest.raises(CheckpointError, match="no stream c"):
+        read_query(definition_of(three, SETTINGS), two, SETTINGS)
+    assert read_query(definition_of(two, SETTINGS), three, SETTINGS).names == two.names
+
+
+def test_what_is_not_a_definition_is_refused():
+    query = small_query(["a.k = b.k"], "ab", default_window=10)
+    described = definition_of(query, SETTINGS)
+    for change in ({"on": ["a.k = "]}, {"select": ["a.zz AS x"]}, {"within": {"a, c": "1 day"}}):
+        with pytest.raises(CheckpointError, match="must be readable from the checkpoint"):
+            read_query(described | change, query, SETTINGS)

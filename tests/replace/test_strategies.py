@@ -1,0 +1,133 @@
+"""Another plan for the same query by black boxes: what comes out is that of a query that is left alone."""
+
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from midstream.inline import InlineJoin
+from midstream.memory.settings import MemorySettings
+from midstream.migration.strategies import BLACK_BOX_STRATEGIES
+from midstream.plan.tree import all_plans
+from midstream.protocol.settings import Settings
+from midstream.query.build import build_query
+from midstream.storage.fsck import check, collect_garbage
+from midstream.storage.lease import seize_lease
+from midstream.storage.memory import MemoryStore
+from midstream.testing import Shape, assert_same_rows, generate, stream
+from midstream.testing.random_cuts import RandomCuts, decided_by
+from midstream.testing.random_streams import SECOND
+from midstream.values import Micros
+from tests.helpers import small_query
+from tests.migration.migration_cases import STRATEGY_CASES
+
+SHAPE = Shape(rows=6, late=0.1, null_keys=0.1, duplicates=0.05, keys=4)
+NAMES = "abcd"
+PREDICATES = {
+    "one key": ("a.k = b.k", "b.k = c.k", "c.k = d.k", "a.v <> c.v"),
+    "several keys": ("a.k = b.k", "b.k2 = c.k2", "c.k = d.k"),
+}
+PLANS = list(map(str, all_plans(NAMES)))
+BEGINS = 9
+"""By then slices have been merged, so that what is replayed in portions comes from slices of several."""
+
+
+def _query(kind):
+    return build_query(
+        [stream(name, SHAPE) for name in NAMES],
+        PREDICATES[kind],
+        default_window=Micros(25 * SECOND),
+        select=[f"{name}.id" for name in NAMES],
+    )
+
+
+def _epochs(seed):
+    return generate(dict.fromkeys(NAMES, SHAPE), epochs=20, seed=seed)
+
+
+@pytest.mark.parametrize("strategy", sorted(BLACK_BOX_STRATEGIES))
+@pytest.mark.parametrize("kind", PREDICATES)
+def test_results_come_in_the_epochs_in_which_they_would_have_come(kind, strategy):
+    chance = random.Random(f"{kind} {strategy}")
+    for seed in range(2):
+        old, new = chance.sample(PLANS, 2)
+        query, epochs = _query(kind), _epochs(seed)
+        settings = Settings(chance.choice((1, 3)), 8)
+        store = MemoryStore()
+        join = InlineJoin(query, old, settings=settings, store=store)
+        alone = InlineJoin(query, old, settings=settings)
+        phases = []
+        for number, epoch in enumerate(epochs):
+            if number == BEGINS:
+                join.migrate(new, strategy)
+            got = join.run_epoch(epoch, background_epochs=chance.choice((1, 2)))
+            assert_same_rows(got, alone.run_epoch(epoch))
+            assert join.manifest.streams == alone.manifest.streams
+            progress = join.recentProgress[-1]
+            phases.append(progress["replacement"] and progress["replacement"]["phase"])
+            assert progress["numOutputRows"] == got.num_rows
+        expected = ["catching up"] if strategy == "generalized_hybrid" else []
+        assert list(dict.fromkeys(phases)) == [None, *expected, "both definitions", "ended"]
+        manifest = join.manifest
+        assert (manifest.plan, manifest.replacement, manifest.handed_over) == (new, None, None)
+        assert manifest.results == alone.manifest.results
+        assert not check(store).problems
+        used = {s.name for s in manifest.slices} | {r.name for r in manifest.retired}
+        assert {name.partition("/")[2] for name in store.list("slices")} == used
+        assert collect_garbage(store, seize_lease(store, "gc"), delete=False) == []
+
+
+@pytest.mark.parametrize("kind", PREDICATES)
+def test_white_and_black_boxes_agree(kind):
+    chance = random.Random(kind)
+    query, epochs = _query(kind), _epochs(7)
+    old, new = chance.sample(PLANS, 2)
+    results = {}
+    for how in (*map(str, STRATEGY_CASES), *BLACK_BOX_STRATEGIES):
+        join = InlineJoin(query, old, settings=Settings(2, 8))
+        tables = []
+        for number, epoch in enumerate(epochs):
+            if number == BEGINS and how in BLACK_BOX_STRATEGIES:
+                join.migrate(new, how)
+            elif number == BEGINS:
+                next(case for case in STRATEGY_CASES if str(case) == how).migrate(join, new)
+            tables.append(join.run_epoch(epoch, background_epochs=1))
+        assert join.manifest.plan == new
+        results[how] = tables
+    first, *others = results.values()
+
+    for tables in others:
+        assert_same_rows(pa.concat_tables(tables), pa.concat_tables(first))
+
+
+@pytest.mark.parametrize("strategy", sorted(BLACK_BOX_STRATEGIES))
+def test_spilled_groups_of_either_box_owe_no_result_in_the_end(strategy):
+
+    for seed in range(2):
+        query, epochs = _query("several keys"), _epochs(seed)
+        settings = replace(Settings(2, 8), memory=MemorySettings(1))
+        store = MemoryStore()
+        with decided_by(RandomCuts(seed)):
+            join = InlineJoin(query, PLANS[seed], settings=settings, store=store)
+            tables = []
+            for number, epoch in enumerate(epochs):
+                if number == BEGINS:
+                    join.migrate(PLANS[-1 - seed], strategy)
+                tables.append(join.run_epoch(epoch, background_epochs=1))
+            assert not check(store).problems
+        tables.append(join.drain())
+        alone = InlineJoin(query, PLANS[seed], settings=Settings(2, 8))
+        assert_same_rows(pa.concat_tables(tables), pa.concat_tables([alone.run_epoch(e) for e in epochs]))
+        assert join.manifest.plan == PLANS[-1 - seed]
+
+
+def test_a_running_replacement_lets_nothing_else_begin():
+    query = small_query(["a.k = b.k"], "ab", default_window=10)
+    join = InlineJoin(query, settings=Settings(2, 8))
+    join.run_epoch({})
+    join.migrate("b a", "generalized_parallel_track")
+    with pytest.raises(Exception, match="a replacement that has not ended"):
+        join.migrate("b a", "moving_state")
+    with pytest.raises(Exception, match="a replacement that has not ended"):
+        join.replace(query)

@@ -1,0 +1,211 @@
+"""A process may die at any named point of every epoch of a replacement, and nothing is lost or doubled."""
+
+import copy
+import random
+from contextlib import suppress
+from functools import cache
+
+import pyarrow as pa
+import pytest
+
+from midstream.errors import CheckpointError
+from midstream.inline import InlineJoin
+from midstream.migration.strategies import BLACK_BOX_STRATEGIES
+from midstream.protocol.settings import Settings
+from midstream.query.build import build_query
+from midstream.query.query import Query
+from midstream.runtime.crash_points import POINTS, crash_hook
+from midstream.state.manifest import Manifest
+from midstream.storage.fsck import check
+from midstream.storage.manifest_log import (
+    manifest_name,
+    manifests_newest_first,
+    newest_manifest,
+    read_manifest,
+)
+from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
+from midstream.testing.faults import FaultStore, SimulatedCrash
+from midstream.testing.random_streams import SECOND
+from midstream.testing.store_sink import StoreSink
+from midstream.values import Micros
+
+SHAPE = Shape(rows=5, late=0.1, keys=3)
+NAMES = "abcd"
+EPOCHS = generate(dict.fromkeys(NAMES, SHAPE), epochs=14, seed=5)
+SETTINGS = Settings(2, 8)
+BEGINS = 4
+STRATEGIES = sorted(BLACK_BOX_STRATEGIES)
+# The times are in seconds after the beginning of each epoch, which is ten long.
+TIMES = {
+    name: dict(
+        zip(
+            (row for epoch in EPOCHS if name in epoch for row in epoch[name].column("id").to_pylist()),
+            (t for epoch in EPOCHS if name in epoch for t in epoch[name].column("t").to_pylist()),
+            strict=True,
+        )
+    )
+    for name in NAMES
+}
+
+
+def _query(window: int, *predicates: str) -> Query:
+    streams = [stream(name, SHAPE) for name in NAMES]
+    items = [f"{name}.id" for name in NAMES]
+    return build_query(streams, predicates, default_window=Micros(window * SECOND), select=items)
+
+
+OLD = _query(12, "a.k = b.k", "b.k2 = c.k2", "c.k = d.k")
+NEW = _query(15, "a.k = b.k", "b.k2 = c.k2", "c.k = d.k", "a.id <> d.id", "a.k = d.k")
+
+
+@cache
+def _store_before() -> FaultStore:
+    store = FaultStore(random.Random(1))
+    join = InlineJoin(OLD, "((a b) c) d", settings=SETTINGS, store=store, sink=StoreSink(store))
+    for epoch in EPOCHS[:BEGINS]:
+        join.run_epoch(epoch)
+    return store
+
+
+def _newest_valid(store: FaultStore) -> Manifest:
+    for name in manifests_newest_first(store):
+        with suppress(CheckpointError):
+            return read_manifest(store, name).manifest
+    raise AssertionError("there must be a manifest")
+
+
+class Run:
+    """A query on a store, which is started again as often as it dies, with one definition or the other."""
+
+    def __init__(self, strategy: str) -> None:
+        self.strategy = strategy
+        self.store = copy.deepcopy(_store_before())
+        self.asked = False
+        self.lives = 0
+        self.phases: dict[int, str] = {}
+        """What the replacement did in each epoch."""
+        self.until: int | None = None
+
+    def go(self, hook=lambda _point: None) -> int:
+        """Run all epochs; gives how often it died."""
+        deaths = 0
+        while True:
+            try:
+                with crash_hook(hook):
+                    self._live()
+                return deaths
+            except SimulatedCrash:
+                deaths += 1
+
+    def _live(self) -> None:
+        manifest = _newest_valid(self.store)
+        has_ended = manifest.definition["within"]["a, b"] == "15 seconds"
+        self.lives += 1
+        given = NEW if has_ended or (self.asked and self.lives % 2) else OLD
+        query = InlineJoin(given, settings=SETTINGS, store=self.store, sink=StoreSink(self.store))
+        while query.manifest.epoch + 1 < len(EPOCHS):
+            if query.manifest.epoch + 1 == BEGINS and not self.asked:
+                query.replace(NEW, "a (b (c d))", self.strategy)
+                self.asked = True
+            query.run_epoch(EPOCHS[query.manifest.epoch + 1], background_epochs=1)
+            manifest = query.manifest
+            if (step := manifest.replacement) is not None:
+                self.phases[manifest.epoch] = "catches up" if step.live_since is None else "live"
+                self.until = step.until
+            if manifest.ended_replacement is not None:
+                self.phases[manifest.epoch] = "ended"
+
+    def published(self) -> pa.Table:
+        return StoreSink(self.store).published(OLD.output_schema, len(EPOCHS))
+
+    def check(self) -> None:
+        findings = check(self.store)
+        assert findings.problems == ()
+        assert findings.epoch == len(EPOCHS) - 1
+        assert_same_rows(self.published(), _want(self.strategy))
+        manifest = newest_manifest(self.store)
+        assert manifest is not None
+        assert (manifest.plan, manifest.replacement, manifest.replacements) == ("a (b (c d))", None, 1)
+        assert manifest.definition["within"]["a, b"] == "15 seconds"
+
+
+@cache
+def _undisturbed(strategy: str) -> Run:
+    run = Run(strategy)
+    assert run.go() == 0
+    return run
+
+
+@cache
+def _want(strategy: str) -> pa.Table:
+    """Results of the old definition until the hand-over, and of the new one after it."""
+    until = _undisturbed(strategy).until
+    assert until is not None
+    tables = accept(OLD, EPOCHS).tables(OLD)
+    old, new = (batch_join(query, tables) for query in (OLD, NEW))
+    return pa.concat_tables([_between(old, -(2**62), until), _between(new, until, 2**62)])
+
+
+def _between(results: pa.Table, after: int, until: int) -> pa.Table:
+    moments = [TIMES[name] for name in NAMES]
+    latest = [
+        max(times[i] for times, i in zip(moments, row.values(), strict=True)) for row in results.to_pylist()
+    ]
+    micros = pa.array(latest).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    return results.filter(pa.array([after < time <= until for time in micros]))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_replacement_takes_as_long_as_these_tests_think(strategy):
+    run = _undisturbed(strategy)
+    run.check()
+    phases = list(dict.fromkeys(run.phases.values()))
+    assert phases == (["catches up"] if strategy == "generalized_hybrid" else []) + ["live", "ended"]
+    assert min(run.phases) == BEGINS
+    assert _want(strategy).num_rows > 30
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    ("strategy", "power"),
+    [(strategy, "process") for strategy in STRATEGIES] + [("generalized_hybrid", "machine")],
+)
+def test_dying_at_each_point_in_every_epoch_of_a_replacement_changes_nothing(strategy, point, power):
+    run = Run(strategy)
+    died: set[int] = set()
+
+    def hook(here: str) -> None:
+        if here != point or not run.asked:
+            return
+        # The last one that is committed; the epoch that runs is this one or the next.
+        manifest = newest_manifest(run.store.inner)
+        epoch = -1 if manifest is None else manifest.epoch
+        if epoch not in died:
+            died.add(epoch)
+            if power == "machine":
+                run.store.lose_power()
+            raise SimulatedCrash(point)
+
+    assert run.go(hook) == len(died)
+    # Not every epoch deletes a slice.
+    assert died if point == "after deleting a slice" else died >= set(_undisturbed(strategy).phases)
+    run.check()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_epoch_that_runs_again_because_its_manifest_was_damaged_does_the_same(strategy):
+    phases = _undisturbed(strategy).phases
+    for epoch in phases:
+        run = Run(strategy)
+        done: list[int] = []
+
+        def hook(point: str, run=run, done=done, epoch=epoch) -> None:
+            manifest = newest_manifest(run.store.inner)
+            if point == "after the commit" and manifest is not None and manifest.epoch == epoch and not done:
+                done.append(epoch)
+                name = manifest_name(manifest.lease, epoch)
+                run.store.inner.put(name, run.store.inner.files[name].to_pybytes()[:-10])
+                raise SimulatedCrash(point)
+
+        assert run.go(hook) == 1
+        run.check()

@@ -1,0 +1,189 @@
+"""Another definition for a query that runs on Spark: exact by every strategy, over restarts, and reported."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from midstream import window
+from midstream.errors import MidstreamError
+from midstream.storage.fsck import check as fsck
+from midstream.storage.local import LocalStore
+from midstream.testing import accept, assert_same_rows
+from midstream.testing.aggregate_oracle import assert_same_windows
+from tests.replace.replacement_run import results_between
+from tests.spark.feed import noted_epochs
+from tests.spark.migration_scenario import ASKED, ONE_KEY, SEVERAL_KEYS, columns, rows
+
+pytestmark = pytest.mark.spark
+
+
+class Replacing:
+    """Asks for another definition while a query runs, and notes what becomes of it."""
+
+    def __init__(self, scenario, new, strategy, **options) -> None:
+        self.scenario = scenario
+        self.new = new
+        self.strategy = strategy
+        self.options = options
+        self.asked = False
+        self.until: int | None = None
+        self.phases: dict[int, str] = {}
+
+    def look(self, query, point):
+        manifest = query._handler.manifest
+        if point == "before the step" and manifest.epoch == ASKED and not self.asked:
+            self.asked = True
+            query.replace(self.new(), self.strategy, **self.options)
+        step = manifest.replacement
+        if step is not None:
+            self.phases[manifest.epoch] = "live" if step.live_since is not None else "catches up"
+            self.until = step.until
+        if manifest.ended_replacement is not None:
+            self.phases[manifest.epoch] = "ended"
+
+    def check(self, old, new, got, others=None):
+        """The old definition has the results until the hand-over, the new one those after it."""
+        scenario = self.scenario
+        epochs = noted_epochs(scenario.feed, scenario.runner.checkpoint)
+        tables = accept(old, epochs).tables(old)
+        assert self.until is not None
+        of_old = results_between(old, tables, None, self.until)
+        of_new = results_between(new, accept(new, epochs).tables(new), self.until, None)
+        assert min(of_old.num_rows, of_new.num_rows) > 20
+        if others is None:
+            assert_same_rows(got, pa.concat_tables([of_old, of_new]))
+        else:
+            assert_same_rows(got, of_old)
+            assert_same_rows(others, of_new)
+        assert fsck(LocalStore(str(scenario.runner.checkpoint))).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "source"),
+    [
+        ("generalized_moving_state", rows),
+        ("generalized_parallel_track", columns),
+        ("generalized_hybrid", columns),
+    ],
+)
+def test_a_query_gets_another_definition_while_it_runs(scenario, strategy, source):
+    def new():
+        return scenario.join(SEVERAL_KEYS, source).on("a.id <> d.id").within("12 seconds")
+
+    replacing = Replacing(scenario, new, strategy)
+    join = scenario.join_of(SEVERAL_KEYS, source)
+    query = scenario.run(join=join, look=replacing.look, epochs=9)
+    assert list(dict.fromkeys(replacing.phases.values()))[-2:] == ["live", "ended"]
+    assert query.isActive is False
+    replacing.check(join().query(), new().query(), scenario.runner.results())
+
+
+def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path):
+    def wider():
+        return scenario.join(ONE_KEY, rows).select("a.t AS at")
+
+    errors: list[str] = []
+    texts: list[str] = []
+
+    def look(query, point):
+        if point != "before the step" or errors:
+            return
+        path = str(tmp_path / "elsewhere")
+        with_path = {"path": path}
+        asked = [with_path, with_path | {"strategy": "generalized_parallel_track"}]
+        for options in (dict[str, str](), *asked, {"strategy": "hybrid"}):
+            with pytest.raises(MidstreamError) as error:
+                query.replace(wider(), **options)
+            errors.append(str(error.value))
+        query.explain_replace(wider())
+        texts.append(query.explanation())
+
+    query = scenario.run(join=scenario.join_of(ONE_KEY, rows), look=look, epochs=2)
+    assert "must have a place of their own" in errors[0]
+    assert "none of a.t" in errors[1]
+    assert "strategy='generalized_parallel_track'" in errors[1]
+    assert "the option 'replace'" in errors[2]
+    assert "must be one of generalized_hybrid" in errors[3]
+    assert "Replacement" not in texts[0]
+    assert query.lastProgress["replacement"] is None
+
+
+def test_results_of_another_schema_go_to_a_path_of_their_own_over_restarts(scenario, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+
+    def old():
+        return scenario.join(ONE_KEY).within("25 seconds")
+
+    def new():
+        return old().select("a.t AS at", "a.v AS av")
+
+    replacing = Replacing(scenario, new, "generalized_parallel_track", path=str(elsewhere))
+    scenario.run(join=old, look=replacing.look, epochs=5)
+    assert set(replacing.phases.values()) == {"live"}
+    # With the new definition and its path, then with the old one and its own.
+    scenario.run(join=new, look=replacing.look, epochs=1, path=str(elsewhere))
+    assert set(replacing.phases.values()) == {"live"}
+    scenario.run(join=old, look=replacing.look, epochs=5)
+    assert "ended" in replacing.phases.values()
+    query = scenario.run(join=new, look=replacing.look, epochs=2, path=str(elsewhere))
+    assert query.lastProgress["replacement"] is None
+    others = pa.concat_tables([pq.read_table(path) for path in sorted(elsewhere.glob("*.parquet"))])
+    replacing.check(old().query(), new().query(), scenario.runner.results(), others)
+
+
+def test_a_definition_that_differs_at_a_start_replaces_the_old_one_if_asked_to(scenario):
+    def old():
+        return scenario.join(ONE_KEY, rows).within("25 seconds")
+
+    def new():
+        return old().on("a.v <= c.v + 3")
+
+    scenario.run(join=old, epochs=4)
+    with pytest.raises(MidstreamError, match="a query must go on with what its checkpoint was made with"):
+        scenario.runner.start(new(), partitions=2)
+    with pytest.raises(MidstreamError, match="must find the columns"):
+        scenario.runner.start(new(), partitions=2, replace="generalized_moving_state")
+    replacing = Replacing(scenario, new, "")
+    replacing.asked = True
+    query = scenario.run(join=new, look=replacing.look, epochs=2, replace="generalized_parallel_track")
+    events = [event for progress in query.recentProgress for event in progress["events"]]
+    assert [e["type"] for e in events if "replacement" in e][:2] == [
+        "replacement-started",
+        "replacement-live",
+    ]
+    # It goes on by itself, with the option or without it, and with the old definition as well.
+    scenario.run(join=old, look=replacing.look, epochs=1)
+    query = scenario.run(join=new, look=replacing.look, epochs=6, replace="generalized_hybrid")
+    assert list(replacing.phases.values())[-1] == "ended"
+    assert query.lastProgress["replacement"] is None
+    replacing.check(old().query(), new().query(), scenario.runner.results())
+
+
+def test_windows_of_aggregates_are_those_of_each_definition(scenario):
+    def grouped(within):
+        return _grouped(scenario.join().within(f"{within} seconds"), 10)
+
+    replacing = Replacing(scenario, lambda: grouped(12), "generalized_hybrid")
+    scenario.run(join=lambda: grouped(9), look=replacing.look, epochs=12)
+    assert list(replacing.phases.values())[-1] == "ended"
+    epochs = noted_epochs(scenario.feed, scenario.runner.checkpoint)
+    old, new = grouped(9).query(), grouped(12).query()
+    tables = accept(old, epochs).tables(old)
+    got = scenario.runner.results()
+    last = max(window["end"] for window in got.column("window").to_pylist())
+    micros = pa.scalar(last, pa.timestamp("us", "UTC")).cast(pa.int64()).as_py()
+    windows = [
+        results_between(old, tables, None, replacing.until),
+        results_between(new, tables, replacing.until, micros - old.aggregation.windows.length),
+    ]
+    assert min(table.num_rows for table in windows) > 3
+    assert_same_windows(got, pa.concat_tables(windows), old)
+
+
+def _grouped(join, seconds):
+    plain = replace(join, _select=())
+    return plain.groupBy("b.k2 AS key", window(f"{seconds} seconds")).agg(
+        "count(*) AS n", "median(d.v) AS middle"
+    )
