@@ -209,7 +209,7 @@ class _Step:
         rows = self.joiner.delta(node, self.deltas, self.states.runs, restriction)
         if rows is None:
             return
-        routing = self.program.places.routing(self.fragment.key)
+        routing = self.program.places.routing(self.fragment.key, self.fragment.site)
         made = routing.count(rows.hashes, node.id.streams, self.partition)
         self.produced[node.id] = self.produced.get(node.id, 0) + made
         migration = self.program.migration_step
@@ -255,7 +255,8 @@ class _Step:
         results = self._results()
         complete_here = self.program.results_complete_in(self.fragment)
         if results is not None and not complete_here:
-            self.outgoing.append(RoutedRows(self.partition, layout.root, "results", results))
+            to = self.program.collecting_partition(self.partition)
+            self.outgoing.append(RoutedRows(to, layout.root, "results", results))
         is_placed = bool(self.fragment.key)
         slices, replaced = merge_slices(self.program, self.new_slices, self.open_slice, is_placed=is_placed)
         return StepOutput(
@@ -295,9 +296,13 @@ class _Step:
         return sides.pop() if len(sides) == 1 else "both"
 
     def _stores(self, state: StateId) -> bool:
+        if self.fragment.site:
+            return state in self.fragment.arrangements
         return self.handover is None or (self.fragment.id, state) not in self.handover.stored_elsewhere
 
     def _counts(self, target: FragmentInput) -> bool:
+        if self.fragment.site:
+            return target.id in self.fragment.counts
         return self.handover is None or (self.fragment.id, target.id) not in self.handover.counted_elsewhere
 
     @property
@@ -319,9 +324,12 @@ class _Step:
         self, state: StateId, rows: IndexRows, first_epoch: int, kind: RowsKind, side: PlanSide = "new"
     ) -> None:
         self.joiner.side = side
-        for key in self.fragment.arrangements[state]:
+        for key in self.fragment.searched_by(state):
             slice_kind: SliceKind = "pending" if kind == "pending" else "index"
-            arranged = self._add_index_slice(slice_kind, state, key, rows, first_epoch)
+            if not self.fragment.site or self._stores(state):
+                arranged = self._add_index_slice(slice_kind, state, key, rows, first_epoch)
+            else:
+                arranged = self.joiner.searchable(rows, key)
             if slice_kind == "index":
                 self.states.insert(state, key, arranged)
 

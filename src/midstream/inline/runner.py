@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from midstream.engine.encode import make_encoder, project
 from midstream.engine.error_context import error_context
+from midstream.engine.links import LinkCounts, LinkName, link_name
 from midstream.engine.program import Program, StreamCounts
 from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.migration.request import BackgroundChoice
-from midstream.plan.default_plan import default_plan
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
@@ -28,6 +28,7 @@ from midstream.protocol.report import Report
 from midstream.protocol.rescaling import places_of
 from midstream.protocol.settings import Settings
 from midstream.protocol.trigger_facts import TriggerFacts
+from midstream.query.network import Site
 from midstream.query.query import Query
 from midstream.runtime.deciding import Decide, DecideWhenTaken, Deciding
 from midstream.runtime.epoch_reporter import EpochReporter, ReportingQuery
@@ -89,7 +90,9 @@ class InlineJoin(ReportingQuery):
         stored = open_manifest(self.store, lease.number)
         if stored is None:
             coordinator = Coordinator(query, settings)
-            stored = initial_manifest(coordinator.first_manifest("inline", chosen or default_plan(query)))
+            stored = initial_manifest(
+                coordinator.first_manifest("inline", chosen or settings.first_plan(query))
+            )
         else:
             coordinator = Coordinator.resume(query, settings, stored.manifest)
         super().__init__(EpochReporter(coordinator.query, HealthLimits()))
@@ -261,7 +264,9 @@ class _InlineExecution:
         self.schema = program.query.output_schema
         messages, report = self._encode(program)
         for partition in range(program.places.partitions):
-            messages += move_states(program, partition, self._store)
+            moved = list(move_states(program, partition, self._store))
+            report += self._sent(program, program.places.site_of.get(partition), moved)
+            messages += moved
         for stage in range(program.stages):
             passed_on: list[RoutedRows] = []
             for partition in range(program.places.partitions):
@@ -273,9 +278,23 @@ class _InlineExecution:
                     program, stage, partition, arrivals, self._store, self, self._clock
                 )
                 report += partition_report
+                report += self._sent(program, program.places.site_of.get(partition), outgoing)
                 passed_on += outgoing
             messages += passed_on
         return report
+
+    def _sent(self, program: Program, source: Site | None, rows: Iterable[RoutedRows]) -> Report:
+        """A report of what goes from a site to others; here a table is a message."""
+        if source is None:
+            return Report()
+        links: dict[LinkName, LinkCounts] = {}
+        for sent in rows:
+            target = program.places.site_of[sent.partition]
+            if target != source:
+                name = link_name(source, target)
+                count = LinkCounts(sent.table.nbytes, 1, sent.table.num_rows)
+                links[name] = links.get(name, LinkCounts()) + count
+        return Report(links=links)
 
     def prepare(self, program: Program, report: Report) -> None:
         """Do nothing: the caller gets the results after the commit."""
@@ -308,6 +327,9 @@ class _InlineExecution:
                 source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
                 parts, nulls = encoder(source)
             messages += parts
+            topology = program.query.topology
+            home = None if topology is None else topology.site_of[stream]
+            report += self._sent(program, home, parts)
             report += Report(counts={stream: StreamCounts(null_key=nulls)})
         if self._clock is not None:
             sent = sum(rows.table.num_rows for rows in messages)

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from midstream.plan.explain_sites import explain_sites
 from midstream.plan.layout import Fragment, Layout
+from midstream.plan.sited_plan import SitedPlan
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan
 from midstream.query.aggregation import Aggregation
@@ -25,7 +27,11 @@ class StateSize:
 
 def explain(query: Query, layout: Layout, sizes: Mapping[StateId, StateSize]) -> str:
     """The whole explanation."""
-    lines = [f"Plan: {layout.plan}", "", *_tree(query, layout, layout.plan, sizes, "", "")]
+    if query.topology is not None:
+        tree = [explain_sites(SitedPlan(layout.plan.sequences), query.topology), *_windows_at(layout, sizes)]
+    else:
+        tree = list(_tree(query, layout, layout.plan, sizes, "", ""))
+    lines = [f"Plan: {layout.plan}", "", *tree]
     lines += ["", "Key classes:"]
     lines += [f"  k{c.id}: {c}" for c in query.classes] or ["  none"]
     if query.residuals:
@@ -36,6 +42,16 @@ def explain(query: Query, layout: Layout, sizes: Mapping[StateId, StateSize]) ->
     if query.aggregation is not None:
         lines += ["", "Aggregates, in a stage after these:", *_aggregates(query.aggregation)]
     return "\n".join(lines)
+
+
+def _windows_at(layout: Layout, sizes: Mapping[StateId, StateSize]) -> Iterator[str]:
+    """The windows that are kept at each site; those of streams that live there always are."""
+    yield ""
+    yield "Windows that are kept:"
+    for fragment in layout.fragments:
+        for state in fragment.arrangements:
+            size = sizes.get(state, StateSize())
+            yield f"  {state.streams[0]} at {fragment.site}  {_size(size)}"
 
 
 def _aggregates(aggregation: Aggregation) -> Iterator[str]:

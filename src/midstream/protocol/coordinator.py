@@ -30,6 +30,7 @@ from midstream.migration.strategies import AUTO
 from midstream.plan.build_layout import build_layout
 from midstream.plan.fragment_name import same_fragments
 from midstream.plan.layout import Layout
+from midstream.plan.sited_layout import check_kind
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.adapting import WatchedEpoch, adapted, undone_decision, verdict_of, watched
 from midstream.protocol.epoch_balance import balance_after, balance_with, next_balance
@@ -50,6 +51,7 @@ from midstream.protocol.rescaling import (
     with_places,
 )
 from midstream.protocol.settings import Settings, check_same_definition, definition_of
+from midstream.protocol.site_settings import check_settings_of_sites
 from midstream.protocol.terms import (
     Terms,
     changes_for,
@@ -89,6 +91,7 @@ class Coordinator:
     def resume(cls, query: Query, settings: Settings, manifest: Manifest) -> Coordinator:
         """The coordinator that goes on from a manifest, if its state was made for this query."""
         query = check_same_definition(manifest, query, settings)
+        check_settings_of_sites(query, settings)
         try:
             plan = parse_plan(manifest.plan, query.names)
             if manifest.migration is not None:
@@ -125,7 +128,9 @@ class Coordinator:
 
     def first_manifest(self, query_id: str, plan: Plan) -> Manifest:
         """What holds before the first epoch."""
-        routing = first_routing(self.settings)
+        check_kind(self.query, plan)
+        check_settings_of_sites(self.query, self.settings)
+        routing = first_routing(self.settings, self.query.topology)
         self.settings.check_plan(self.query, plan, routing.partitions)
         return Manifest(
             id=query_id,
@@ -157,7 +162,7 @@ class Coordinator:
         It takes long, and depends on nothing but its arguments: a shell may call it beside an epoch.
         """
         adaptation = manifest.adaptation
-        if not self.settings.adapt:
+        if not self.settings.adapt or self.query.topology is not None:
             return None
         if (undone := undone_decision(manifest)) is not None:
             return undone
@@ -260,6 +265,9 @@ class Coordinator:
         if program.migration_step is not None:
             after = self._commit_migration(query, after, program.migration_step)
         after = replace(after, adaptation=adapted(query, manifest, after, intent))
+        if query.topology is not None:
+            # What sites cost is latency and bytes of links, not the work that trials compare.
+            return after
         epoch = WatchedEpoch(self.decision_context(manifest), self.decision_context(after), program, spent)
         return replace(after, adaptation=watched(epoch, manifest, after, intent))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
@@ -11,6 +12,7 @@ from midstream.adapt.explain import explain_adaptive
 from midstream.errors import FencedError, MidstreamError, OptionError, StreamError, show_value
 from midstream.migration.explain import explain_query
 from midstream.migration.request import BackgroundChoice
+from midstream.plan.explain_sites import SITED_FORMS, explain_sited_as
 from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
 from midstream.protocol.rescaling import places_of
@@ -59,7 +61,8 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
 
         ``explain("adaptive")`` prints the statistics of the streams, the plans that were compared last and
         their costs, and why the plan was changed or kept. ``explain(True)``, or ``explain("extended")``, adds
-        to the plan what Spark's handle prints: Spark's own plans of the last batch.
+        to the plan what Spark's handle prints: Spark's own plans of the last batch. If streams live at sites,
+        ``explain("json")`` and ``explain("mermaid")`` print the plan in these forms.
         """
         print(self.explanation(extended))
 
@@ -71,6 +74,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
             "simple": self._explain_plan,
             "extended": self._explain_extended,
             "adaptive": self._explain_adaptive,
+            **{form: partial(self._explain_sited_as, form) for form in SITED_FORMS},
         }
         if not isinstance(extended, bool | str) or extended not in modes:
             words = ", ".join(repr(mode) for mode in modes)
@@ -80,6 +84,9 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     def _explain_plan(self) -> str:
         manifest = self._handler.manifest
         return explain_query(self._handler.coordinator.query, manifest, state_sizes(manifest))
+
+    def _explain_sited_as(self, form: str) -> str:
+        return explain_sited_as(form, self._handler.coordinator.query, self.plan)
 
     def _explain_extended(self) -> str:
         return f"{self._explain_plan()}\n\n{self._jsq.explainInternal(True)}"

@@ -11,7 +11,6 @@ from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import OptionError
 from midstream.memory.balance import BalanceSettings
 from midstream.memory.settings import MemorySettings
-from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.rescaling import check_same_shares, places_of
@@ -35,7 +34,7 @@ def begin_or_resume(
     settings = make_settings(options, places_of(committed.manifest) if committed else None, parallelism)
     plan = parse_plan(options.plan, query.names) if options.plan else None
     if committed is None:
-        return _begin(query, settings, plan or default_plan(query), options.partitions)
+        return _begin(query, settings, plan or settings.first_plan(query), options.partitions)
     coordinator = Coordinator.resume(query, settings, committed.manifest)
     if plan is not None:
         _check_plan_of_checkpoint(plan, committed.manifest)

@@ -1,0 +1,40 @@
+"""What of a query cannot be combined with streams that live at sites, refused before it starts."""
+
+from __future__ import annotations
+
+from midstream.errors import OptionError
+from midstream.protocol.settings import Settings
+from midstream.query.query import Query
+
+_WITHOUT = "leave it out, or leave out the sites"
+
+
+def check_settings_of_sites(query: Query, settings: Settings) -> None:
+    """Refuse what would move rows to other sites, or does not know what is at which site."""
+    if query.topology is None:
+        return
+    if query.aggregation is not None:
+        raise OptionError(
+            "results of streams that live at sites must not be grouped",
+            got="groupBy",
+            hint="aggregate the results where they are read, or leave out the sites",
+        )
+    problems = {
+        "stateMemory": settings.memory is not None,
+        "balance": settings.balance.mode != "off",
+        "initialShares": bool(settings.shares),
+        "singlePartition 'forbid'": settings.single_partition == "forbid",
+    }
+    for name, is_set in problems.items():
+        if is_set:
+            raise OptionError("streams that live at sites must have no such option", got=name, hint=_WITHOUT)
+
+
+def check_rescale_of_sites(query: Query) -> None:
+    """Refuse another number of partitions: it is that of the sites."""
+    if query.topology is not None:
+        raise OptionError(
+            "the number of partitions must be that of the sites",
+            got="another one for streams that live at sites",
+            hint="say for each site how many it has, with .site('paris', partitions=4), when a query begins",
+        )
