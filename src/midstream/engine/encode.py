@@ -25,6 +25,7 @@ from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.engine.routing import Routing
 from midstream.plan.layout import Layout, column_name, key_column
 from midstream.plan.state_id import StateId
+from midstream.query.network import Site
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 
@@ -73,6 +74,8 @@ class Encoder:
     destinations: tuple[Destination, ...]
     """There may be several during a migration, if the two plans need the rows by different keys."""
     source: tuple[SourceColumn, ...]
+    site: Site | None = None
+    """Where the stream lives, if it lives at a site."""
 
     def __call__(self, table: pa.Table) -> tuple[list[RoutedRows], int]:
         """Split source rows by target partition; also count those that are not sent: a key is null."""
@@ -199,9 +202,11 @@ def make_encoder(query: Query, layout: Layout, stream: str, places: Places, *, w
                 if f.site and s not in f.counts
                 else tuple(dict.fromkeys([*stored_columns, *sent_columns])),
             )
-            for s, f in sorted(fragments.items())
+            # First where the rows are counted: there they have all columns.
+            for s, f in sorted(fragments.items(), key=lambda item: (item[0] not in item[1].counts, item[0]))
         ),
         source=tuple(source),
+        site=None if query.topology is None else query.topology.site_of[stream],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -24,9 +25,29 @@ class LinkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return LinkCounts(self.bytes + other.bytes, self.messages + other.messages, self.rows + other.rows)
 
 
+@dataclass(slots=True)
+class LinkCounter:
+    """Counts what is sent from one site to others."""
+
+    source: Site
+    links: dict[LinkName, LinkCounts] = field(default_factory=dict)
+
+    def count(self, target: Site, size: int, rows: int) -> None:
+        """A message to a site; what stays at a site goes over no link."""
+        if target != self.source:
+            name = link_name(self.source, target)
+            self.links[name] = self.links.get(name, LinkCounts()) + LinkCounts(size, 1, rows)
+
+
 def link_name(source: Site, target: Site) -> LinkName:
     """The name of a link, from one site to another."""
     return f"{source}->{target}"
+
+
+def sites_of_link(name: LinkName) -> tuple[Site, Site]:
+    """The two sites of a link, from its name."""
+    source, _, target = name.partition("->")
+    return source, target
 
 
 def add_links(counts: Iterable[LinkCounts]) -> LinkCounts:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from midstream.engine.encode import make_encoder, project
 from midstream.engine.error_context import error_context
-from midstream.engine.links import LinkCounts, LinkName, link_name
+from midstream.engine.links import LinkCounter
 from midstream.engine.program import Program, StreamCounts
 from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.migration.request import BackgroundChoice
@@ -287,14 +287,11 @@ class _InlineExecution:
         """A report of what goes from a site to others; here a table is a message."""
         if source is None:
             return Report()
-        links: dict[LinkName, LinkCounts] = {}
+        counter = LinkCounter(source)
         for sent in rows:
             target = program.places.site_of[sent.partition]
-            if target != source:
-                name = link_name(source, target)
-                count = LinkCounts(sent.table.nbytes, 1, sent.table.num_rows)
-                links[name] = links.get(name, LinkCounts()) + count
-        return Report(links=links)
+            counter.count(target, sent.table.nbytes, sent.table.num_rows)
+        return Report(links=counter.links)
 
     def prepare(self, program: Program, report: Report) -> None:
         """Do nothing: the caller gets the results after the commit."""

@@ -52,6 +52,8 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The size of the slices that were opened."""
     links: dict[LinkName, LinkCounts] = msgspec.field(default_factory=dict)
     """What was sent from one site to another, if streams live at sites."""
+    elsewhere: dict[LinkName, int] = msgspec.field(default_factory=dict)
+    """Tasks that did not run at their site: from where they should have run to where they did."""
     millis: dict[str, float] = msgspec.field(default_factory=dict)
     """How long the parts took; of several tasks, the longest."""
     cpu_seconds: dict[MeasuredPart, float] = msgspec.field(default_factory=dict)
@@ -86,6 +88,7 @@ def merge_reports(reports: Sequence[Report]) -> Report:
         flows=_merge((report.flows for report in reports), b"".join),
         partition_work=_merge((report.partition_work for report in reports), sum),
         links=_merge((report.links for report in reports), add_links),
+        elsewhere=_merge((report.elsewhere for report in reports), sum),
         touched_bytes=sum(report.touched_bytes for report in reports),
         millis=_merge((report.millis for report in reports), max),
         cpu_seconds=_merge((report.cpu_seconds for report in reports), math.fsum),

@@ -41,10 +41,11 @@ from midstream.spark.query_identity import identity_of, running_query
 from midstream.spark.row_source import Sources
 from midstream.spark.shuffle import shuffle
 from midstream.spark.sinks import Sink
+from midstream.spark.site_tasks import at_sites, find_site_hosts
 from midstream.spark.source_facts import SourceFacts
 from midstream.spark.stage_task import move_task, stage_task
 from midstream.spark.stopping import BatchStopped, is_caused_by_stopping
-from midstream.spark.task_ranges import TaskRanges
+from midstream.spark.task_ranges import SiteHosts, TaskRanges
 from midstream.state.manifest import Manifest
 from midstream.storage.lease import Lease
 from midstream.storage.output_table import ParquetWriter
@@ -79,6 +80,9 @@ class MicroBatchHandler:
         self._sink = sink
         self._writer = writer
         self._budget = BackgroundBudget(limits.interval_ms)
+        self._hosts: SiteHosts = {}
+        self._ran_elsewhere = False
+        """Whether tasks of the last epoch did not run at their sites."""
         self._thread: int | None = None
         """That of the epoch that is running."""
         self._epochs = threading.Condition()
@@ -198,7 +202,18 @@ class MicroBatchHandler:
             sources=self._sources,
             sink=self._sink,
             writer=self._writer,
+            hosts=self._site_hosts(),
         )
+
+    def _site_hosts(self) -> SiteHosts:
+        """The hosts at each site, looked for again after tasks have run elsewhere."""
+        topology = self.coordinator.query.topology
+        if topology is None:
+            return {}
+        known = set(topology.partitions_of_sites) <= self._hosts.keys()
+        if not known or self._ran_elsewhere:
+            self._hosts = find_site_hosts(self._session.sparkContext)
+        return self._hosts
 
     def _epoch(self, batch: DataFrame, batch_id: int, identity: QueryIdentity) -> None:
         self.runner.bind(identity.id)
@@ -220,6 +235,7 @@ class MicroBatchHandler:
             # An epoch without a batch was begun, by a driver before this one or by a drain that failed.
             self._epoch_without_batch(identity)
             before = self.manifest
+        self._ran_elsewhere = bool(report.elsewhere)
         self._budget.learn(self.runner.migration_step, self.runner.millis["total"])
         if not self._sources.counted_by_spark:
             self._source_facts.count_rows(batch, {name: count.rows for name, count in report.counts.items()})
@@ -245,6 +261,8 @@ class _SparkExecution:
     sources: Sources
     sink: Sink
     writer: ParquetWriter
+    hosts: SiteHosts
+    """The hosts at each site, if streams live at sites."""
 
     def run(self, program: Program) -> Report:
         """One Spark job."""
@@ -260,7 +278,7 @@ class _SparkExecution:
         encoders = make_encoders(
             program.query, program.layout, program.places, whole_rows=self.writer.keeps_late_rows
         )
-        ranges = TaskRanges.for_cores(program.places.partitions, context.defaultParallelism)
+        ranges = TaskRanges.for_places(program.places, context.defaultParallelism, self.hosts)
         messages: RDD[AddressedMessage] = (
             context.parallelize([], 1)
             if self.batch is None
@@ -270,12 +288,17 @@ class _SparkExecution:
         writer = replace(self.writer, schema=program.query.output_schema)
         if program.migration_step is not None and program.migration_step.moves:
             tasks = context.parallelize(slices_by_task(program, ranges), ranges.tasks)
+            if ranges.hosts:
+                tasks = at_sites(tasks, ranges.sites, ranges.hosts)
             moved = tasks.mapPartitionsWithIndex(move_task(program, ranges, self.store))
             messages = messages.union(moved)
         from_driver = slice_messages(program, ranges)
         for stage in range(program.stages):
             task = stage_task(program, stage, ranges, self.store, writer)
-            messages = shuffle(messages, ranges.tasks, from_driver).mapPartitionsWithIndex(task)
+            shuffled = shuffle(messages, ranges.tasks, from_driver)
+            if ranges.hosts:
+                shuffled = at_sites(shuffled, ranges.sites, ranges.hosts)
+            messages = shuffled.mapPartitionsWithIndex(task)
             from_driver = []  # tasks pass on what later stages need
         reports = [message for message in messages.values().collect() if isinstance(message, ControlMessage)]
         for message in reports:

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any, NamedTuple, TypeVar
 
 from pyspark import RDD, SparkContext, TaskContext
 
 from midstream.errors import InternalError
 from midstream.spark.preferred_places import at_places
+from midstream.spark.task_ranges import SiteHosts
 
 SITE_VARIABLE = "MIDSTREAM_SITE"
 """The variable in the environment of a worker that names its site."""
-
-SiteHosts = Mapping[str, Sequence[str]]
-"""The hosts at each site."""
 
 _DRIVER = "driver"
 _ALL = 1_000_000

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
+from midstream.engine.links import LinkName, link_name
 from midstream.engine.program import Program, StreamCounts
 from midstream.engine.routed_rows import RowsKind
 from midstream.errors import InternalError
@@ -18,16 +19,17 @@ from midstream.protocol.report import Report, encode_report
 from midstream.runtime.partition_task import OutputWriter, StageRun, move_states
 from midstream.spark.messages import (
     AddressedMessage,
-    AddressedRows,
     ControlMessage,
     Outbox,
     RowsMessage,
     SlicesMessage,
     SourceMessage,
     errors_as_messages,
+    links_report,
     unpack,
 )
 from midstream.spark.own_slices import with_own_slices, without_slices
+from midstream.spark.site_tasks import running_site
 from midstream.spark.task_ranges import TaskRanges
 from midstream.storage.store import Store
 
@@ -73,13 +75,15 @@ def stage_task(program: Program, stage: int, ranges: TaskRanges, store: Store, w
                 t.num_rows for tables in arrivals.values() for of in tables.values() for t in of
             ),
         )
-        outbox = Outbox(ranges)
+        outbox = Outbox(ranges, source=ranges.site_of(task))
         for partition in ranges.partitions_of(task):
             outgoing = stage_run.run(partition, arrivals.pop(partition, {}))
             yield from outbox.add(outgoing, partition)
         yield from outbox.flush()
         report += stage_run.finish()
-        report += Report(stage_times={stage: (begun, time.time())})
+        report += Report(
+            stage_times={stage: (begun, time.time())}, links=outbox.links, elsewhere=_elsewhere(ranges, task)
+        )
         yield task, ControlMessage(task, "report", pa.py_buffer(encode_report(report)))
 
     return lambda task, messages: errors_as_messages("a step", run(task, messages), task, common.epoch)
@@ -91,15 +95,24 @@ def move_task(
     """The function that sends the rows of states that move away from the engine partitions of a task."""
     common = without_slices(program)
 
-    def run(task: int, slices: Iterable[bytes]) -> Iterator[AddressedRows]:
-        outbox = Outbox(ranges)
+    def run(task: int, slices: Iterable[bytes]) -> Iterator[SourceMessage]:
+        outbox = Outbox(ranges, source=ranges.site_of(task))
         for own in slices:
             own_program = with_own_slices(common, own)
             for partition in ranges.partitions_of(task):
                 yield from outbox.add(move_states(own_program, partition, store), partition)
         yield from outbox.flush()
+        yield from links_report(outbox, task)
 
     return lambda task, slices: errors_as_messages("moving states", run(task, slices), task, common.epoch)
+
+
+def _elsewhere(ranges: TaskRanges, task: int) -> dict[LinkName, int]:
+    """Whether a task runs where it should, on a cluster whose workers have the names of sites."""
+    wanted, site = ranges.site_of(task), running_site()
+    if wanted is None or not ranges.hosts or site == wanted:
+        return {}
+    return {link_name(wanted, site or "no site"): 1}
 
 
 def _by_partition(

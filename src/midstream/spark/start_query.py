@@ -146,7 +146,7 @@ def _make_sources(
     """
     program = runner.coordinator.program(runner.manifest, runner.new_intent(0, None))
     encoders = make_encoders(program.query, program.layout, program.places, whole_rows=whole_rows)
-    ranges = TaskRanges.for_cores(program.places.partitions, cores)
+    ranges = TaskRanges.for_places(program.places, cores, {})
     return sources_of(program.query, frames, encoders, ranges)
 
 
