@@ -129,6 +129,11 @@ def after_switch_epoch(step: MigrationStep) -> Migration:
     )
 
 
+def switch_windows(query: Query, old: Layout, new: Layout) -> list[StateId]:
+    """The windows that a new plan would have to copy."""
+    return [move.target for move in match_windows(query, old, new, 1).moves]
+
+
 def source_of(old: Layout, state: StateId) -> StateId:
     """The window of the old plan that has the rows which a window of the new one lacks."""
     known = [window for window, _ in _windows(old)]

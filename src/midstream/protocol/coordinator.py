@@ -51,7 +51,7 @@ from midstream.protocol.rescaling import (
     with_places,
 )
 from midstream.protocol.settings import Settings, check_same_definition, definition_of
-from midstream.protocol.site_settings import check_settings_of_sites
+from midstream.protocol.site_settings import check_settings_of_sites, check_sites_state
 from midstream.protocol.terms import (
     Terms,
     changes_for,
@@ -66,6 +66,7 @@ from midstream.protocol.terms import (
 )
 from midstream.protocol.watermark import advance_progress, latest_allowed
 from midstream.query.query import Query
+from midstream.sites.decision import decide_at_sites
 from midstream.state.adaptation import Verdict
 from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, Retired, StreamProgress
@@ -98,6 +99,7 @@ class Coordinator:
                 parse_plan(manifest.migration.new_plan, query.names)
             if manifest.adaptation.last_decision is not None:
                 parse_plan(manifest.adaptation.last_decision.best_plan, query.names)
+            check_sites_state(query, manifest.adaptation.sites)
         except PlanError as error:
             must = "a manifest must have a plan of its streams"
             raise CheckpointError(must, got=error.got, hint=RESTORE) from None
@@ -162,14 +164,18 @@ class Coordinator:
         It takes long, and depends on nothing but its arguments: a shell may call it beside an epoch.
         """
         adaptation = manifest.adaptation
-        if not self.settings.adapt or self.query.topology is not None:
+        if not self.settings.adapt:
             return None
         if (undone := undone_decision(manifest)) is not None:
             return undone
         # Statistics that were kept for other windows say little about what a plan will cost with these.
         if manifest.migration is not None or committed_terms(manifest) != terms_of(self.query):
             return None
-        decided = decide(self.decision_context(manifest), adaptation, self.settings.policy)
+        context = self.decision_context(manifest)
+        if self.query.topology is not None:
+            decided = decide_at_sites(context, adaptation, self.settings.sites)
+        else:
+            decided = decide(context, adaptation, self.settings.policy)
         return None if decided == adaptation else Verdict(manifest.epoch, decided)
 
     def program(self, manifest: Manifest, intent: Intent, *, decides: bool = True) -> Program:

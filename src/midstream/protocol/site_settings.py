@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from midstream.errors import OptionError
+from typing import Any
+
+import msgspec
+
+from midstream.errors import CheckpointError, OptionError
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
+from midstream.sites.distributed import read_state
+from midstream.state.sealed import RESTORE
 
 _WITHOUT = "leave it out, or leave out the sites"
 
@@ -28,6 +34,24 @@ def check_settings_of_sites(query: Query, settings: Settings) -> None:
     for name, is_set in problems.items():
         if is_set:
             raise OptionError("streams that live at sites must have no such option", got=name, hint=_WITHOUT)
+
+
+def check_sites_state(query: Query, written: dict[str, Any] | None) -> None:
+    """Refuse what sites know in a manifest if it cannot be of this query."""
+    if written is None:
+        return
+    must = "a manifest must have what the sites of its query know"
+    try:
+        state = read_state(written)
+    except msgspec.ValidationError as error:
+        raise CheckpointError(must, got=str(error), hint=RESTORE) from None
+    topology = query.topology
+    known = {} if topology is None else {s: set(topology.streams_at(s)) for s in topology.site_of.values()}
+    heads = {*state.decided, *state.switching}
+    if {site: set(relay.figures) for site, relay in state.relays.items()} != known or not heads <= set(
+        query.names
+    ):
+        raise CheckpointError(must, got=f"those of {', '.join(state.relays) or 'none'}", hint=RESTORE)
 
 
 def check_rescale_of_sites(query: Query) -> None:

@@ -17,6 +17,7 @@ from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
 from midstream.protocol.rescaling import places_of
 from midstream.runtime.epoch_reporter import ReportingQuery
+from midstream.sites.explain_adaptive import explain_adaptive_sites
 from midstream.spark.blocking_call import in_thread, result_of
 from midstream.spark.failures import readable_error
 from midstream.spark.micro_batch_handler import MicroBatchHandler
@@ -94,6 +95,10 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     def _explain_adaptive(self) -> str:
         manifest, coordinator = self._handler.manifest, self._handler.coordinator
         adapts = coordinator.settings.adapt
+        if coordinator.query.topology is not None:
+            context = coordinator.decision_context(manifest)
+            policy = coordinator.settings.sites
+            return explain_adaptive_sites(context, manifest.adaptation, policy, adapts=adapts)
         return explain_adaptive(coordinator.decision_context(manifest), manifest.adaptation, adapts=adapts)
 
     def migrate(
