@@ -38,7 +38,7 @@ def explain(query: Query, layout: Layout, sizes: Mapping[StateId, StateSize]) ->
         lines += ["", "Residual predicates:", *(f"  {residual.text}" for residual in query.residuals)]
     lines += ["", "Windows:", *_windows(query)]
     lines += ["", f"Stages: {layout.stages}"]
-    lines += [f"  {_stage(fragment)}" for fragment in layout.fragments]
+    lines += [f"  {_stage(fragment)}" for fragment in layout.fragments if fragment.nodes or not fragment.site]
     if query.aggregation is not None:
         lines += ["", "Aggregates, in a stage after these:", *_aggregates(query.aggregation)]
     return "\n".join(lines)
@@ -120,6 +120,9 @@ def _key(fragment: Fragment) -> str:
 
 def _stage(fragment: Fragment) -> str:
     nodes = ", ".join(f"{{{node.id.label}}}" for node in fragment.nodes)
+    if fragment.site:
+        where = f"at {fragment.site}"
+        return f"{fragment.stage + 1}. {nodes} {where}{f' by {_key(fragment)}' if fragment.key else ''}"
     where = f"by {_key(fragment)}" if fragment.key else "all in one engine partition: no common key"
     return f"{fragment.stage + 1}. {nodes} {where}"
 
