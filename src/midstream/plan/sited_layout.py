@@ -111,7 +111,8 @@ class _Builder:
             self._add_node(sequence.head, entering, leaving, site, number, streams, residuals)
             residuals = [i for i in residuals if not self.query.residuals[i].streams <= reached]
             joined, entering = reached, leaving
-        goes_on_to_sink = rounds[-1][0] != self.topology.sink
+        # Results that are aggregated go no further: partial aggregates of them do.
+        goes_on_to_sink = self.query.aggregation is None and rounds[-1][0] != self.topology.sink
         return len(rounds) - 1 + goes_on_to_sink
 
     def _add_node(  # what a head does at a site

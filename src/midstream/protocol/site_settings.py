@@ -19,12 +19,6 @@ def check_settings_of_sites(query: Query, settings: Settings) -> None:
     """Refuse what would move rows to other sites, or does not know what is at which site."""
     if query.topology is None:
         return
-    if query.aggregation is not None:
-        raise OptionError(
-            "results of streams that live at sites must not be grouped",
-            got="groupBy",
-            hint="aggregate the results where they are read, or leave out the sites",
-        )
     problems = {
         "stateMemory": settings.memory is not None,
         "balance": settings.balance.mode != "off",

@@ -145,6 +145,7 @@ def features_of(workload: Workload) -> set[str]:
         "aggregates in append mode": query.aggregation is not None and not query.aggregation.updates,
         "aggregates in update mode": query.aggregation is not None and query.aggregation.updates,
         "sites": query.topology is not None,
+        "aggregates at sites": query.topology is not None and query.aggregation is not None,
         "balance": settings.balance.mode != "off" and workload.places is None,
         "places at random": workload.places is not None,
         "a wrong time": any(_has_wrong_time(table) for epoch in workload.epochs for table in epoch.values()),
@@ -203,7 +204,7 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     balance_chance = random.Random(f"balance {seed}")  # noqa: S311  # it must be reproducible
     settings, places = draw_balance(balance_chance, query, plan, arrivals, settings)
     site_chance = random.Random(f"sites {seed}")  # noqa: S311  # it must be reproducible
-    if query.aggregation is None and site_chance.random() < _SITES_RATE:
+    if site_chance.random() < _SITES_RATE:
         query, plan, settings, requests = at_sites(site_chance, query, settings, requests)
         other_terms = tuple(replace(other, topology=query.topology) for other in other_terms)
         may_spill, cuts, places = False, None, None
