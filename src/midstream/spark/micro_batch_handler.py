@@ -41,7 +41,7 @@ from midstream.spark.query_identity import identity_of, running_query
 from midstream.spark.row_source import Sources
 from midstream.spark.shuffle import shuffle
 from midstream.spark.sinks import Sink
-from midstream.spark.site_tasks import at_sites, find_site_hosts
+from midstream.spark.site_tasks import at_sites, executor_ids, find_site_hosts
 from midstream.spark.source_facts import SourceFacts
 from midstream.spark.stage_task import move_task, stage_task
 from midstream.spark.stopping import BatchStopped, is_caused_by_stopping
@@ -81,8 +81,8 @@ class MicroBatchHandler:
         self._writer = writer
         self._budget = BackgroundBudget(limits.interval_ms)
         self._hosts: SiteHosts = {}
-        self._ran_elsewhere = False
-        """Whether tasks of the last epoch did not run at their sites."""
+        self._executors: frozenset[str] | None = None
+        """Those that there were when their hosts were looked for; None before."""
         self._thread: int | None = None
         """That of the epoch that is running."""
         self._epochs = threading.Condition()
@@ -206,13 +206,12 @@ class MicroBatchHandler:
         )
 
     def _site_hosts(self) -> SiteHosts:
-        """The hosts at each site, looked for again after tasks have run elsewhere."""
-        topology = self.coordinator.query.topology
-        if topology is None:
+        """The hosts at each site, looked for again when there are other executors."""
+        if self.coordinator.query.topology is None:
             return {}
-        known = set(topology.partitions_of_sites) <= self._hosts.keys()
-        if not known or self._ran_elsewhere:
-            self._hosts = find_site_hosts(self._session.sparkContext)
+        context = self._session.sparkContext
+        if (executors := executor_ids(context)) != self._executors:
+            self._hosts, self._executors = find_site_hosts(context), executors
         return self._hosts
 
     def _epoch(self, batch: DataFrame, batch_id: int, identity: QueryIdentity) -> None:
@@ -235,7 +234,6 @@ class MicroBatchHandler:
             # An epoch without a batch was begun, by a driver before this one or by a drain that failed.
             self._epoch_without_batch(identity)
             before = self.manifest
-        self._ran_elsewhere = bool(report.elsewhere)
         self._budget.learn(self.runner.migration_step, self.runner.millis["total"])
         if not self._sources.counted_by_spark:
             self._source_facts.count_rows(batch, {name: count.rows for name, count in report.counts.items()})

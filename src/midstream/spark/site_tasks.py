@@ -46,7 +46,7 @@ def at_sites(rdd: RDD[T], sites: Sequence[str], hosts: SiteHosts) -> RDD[T]:
 
 def find_site_hosts(context: SparkContext) -> dict[str, tuple[str, ...]]:
     """Where the executors are that Spark has by now, by a job with a task for each of them."""
-    executors = [known for known in _list(_status(context).executorList(True)) if known.id() != _DRIVER]
+    executors = _executors(context)
     if not executors:
         return {}
     places = [[f"executor_{known.hostPort().rpartition(':')[0]}_{known.id()}"] for known in executors]
@@ -59,6 +59,15 @@ def find_site_hosts(context: SparkContext) -> dict[str, tuple[str, ...]]:
         if answer.site is not None and answer.task in hosts:
             found.setdefault(answer.site, set()).add(hosts[answer.task])
     return {site: tuple(sorted(found[site])) for site in sorted(found)}
+
+
+def executor_ids(context: SparkContext) -> frozenset[str]:
+    """The executors that Spark has by now."""
+    return frozenset(str(known.id()) for known in _executors(context))
+
+
+def _executors(context: SparkContext) -> list[Any]:
+    return [known for known in _list(_status(context).executorList(True)) if known.id() != _DRIVER]
 
 
 class _Answer(NamedTuple):
