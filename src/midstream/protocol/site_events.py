@@ -14,7 +14,7 @@ class TaskElsewhere(Event, frozen=True, kw_only=True, tag="task-elsewhere"):
 
     severity: ClassVar[Severity] = "warning"
     template: ClassVar[str] = (
-        "{counted} of site {site} ran at {elsewhere}: the links between them carry more than progress says; "
+        "of site {site}, {counted} ran at {elsewhere}: the links between them carry more than progress says; "
         "see that the site has an executor with a free core, and that spark.locality.wait is longer than a "
         "stage takes"
     )
