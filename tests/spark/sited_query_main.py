@@ -49,7 +49,8 @@ def main(
         feed.add(*epochs(run["phases"], run["epochs"]))
         runner = Runner(folder / name)
         traffic = Traffic(keepers)
-        join = join_of(spark, feed, sited=run["sited"])
+        homes = run.get("homes", HOMES)
+        join = join_of(spark, feed, homes if run["sited"] else {})
         hosts = find_site_hosts(spark.sparkContext)
         writer = join.writeStream.format("parquet").option("path", runner.out)
         writer = writer.option("checkpointLocation", runner.checkpoint).options(**run["options"])
@@ -115,13 +116,13 @@ def hashed_over(hosts: SiteHosts) -> Iterator[None]:
         yield
 
 
-def join_of(spark: Any, feed: Feed, *, sited: bool) -> Join:
+def join_of(spark: Any, feed: Feed, homes: Mapping[str, str]) -> Join:
     join = Join(spark)
-    for name, site in HOMES.items():
-        join = join.stream(name, feed.df(name), time="t", site=site if sited else None)
+    for name in HOMES:
+        join = join.stream(name, feed.df(name), time="t", site=homes.get(name))
     join = join.on("a.k = b.k", "b.k = c.k").within("40 seconds")
     join = join.select("a.id", "b.id", "c.id", "a.text", "b.text", "c.text")
-    if not sited:
+    if not homes:
         return join
     return join.link(latency="1 ms", bandwidth="500 kbit").sink_site("frankfurt")
 

@@ -14,6 +14,14 @@ RUNS = {
         "options": {"adapt": "off", "partitions": 3, "plan": "a b c"},
     },
 }
+# Nobody is at this site.
+ATLANTIS = {
+    "sited": True,
+    "phases": "a",
+    "epochs": 3,
+    "homes": {"a": "frankfurt", "b": "atlantis", "c": "oregon"},
+    "options": {"adapt": "off", "plan": "a: [b, c], [1, 1]; b: [a, c], [0, 0]; c: [b, a], [1, 0]"},
+}
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -22,17 +30,28 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow, pytest.m
 def driven(site_cluster, tmp_path_factory):
     """What a driver in the cluster has seen; it checks that results are those of the oracle."""
     folder = tmp_path_factory.mktemp("queries")
-    done = site_cluster.run("tests.spark.sited_query_main", str(folder), json.dumps(RUNS))
+    done = site_cluster.run(
+        "tests.spark.sited_query_main", str(folder), json.dumps({**RUNS, "atlantis": ATLANTIS})
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_results_are_exact_and_tasks_are_at_their_sites(driven):
     # That results are those of the oracle, the driver has checked.
-    assert {run["results"] for run in driven.values()} == {driven["fixed"]["results"]}
+    assert len({driven[name]["results"] for name in RUNS}) == 1
     assert driven["fixed"]["results"] > 50
-    for run in driven.values():
-        assert "task-elsewhere" not in {event["type"] for event in run["events"]}
+    for name in RUNS:
+        assert "task-elsewhere" not in {event["type"] for event in driven[name]["events"]}
+
+
+def test_tasks_of_a_site_without_executors_run_elsewhere_and_say_so(driven):
+    run = driven["atlantis"]
+    elsewhere = [event for event in run["events"] if event["type"] == "task-elsewhere"]
+    assert elsewhere
+    assert {event["site"] for event in elsewhere} == {"atlantis"}
+    assert {event["elsewhere"] for event in elsewhere} <= {"frankfurt", "paris", "oregon"}
+    assert run["results"] > 0
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -143,8 +143,12 @@ class Outbox:
 def links_report(outbox: Outbox, origin: int) -> Iterator[tuple[int, ControlMessage]]:
     """What a task has sent to other sites, from one that reports nothing else; nothing if it sent nothing."""
     if outbox.links:
-        report = encode_report(Report(links=outbox.links))
-        yield 0, ControlMessage(origin, "report", pa.py_buffer(report))
+        yield report_message(Report(links=outbox.links), origin)
+
+
+def report_message(report: Report, origin: int) -> tuple[int, ControlMessage]:
+    """What a task tells the driver; others pass it on."""
+    return 0, ControlMessage(origin, "report", pa.py_buffer(encode_report(report)))
 
 
 class _Address(NamedTuple):

@@ -27,14 +27,15 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from midstream.engine.encode import Encoder, project, time_column
 from midstream.engine.error_context import error_context
 from midstream.errors import InternalError, StreamError
+from midstream.protocol.report import Report
 from midstream.query.query import Query
 from midstream.query.stream import Stream
 from midstream.spark.logical_plan import WATERMARK_NODE
-from midstream.spark.messages import SourceMessage, errors_as_messages, running_epoch
+from midstream.spark.messages import SourceMessage, errors_as_messages, report_message, running_epoch
 from midstream.spark.query_identity import query_id, stream_execution
 from midstream.spark.row_groups import RowGroup, distribute, row_groups
 from midstream.spark.row_source import Encoders, RowSources, Sources, encoded
-from midstream.spark.site_tasks import at_sites
+from midstream.spark.site_tasks import at_sites, ran_elsewhere
 from midstream.spark.task_ranges import TaskRanges
 
 # Options of a source that say which files to read, but not how.
@@ -204,6 +205,8 @@ def _read_task(
                 with error_context(streams=[stream]):
                     source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
                     yield from encoded(encoder, source, origin, ranges)
+                if elsewhere := ran_elsewhere(encoder.site, ranges.hosts):
+                    yield report_message(Report(elsewhere=elsewhere), origin)
 
     return lambda origin, numbers: errors_as_messages(
         "encoding rows", read(origin, numbers), origin, running_epoch()

@@ -15,12 +15,17 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyspark import RDD, SparkContext, TaskContext
 
+from midstream.engine.links import LinkName, link_name
 from midstream.errors import InternalError
+from midstream.query.network import Site
 from midstream.spark.preferred_places import at_places
 from midstream.spark.task_ranges import SiteHosts
 
 SITE_VARIABLE = "MIDSTREAM_SITE"
 """The variable in the environment of a worker that names its site."""
+
+NO_SITE = "no site"
+"""Where a task has run whose worker has the name of none."""
 
 _DRIVER = "driver"
 _ALL = 1_000_000
@@ -34,6 +39,14 @@ T = TypeVar("T")
 def running_site() -> str | None:
     """The site where this task runs, if its worker says."""
     return os.environ.get(SITE_VARIABLE) or None
+
+
+def ran_elsewhere(wanted: Site | None, hosts: SiteHosts) -> dict[LinkName, int]:
+    """Whether this task runs at another site than it should, if workers have the names of sites."""
+    site = running_site()
+    if wanted is None or not hosts or site == wanted:
+        return {}
+    return {link_name(wanted, site or NO_SITE): 1}
 
 
 def at_sites(rdd: RDD[T], sites: Sequence[str], hosts: SiteHosts) -> RDD[T]:

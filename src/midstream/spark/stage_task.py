@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
-from midstream.engine.links import LinkName, link_name
 from midstream.engine.program import Program, StreamCounts
 from midstream.engine.routed_rows import RowsKind
 from midstream.errors import InternalError
@@ -29,7 +28,7 @@ from midstream.spark.messages import (
     unpack,
 )
 from midstream.spark.own_slices import with_own_slices, without_slices
-from midstream.spark.site_tasks import running_site
+from midstream.spark.site_tasks import ran_elsewhere
 from midstream.spark.task_ranges import TaskRanges
 from midstream.storage.store import Store
 
@@ -81,9 +80,9 @@ def stage_task(program: Program, stage: int, ranges: TaskRanges, store: Store, w
             yield from outbox.add(outgoing, partition)
         yield from outbox.flush()
         report += stage_run.finish()
-        report += Report(
-            stage_times={stage: (begun, time.time())}, links=outbox.links, elsewhere=_elsewhere(ranges, task)
-        )
+        elsewhere = ran_elsewhere(ranges.site_of(task), ranges.hosts)
+        report += Report(links=outbox.links, elsewhere=elsewhere)
+        report += Report(stage_times={stage: (begun, time.time())})
         yield task, ControlMessage(task, "report", pa.py_buffer(encode_report(report)))
 
     return lambda task, messages: errors_as_messages("a step", run(task, messages), task, common.epoch)
@@ -105,14 +104,6 @@ def move_task(
         yield from links_report(outbox, task)
 
     return lambda task, slices: errors_as_messages("moving states", run(task, slices), task, common.epoch)
-
-
-def _elsewhere(ranges: TaskRanges, task: int) -> dict[LinkName, int]:
-    """Whether a task runs where it should, on a cluster whose workers have the names of sites."""
-    wanted, site = ranges.site_of(task), running_site()
-    if wanted is None or not ranges.hosts or site == wanted:
-        return {}
-    return {link_name(wanted, site or "no site"): 1}
 
 
 def _by_partition(
