@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import sites_adaptive, sites_bytes, sites_plans
+from benchmarks import sites_adaptive, sites_bytes, sites_plans, sites_queries
 
 
 def run(console: Console) -> dict[str, Any]:
@@ -16,4 +16,5 @@ def run(console: Console) -> dict[str, Any]:
         "changes": sites_plans.measure_changes(console),
         "adaptive": sites_adaptive.run(console),
         "bytes": sites_bytes.run(console),
+        "queries": sites_queries.run(console),
     }

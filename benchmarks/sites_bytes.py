@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.sites_plans import COMPUTE_SECONDS, PAPER_LINK
+from midstream.plan.sited_plan import SitedPlan
+from midstream.query.network import Network
+from midstream.query.topology import Topology
 from midstream.sites.cost import SiteCostModel, StreamFigures, neighbours_of
 from midstream.sites.greedy import greedy_plan
-from midstream.sites.network import Network
 from midstream.sites.shared_plan import shared_plan
-from midstream.sites.sited_plan import SitedPlan
-from midstream.sites.topology import Topology
 from midstream.testing.sited_execution import SitedExecution, Work
 
 STREAMS = ("S1", "S2", "S3", "S4")

@@ -17,6 +17,8 @@ from random import Random
 
 import msgspec
 
+from midstream.plan.site_operators import Operators, Ship, union, windows_in
+from midstream.query.network import Site
 from midstream.sites.cost import SiteCostModel, StreamFigures
 from midstream.sites.delivery import Envelope
 from midstream.sites.greedy import greedy_plan
@@ -30,8 +32,6 @@ from midstream.sites.messages import (
     Rows,
     Subscribed,
 )
-from midstream.sites.network import Site
-from midstream.sites.operators import Operators, Ship, union, windows_in
 from midstream.sites.site_machine import SiteMachine, SiteSettings, first_state
 from midstream.testing.sited_execution import HeadRun, Work
 

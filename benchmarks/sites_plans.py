@@ -12,16 +12,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from midstream.plan.sited_plan import JoinSequence
+from midstream.query.network import Link, Network
+from midstream.query.topology import Topology
 from midstream.sites.central import Central, CentralState
 from midstream.sites.cost import SiteCostModel, StreamFigures
 from midstream.sites.greedy import greedy_plan
 from midstream.sites.messages import Decided, Outgoing, Report
-from midstream.sites.network import Link, Network
 from midstream.sites.optimal import optimal_plan
 from midstream.sites.relay import Relay, RelayState
 from midstream.sites.shared_plan import SharedCosts, shared_plan
-from midstream.sites.sited_plan import JoinSequence
-from midstream.sites.topology import Topology
 
 PAPER_LINK = Link(latency=0.005, bytes_per_second=128_000.0)
 """1024 kbps and 5 ms: the default settings of the paper."""

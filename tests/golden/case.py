@@ -1,11 +1,13 @@
 """The query behind the golden checkpoints. It must never change: the checkpoints were made with it.
 
 ``python -m tests.golden.case FOLDER [STRATEGY]`` makes the checkpoint of the current format; with a strategy,
-one in the middle of a migration by it, with ``aggregates`` one of a query with aggregates.
+one in the middle of a migration by it, with ``aggregates`` one of a query with aggregates, with ``sites`` one
+whose streams live at sites, while windows are copied and messages between sites are on their way.
 """
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from midstream.aggregate.read_aggregation import read_aggregation
@@ -13,6 +15,8 @@ from midstream.aggregate.window import window
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
+from midstream.query.site_description import SiteDescription
+from midstream.sites.planner import SitePolicy
 from midstream.storage.local import LocalStore
 from midstream.testing import Shape, generate, stream
 from midstream.values import Micros
@@ -49,11 +53,28 @@ AGGREGATED_QUERY = build_query(
 )
 
 
+SITES = "sites"
+SITED_PLAN = "a: [b, c], [0, 1]; b: [a, c], [1, 1]; c: [b, a], [0, 0]"
+OTHER_SITED_PLAN = "a: [c, b], [1, 1]; b: [c, a], [0, 0]; c: [a, b], [0, 1]"
+SITED_QUERY = replace(
+    QUERY,
+    topology=SiteDescription({"a": "x", "b": "y", "c": "z"}, partitions={"z": 2}).topology("abc"),
+)
+SITED_SETTINGS = replace(
+    SETTINGS, adapt=True, sites=SitePolicy("greedy", "distributed"), rows_moved_at_once=0
+)
+
+
 def make(folder: str, kind: str | None = None) -> None:
     """Make a checkpoint of the current format."""
     asked, strategy = (AGGREGATED_QUERY, None) if kind == AGGREGATES else (QUERY, kind)
-    query = InlineJoin(asked, PLAN, settings=SETTINGS, store=LocalStore(str(Path(folder).absolute())))
+    plan, settings = PLAN, SETTINGS
+    if kind == SITES:
+        asked, plan, settings, strategy = SITED_QUERY, SITED_PLAN, SITED_SETTINGS, None
+    query = InlineJoin(asked, plan, settings=settings, store=LocalStore(str(Path(folder).absolute())))
     for number, epoch in enumerate(EPOCHS[:MADE_WITH]):
+        if number == MIGRATES_AT and kind == SITES:
+            query.migrate(OTHER_SITED_PLAN)
         if number == MIGRATES_AT and strategy is not None:
             query.migrate(OTHER_PLAN, strategy, background="auto" if strategy == "hybrid" else "off")
         query.run_epoch(epoch, background_epochs=1)

@@ -2,8 +2,9 @@
 
 When the format changes: raise ``FORMAT`` in ``state/manifest.py``, teach ``state/upgrade.py`` what the old
 one said, add checkpoints of the new one with ``python -m tests.golden.case tests/golden/format-N`` and, for
-each strategy in ``MIGRATING``, ``... tests/golden/format-N-STRATEGY STRATEGY``, and one with aggregates,
-``... tests/golden/aggregates-format-N aggregates``; and leave the old ones as they are.
+each strategy in ``MIGRATING``, ``... tests/golden/format-N-STRATEGY STRATEGY``; one with aggregates,
+``... tests/golden/aggregates-format-N aggregates``; and one with sites, ``... tests/golden/sites-format-N
+sites``. Leave the old ones as they are.
 """
 
 import shutil
@@ -23,10 +24,21 @@ from midstream.storage.local import LocalStore
 from midstream.storage.slice_files import SliceFiles
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.aggregate_oracle import aggregate_windows, assert_same_windows
-from tests.golden.case import AGGREGATED_QUERY, EPOCHS, MADE_WITH, OTHER_PLAN, QUERY, SETTINGS
+from tests.golden.case import (
+    AGGREGATED_QUERY,
+    EPOCHS,
+    MADE_WITH,
+    OTHER_PLAN,
+    OTHER_SITED_PLAN,
+    QUERY,
+    SETTINGS,
+    SITED_QUERY,
+    SITED_SETTINGS,
+)
 
 CHECKPOINTS = sorted(Path(__file__).parent.glob("format-*"))
 WITH_AGGREGATES = sorted(Path(__file__).parent.glob("aggregates-format-*"))
+WITH_SITES = sorted(Path(__file__).parent.glob("sites-format-*"))
 MIGRATING = ("hybrid", "parallel_track")
 
 
@@ -34,6 +46,7 @@ def test_there_are_golden_checkpoints_of_the_current_format():
     wanted = {f"format-{FORMAT}", *(f"format-{FORMAT}-{strategy}" for strategy in MIGRATING)}
     assert wanted <= {path.name for path in CHECKPOINTS}
     assert f"aggregates-format-{FORMAT}" in {path.name for path in WITH_AGGREGATES}
+    assert f"sites-format-{FORMAT}" in {path.name for path in WITH_SITES}
 
 
 @pytest.mark.parametrize("partitions", [SETTINGS.partitions, 5])
@@ -69,6 +82,28 @@ def test_a_golden_checkpoint_opens_and_goes_on(path, partitions, tmp_path):
     assert check(store).problems == ()
     if path.name.endswith("hybrid"):
         assert (query.manifest.migration, query.manifest.plan) == (None, OTHER_PLAN)
+
+
+@pytest.mark.parametrize("path", WITH_SITES, ids=lambda path: path.name)
+def test_a_golden_checkpoint_with_sites_opens_and_goes_on(path, tmp_path):
+    shutil.copytree(path, tmp_path / "checkpoint")
+    store = LocalStore(str(tmp_path / "checkpoint"))
+    assert check(store).problems == ()
+    query = InlineJoin(SITED_QUERY, settings=SITED_SETTINGS, store=store)
+    assert query.manifest.epoch == MADE_WITH - 1
+    assert query.manifest.adaptation.sites is not None
+    assert query.manifest.migration is not None
+    assert any(slice_.owner.kind == "pending" for slice_ in query.manifest.slices)
+    before = batch_join(QUERY, accept(QUERY, EPOCHS[:MADE_WITH]).tables(QUERY))
+    plans, results = [], []
+    # One window after the other is complete, with whatever rows epochs bring.
+    for epoch in [*EPOCHS[MADE_WITH:], *({} for _ in range(6))]:
+        results.append(query.run_epoch(epoch))
+        plans.append(query.manifest.plan)
+    everything = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
+    assert_same_rows(pa.concat_tables([before, *results]), everything)
+    assert OTHER_SITED_PLAN in plans
+    assert check(store).problems == ()
 
 
 def _is_ambiguous(path: Path) -> bool:

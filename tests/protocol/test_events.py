@@ -48,6 +48,7 @@ from midstream.protocol.problems import (
     StreamStalled,
 )
 from midstream.protocol.replacement_events import ReplacementEnded, ReplacementLive, ReplacementStarted
+from midstream.protocol.site_events import TaskElsewhere
 from midstream.state.adaptation import Adaptation, Decision
 from tests.helpers import small_query
 
@@ -111,6 +112,7 @@ EXAMPLES = (
     StateRelocated(batch_id=7, key="0", groups=1, bytes=45678, sender=2, receiver=0, ratio=0.25),
     HotKeySpread(batch_id=7, **HOT_KEY),
     HotKeyGathered(batch_id=7, **HOT_KEY),
+    TaskElsewhere(batch_id=7, site="paris", elsewhere="oregon", tasks=2),
 )
 
 
@@ -152,6 +154,7 @@ def test_there_is_an_example_of_every_kind_and_all_have_names_of_their_own():
         "state-relocated",
         "hot-key-spread",
         "hot-key-gathered",
+        "task-elsewhere",
     ]
 
 
@@ -171,7 +174,7 @@ def test_the_json_form_has_the_type_the_epoch_the_fields_and_a_text(event):
 def test_problems_and_what_limits_scale_are_warnings_and_plans_are_for_information():
     severities = {type(event): event.severity for event in EXAMPLES}
     warnings = {kind for kind, severity in severities.items() if severity == "warning"}
-    assert warnings == {*kinds(Problem), MigrationTakenBack, SinglePartitionPlan}
+    assert warnings == {*kinds(Problem), MigrationTakenBack, SinglePartitionPlan, TaskElsewhere}
     assert kinds(MigrationEvent) == {MigrationStarted, StateCompleted, MigrationEnded, MigrationJudged}
 
 
@@ -211,6 +214,7 @@ def test_the_texts():
     assert texts["state-brought-back"].endswith("owed, and brought 45,678 bytes back: so it is")
     assert texts["migration-waits"].startswith("the change to plan 'a (b c)' waits: groups that it changes")
     assert texts["rescaled"] == "the state is in 64 engine partitions now, instead of 2"
+    assert texts["task-elsewhere"].startswith("of site paris, 2 tasks ran at oregon: the links between")
     assert texts["rescale-waits"].startswith("the change to 64 engine partitions waits until rows")
     assert texts["migration-ended"] == "migration 2 ended after 4 epochs: the plan is 'a (b c)'"
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from midstream.engine.links import LinkCounts
 from midstream.engine.program import StreamCounts
 from midstream.engine.work import WorkCounts
 from midstream.plan.explain import StateSize
@@ -67,6 +68,7 @@ MANIFEST = structs.replace(
 )
 WORK = WorkCounts(probes=1, candidates=2, intermediate_rows=3, comparisons=4, inserted_rows=5, sent_rows=6)
 REPORT = Report(
+    links={"paris->oregon": LinkCounts(900, 2, 30)},
     counts={
         "a": StreamCounts(accepted=10, late=1, null_time=2, null_key=3, future=4),
         "b": StreamCounts(accepted=1),
@@ -167,6 +169,7 @@ def test_the_json_form_is_complete_and_fixed():
         "stateBytesSpilled": 0,
         "stateBytesTouched": 0,
         "memory": {"busiestPartitionBytes": None, "owedGroups": 0, "owedRows": 0, "owedSince": None},
+        "links": {"paris->oregon": {"bytes": 900, "messages": 2, "rows": 30}},
         "work": {**work, "byPlan": {"both": work}},
         "migration": None,
         "replacement": None,

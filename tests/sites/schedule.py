@@ -17,13 +17,13 @@ from random import Random
 
 import msgspec
 
+from midstream.plan.site_operators import Operator, Operators, operators_of_sequence
+from midstream.plan.sited_plan import JoinSequence, SitedPlan
+from midstream.query.network import Site
 from midstream.sites.cost import SiteCostModel, StreamFigures
 from midstream.sites.delivery import Envelope
 from midstream.sites.greedy import greedy_plan
-from midstream.sites.network import Site
-from midstream.sites.operators import Operator, Operators, operators_of_sequence
 from midstream.sites.site_machine import SiteMachine, SiteSettings, SiteState, first_state
-from midstream.sites.sited_plan import JoinSequence, SitedPlan
 from midstream.testing.sited_execution import HeadRun, Work
 from tests.sites.sited_cases import random_change, random_figures, random_model
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from midstream.query.network import Link, Network
+from midstream.query.topology import Topology
 from midstream.sites.cost import SiteCostModel, StreamFigures
-from midstream.sites.network import Link, Network
-from midstream.sites.topology import Topology
 
 PAPER_LINK = Link(latency=0.005, bytes_per_second=128_000.0)
 """Section 5: 1024 kbps, 5 ms."""

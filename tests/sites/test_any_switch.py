@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from midstream.sites.sited_plan import JoinSequence
+from midstream.plan.sited_plan import JoinSequence
 from tests.sites.schedule import EPOCHS, Schedule, draw_case
 
 

@@ -6,11 +6,11 @@ from random import Random
 import pytest
 
 from midstream.errors import InternalError
+from midstream.plan.sited_plan import JoinSequence
 from midstream.sites.cost import StreamFigures
 from midstream.sites.greedy import greedy_plan, greedy_sequence
 from midstream.sites.messages import Decided, LocalReady, Outgoing
 from midstream.sites.relay import Relay, RelayState
-from midstream.sites.sited_plan import JoinSequence
 from midstream.sites.thresholds import exceeds
 from tests.sites.sited_cases import paper_model, random_change, random_figures, random_model
 

@@ -4,8 +4,7 @@ from random import Random
 
 import pytest
 
-from midstream.sites.greedy import greedy_plan
-from midstream.sites.operators import (
+from midstream.plan.site_operators import (
     Flow,
     Join,
     Ship,
@@ -15,7 +14,8 @@ from midstream.sites.operators import (
     operators_of_sequence,
     windows_in,
 )
-from midstream.sites.sited_plan import JoinSequence, SitedPlan
+from midstream.plan.sited_plan import JoinSequence, SitedPlan
+from midstream.sites.greedy import greedy_plan
 from tests.sites.sited_cases import paper_model, random_figures, random_model
 
 EXAMPLE_1 = SitedPlan(

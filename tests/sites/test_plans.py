@@ -6,13 +6,14 @@ from random import Random
 import pytest
 
 from midstream.errors import MidstreamError, PlanError, QueryError
+from midstream.plan.explain_sites import sited_plan_to_dict, sited_plan_to_mermaid
+from midstream.plan.sited_plan import JoinSequence
+from midstream.query.network import Link, Network, read_link
+from midstream.query.topology import build_topology
 from midstream.sites.cost import StreamFigures, neighbours_of
-from midstream.sites.explain import explain_sited, sited_plan_to_dict, sited_plan_to_mermaid
+from midstream.sites.explain import explain_sited
 from midstream.sites.greedy import greedy_plan, greedy_sequence, keeps_invariant
-from midstream.sites.network import Link, Network, read_link
 from midstream.sites.optimal import gap, optimal_plan, optimal_sequence
-from midstream.sites.sited_plan import JoinSequence
-from midstream.sites.topology import build_topology
 from tests.messages import assert_plain
 from tests.sites.sited_cases import PAPER_LINK, paper_model, random_figures, random_model
 

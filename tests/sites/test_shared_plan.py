@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
+from midstream.plan.site_operators import Join, Ship, Update, node_operator_sets
+from midstream.plan.sited_plan import JoinSequence, SitedPlan
 from midstream.sites.cost import StreamFigures
 from midstream.sites.greedy import greedy_plan
-from midstream.sites.operators import Join, Ship, Update, node_operator_sets
 from midstream.sites.shared_plan import SharedCosts, gathered_plan, shared_plan
-from midstream.sites.sited_plan import JoinSequence, SitedPlan
 from tests.sites.sited_cases import PAPER_LINK, paper_model, random_figures, random_model
 
 

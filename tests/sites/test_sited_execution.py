@@ -6,10 +6,10 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from midstream.sites.network import Link, Network
-from midstream.sites.operators import operators_of_sequence
-from midstream.sites.sited_plan import JoinSequence, SitedPlan
-from midstream.sites.topology import Topology
+from midstream.plan.site_operators import operators_of_sequence
+from midstream.plan.sited_plan import JoinSequence, SitedPlan
+from midstream.query.network import Link, Network
+from midstream.query.topology import Topology
 from midstream.testing.hypothesis_strategies import Case, cases
 from midstream.testing.reference import accept, joins, naive_join
 from midstream.testing.sited_execution import HeadRun, LinkTraffic, SitedExecution, Work

@@ -6,14 +6,14 @@ from random import Random
 import pytest
 
 from midstream.errors import InternalError
+from midstream.plan.site_operators import windows_in
+from midstream.plan.sited_plan import JoinSequence, SitedPlan
 from midstream.sites import switch as switch_module
 from midstream.sites.cost import StreamFigures
 from midstream.sites.delivery import Delivery, Envelope, PeerState
 from midstream.sites.greedy import greedy_plan
 from midstream.sites.messages import LocalReady, Portion, Report, Subscribed
-from midstream.sites.operators import windows_in
 from midstream.sites.site_machine import SiteMachine, SiteSettings, first_state
-from midstream.sites.sited_plan import JoinSequence, SitedPlan
 from midstream.sites.switch import Switches
 from midstream.sites.window_copies import WindowCopies
 from tests.sites.schedule import EPOCHS, Faults, draw_case, run_changes, run_switches

@@ -34,7 +34,7 @@ class Change(NamedTuple):
 
     epoch: int
     plan: str
-    strategy: str
+    strategy: str | None
     background: BackgroundChoice = "auto"
     partitions: int | None = None
     """Another number of engine partitions that is requested with it."""

@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 from midstream.engine.encode import make_encoders, project
 from midstream.engine.program import Program
 from midstream.errors import error_from
-from midstream.inline import runner
+from midstream.inline import execution
 from midstream.protocol.report import Report, add_reports
 from midstream.spark.messages import AddressedMessage, ControlMessage, SlicesMessage
 from midstream.spark.own_slices import slice_messages, slices_by_task, with_own_slices, without_slices
@@ -42,13 +42,13 @@ class LocalTasks:
     def run_epochs(self) -> Iterator[None]:
         """Meanwhile epochs are run by tasks."""
 
-        def run(shell: runner._InlineExecution, program: Program) -> Report:
+        def run(shell: execution.InlineExecution, program: Program) -> Report:
             return self._run(shell, program)
 
-        with patch.object(runner._InlineExecution, "run", run):
+        with patch.object(execution.InlineExecution, "run", run):
             yield
 
-    def _run(self, shell: runner._InlineExecution, program: Program) -> Report:
+    def _run(self, shell: execution.InlineExecution, program: Program) -> Report:
         shell.schema = program.query.output_schema
         partitions = program.places.partitions
         ranges = TaskRanges(partitions, min(partitions, self.tasks))
@@ -60,7 +60,7 @@ class LocalTasks:
         for stage in range(program.layout.stages):
             run = stage_task(program, stage, ranges, shell._store, shell)
             # A writer of Spark's is pickled as well; here it is the shell itself, which keeps results.
-            with patch.object(runner._InlineExecution, "__reduce__", lambda _: (_the_shell, ())):
+            with patch.object(execution.InlineExecution, "__reduce__", lambda _: (_the_shell, ())):
                 _shells.append(shell)
                 run = self._unpickled(run)
             received = self._shuffle(sent, ranges.tasks)
@@ -102,8 +102,8 @@ class LocalTasks:
         return received
 
 
-_shells: list[runner._InlineExecution] = []
+_shells: list[execution.InlineExecution] = []
 
 
-def _the_shell() -> runner._InlineExecution:
+def _the_shell() -> execution.InlineExecution:
     return _shells[-1]

@@ -61,7 +61,9 @@ class MigrationScenario:
                 look(events.query, point)
 
         with crash_hook(happen):
-            events.query = self.runner.start((join or self.join)(), partitions=2, **options)
+            made = (join or self.join)()
+            partitions = {} if made.query().topology else {"partitions": 2}
+            events.query = self.runner.start(made, **partitions, **options)
             events.started.set()
             events.query.awaitTermination()
         assert events.migrations == []

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -24,7 +25,9 @@ from tests.spark_session import jvm_archive_option, make_session
 DRIVER = "driver"
 
 
-def session_at(master: str, address: str, sites: int) -> SparkSession:
+def session_at(
+    master: str, address: str, sites: int, settings: Mapping[str, str] = MappingProxyType({})
+) -> SparkSession:
     """The session of a driver, once it has an executor at every site."""
     return make_session(
         master,
@@ -37,6 +40,7 @@ def session_at(master: str, address: str, sites: int) -> SparkSession:
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
             "spark.cores.max": str(sites),
+            **settings,
         },
     )
 

@@ -14,7 +14,8 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from midstream.spark.shuffle import shuffle
-from midstream.spark.site_tasks import SiteHosts, at_sites, find_site_hosts, running_site
+from midstream.spark.site_tasks import at_sites, find_site_hosts, running_site
+from midstream.spark.task_ranges import SiteHosts
 from tests.spark.site_cluster import session_at
 from tests.spark.site_network import sent_bytes
 

@@ -216,6 +216,23 @@ def _balance(option: str, value: str) -> Callable[[RestartScenario, Path, Any], 
     return run
 
 
+def _of_sites(option: str, value: str) -> Callable[[RestartScenario, Path, Any], None]:
+    def run(scenario: RestartScenario, tmp: Path, _capfd) -> None:
+        sited = RestartScenario(scenario.feed, Runner(tmp / "sited"), tmp / "sited-late")
+        first = sited.start(sited.join().sink_site("paris"))
+        first.awaitTermination()
+        again = sited.start(sited.join().sink_site("paris"), **{option: value})
+        again.awaitTermination()
+        policy = again._handler.coordinator.settings.sites
+        asked = {"planner": "optimal", "update": "distributed", "siteThreshold": 0.5}
+        fields = (policy.planner, policy.update, policy.threshold)
+        assert dict(zip(asked, fields, strict=True))[option] == asked[option]
+        assert str(again.plan) == str(first.plan)
+        sited.check(sited.runner.out)
+
+    return run
+
+
 ALLOWED = {
     "path": _path,
     "checkpointLocation": _moved,
@@ -235,6 +252,9 @@ ALLOWED = {
     # Values stand to the left when they are not shortened.
     "truncate": _console("truncate", value=False, shown=r"\n\|\d+ *\|"),
     "partitions": _partitions,
+    "planner": _of_sites("planner", "optimal"),
+    "update": _of_sites("update", "distributed"),
+    "siteThreshold": _of_sites("siteThreshold", "0.5"),
     "stateMemory": _memory("stateMemory", "2k"),
     "spill": _memory("spill", "largest"),
     "spillShare": _memory("spillShare", "0.5"),

@@ -16,7 +16,7 @@ from midstream.plan.build_layout import build_layout
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
 from midstream.query.build import build_query
-from midstream.spark.messages import ControlMessage, unpack
+from midstream.spark.messages import ControlMessage, RowsMessage, unpack
 from midstream.spark.row_source import encode_again, encoded
 from midstream.spark.task_ranges import TaskRanges
 from midstream.state.routing_table import RoutingTable, Spread
@@ -148,7 +148,8 @@ def test_of_rows_that_were_sent_twice_only_the_count_of_null_keys_is_taken_again
     (_, _, one), (layout, places, other) = sides
     second = replace(other.destinations[0], state=StateId("b").started_by(1))
     both, ranges = replace(one, destinations=(*one.destinations, second)), TaskRanges(2, 2)
-    messages = list(encoded(both, _source(query, one, table), 0, ranges))
+    sent = encoded(both, _source(query, one, table), 0, ranges)
+    messages = [(task, content) for task, content in sent if isinstance(content, RowsMessage)]
     (null_keys,) = {content.null_keys for _, content in messages} - {0}
     counting = next(content for _, content in messages if content.input == second.state)
     moved = [

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from midstream.spark.site_tasks import SITE_VARIABLE, find_site_hosts, running_site
+from midstream.spark.site_tasks import SITE_VARIABLE, find_site_hosts, ran_elsewhere, running_site
 
 SENT = 4_000_000
 
@@ -66,3 +66,12 @@ class TestAtSites:
 
     def test_links_are_as_slow_as_they_should_be(self, driven):
         assert driven["seconds"] > 0.9 * 8 * SENT / 50e6
+
+
+def test_a_task_says_that_it_runs_elsewhere_only_where_workers_have_names_of_sites(monkeypatch):
+    hosts = {"paris": ["10.0.0.1"]}
+    monkeypatch.setenv(SITE_VARIABLE, "oregon")
+    assert ran_elsewhere("paris", hosts) == {"paris->oregon": 1}
+    assert ran_elsewhere("oregon", hosts) == ran_elsewhere(None, hosts) == ran_elsewhere("paris", {}) == {}
+    monkeypatch.delenv(SITE_VARIABLE)
+    assert ran_elsewhere("paris", hosts) == {"paris->no site": 1}

@@ -13,7 +13,7 @@ from midstream.engine import joiner, program
 from midstream.engine.index_rows import merge_rows
 from midstream.engine.probe import candidate_pairs
 from midstream.engine.program import NewSlice
-from midstream.inline import runner
+from midstream.inline import execution
 from midstream.plan.state_id import decode_state_id
 from midstream.protocol.report import Report
 from midstream.runtime import epoch_runner
@@ -90,12 +90,12 @@ def test_results_that_are_published_before_their_commit_are_seen(monkeypatch):
         if self._sinks["results"] is not None:
             self._sinks["results"].publish([o for o in report.outputs if o.table == "results"])
 
-    monkeypatch.setattr(runner._InlineExecution, "prepare", hasty)
+    monkeypatch.setattr(execution.InlineExecution, "prepare", hasty)
     assert broken_promises(SEEDS, likely=[24]) == {"prefix"}
 
 
 def test_late_rows_that_are_not_published_are_seen(monkeypatch):
-    monkeypatch.setattr(runner._InlineExecution, "late", lambda *_: [])
+    monkeypatch.setattr(execution.InlineExecution, "late", lambda *_: [])
     assert broken_promises(SEEDS) == {"prefix"}
 
 
@@ -190,7 +190,7 @@ def test_results_that_depend_on_the_partitions_are_seen(monkeypatch):
         return run_partition(program, stage, partition, {} if partition == 4 else arrivals, *shell)
 
     without_rescales_meanwhile(monkeypatch)
-    monkeypatch.setattr(runner, "run_partition", lossy)
+    monkeypatch.setattr(execution, "run_partition", lossy)
     assert broken_promises(SEEDS) == {"metamorphic"}
 
 
@@ -203,7 +203,7 @@ def test_an_error_that_nobody_put_in_is_seen(monkeypatch):
     def fail(self, epoch, report):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(runner._InlineExecution, "prepare", fail)
+    monkeypatch.setattr(execution.InlineExecution, "prepare", fail)
     assert broken_promises(SEEDS) == {"errors"}
 
 

@@ -147,7 +147,7 @@ def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPo
     if not changes and waits and not is_forbidden:
         return adaptation
     again = adaptation.migrated_at is not None
-    decision = _compare(context, changes, _horizon(context, adaptation), policy, again=again)
+    decision = _compare(context, changes, horizon_of(context, adaptation), policy, again=again)
     if decision.verdict == "stay":
         return replace(adaptation, last_decision=decision, decided_at=now, baseline=context.figures)
     return _migrating(context, adaptation, decision)
@@ -155,7 +155,7 @@ def decide(context: DecisionContext, adaptation: Adaptation, policy: MigrationPo
 
 def _migrating(context: DecisionContext, adaptation: Adaptation, decision: Decision) -> Adaptation:
     now, window = context.now, context.window
-    patience = _next_patience(adaptation, now, window)
+    patience = next_patience(adaptation, now, window)
     return Adaptation(
         last_decision=decision,
         decided_at=now,
@@ -184,7 +184,7 @@ def _taken_back(
     plan = parse_plan(outcome.old_plan, context.query.names)
     if not context.is_allowed(build_layout(context.query, plan)):
         return None
-    estimator, horizon = context.estimator, _horizon(context, adaptation)
+    estimator, horizon = context.estimator, horizon_of(context, adaptation)
     migration = pick(allowed_migrations(context.layout, plan, estimator, policy), policy.goal)
     pays = -outcome.gain * horizon >= _MIN_SAVINGS_PER_COST * migration.work
     reason = f"migration {outcome.migration} turned out worse than what was left"
@@ -209,7 +209,7 @@ def _taken_back(
     return replace(_migrating(context, adaptation, decision), restored_plan=outcome.old_plan)
 
 
-def _horizon(context: DecisionContext, adaptation: Adaptation) -> float:
+def horizon_of(context: DecisionContext, adaptation: Adaptation) -> float:
     """For how many seconds what a plan saves counts."""
     return _HORIZON_WINDOWS * context.window / adaptation.patience
 
@@ -218,7 +218,7 @@ def _window(query: Query, statistics: Statistics) -> float:
     return max(window_or_recent(query, statistics.elapsed), _MIN_WINDOW)
 
 
-def _next_patience(adaptation: Adaptation, now: float, window: float) -> float:
+def next_patience(adaptation: Adaptation, now: float, window: float) -> float:
     """The patience after another migration: twice as much if the last one was close, else half."""
     patience, migrated_at = adaptation.patience, adaptation.migrated_at
     if migrated_at is not None and now - migrated_at < _CLOSE_WINDOWS * window * patience:

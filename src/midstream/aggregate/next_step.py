@@ -22,7 +22,8 @@ from midstream.engine.aggregate_step import AggregateStep
 from midstream.memory.holds import earliest_behind, owed_since
 from midstream.migration.strategies import STRATEGIES
 from midstream.plan.fragment_name import streams_of
-from midstream.plan.layout import Fragment, FragmentInput, Layout, state_of
+from midstream.plan.layout import Fragment, FragmentInput, Layout
+from midstream.plan.state_id import StateId
 from midstream.query.aggregation import Aggregation, EventWindows
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
@@ -33,7 +34,9 @@ def next_aggregate_step(query: Query, manifest: Manifest, layout: Layout) -> Agg
     """What the epoch after ``manifest`` does about aggregates; None for a query without any."""
     if query.aggregation is None:
         return None
-    state = state_of(query, query.names)
+    # At sites groups merge where the sink is: only partial aggregates go there, not results.
+    site = "" if query.topology is None else query.topology.sink
+    state = StateId.of(query.names, site=site)
     columns = tuple(column.name for column in query.aggregation.columns)
     fragment = Fragment(
         id=1 + max(each.id for each in layout.fragments),
@@ -41,6 +44,7 @@ def next_aggregate_step(query: Query, manifest: Manifest, layout: Layout) -> Agg
         stage=layout.stages,
         inputs=(FragmentInput(state, columns),),
         nodes=(),
+        site=site,
     )
     return AggregateStep(fragment, manifest.emitted, output_watermark(query, query.aggregation, manifest))
 
@@ -52,7 +56,8 @@ def output_watermark(query: Query, aggregation: Aggregation, manifest: Manifest)
 
 def earliest_result(query: Query, manifest: Manifest, stream: str | None = None) -> int | None:
     """The same, for results that have the time of a stream, or that of their latest component."""
-    if manifest.migration is not None and STRATEGIES[manifest.migration.strategy].defers_results:
+    strategy = None if manifest.migration is None else STRATEGIES.get(manifest.migration.strategy)
+    if strategy is not None and strategy.defers_results:
         return manifest.emitted
     marks = {name: progress.watermark for name, progress in manifest.streams.items()}
     bounds = list(_bounds(query, stream, marks))

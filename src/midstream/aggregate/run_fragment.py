@@ -57,7 +57,7 @@ def run_fragment(
     (target,) = step.fragment.inputs
     routed = (
         RoutedRows(to, target.id, "partials", part)
-        for to, part in split(partials, program.places.routing(()).targets(hashes))
+        for to, part in split(partials, program.places.routing((), step.fragment.site).targets(hashes))
     )
     return replace_field(output, results=None, outgoing=(*output.outgoing, *routed))
 
@@ -80,6 +80,7 @@ class _Groups:
         (target,) = step.fragment.inputs
         self.input = target.id
         self.owner = SliceOwner("partial", target.id, (), partition)
+        self.routing = program.places.routing((), step.fragment.site)
         self.stored = program.readable("partial", target.id, (), partition)
 
     def run(self, arrivals: Arrivals) -> StepOutput:
@@ -139,7 +140,7 @@ class _Groups:
         merged = merge_partials(self.aggregation, needed)
         first = min(slice_.first_epoch for slice_ in chosen)
         # Rows that were placed by an earlier routing go where their groups are now.
-        targets = self.program.places.routing(()).targets(merged[HASH].to_numpy())
+        targets = self.routing.targets(merged[HASH].to_numpy())
         parts = [
             self._slice(merged.filter(pl.Series(targets == to)), to, first, epochs_of(chosen))
             for to in np.unique(targets).tolist()
@@ -151,7 +152,7 @@ class _Groups:
         rows = self._open(slice_)
         if self.program.places.readers(slice_) == (self.owner.partition,):
             return rows
-        targets = self.program.places.routing(()).targets(rows[HASH].to_numpy())
+        targets = self.routing.targets(rows[HASH].to_numpy())
         return rows.filter(pl.Series(targets == self.owner.partition))
 
     def _needed(self, rows: pl.DataFrame) -> pl.DataFrame:

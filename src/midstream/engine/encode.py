@@ -25,6 +25,7 @@ from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.engine.routing import Routing
 from midstream.plan.layout import Layout, column_name, key_column
 from midstream.plan.state_id import StateId
+from midstream.query.network import Site
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 
@@ -59,6 +60,8 @@ class Destination:
     columns: tuple[str, ...]
     """The columns by which rows are hashed for it."""
     routing: Routing
+    payload: tuple[str, ...]
+    """The columns that are sent besides hash and time."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,9 @@ class Encoder:
     """The stream's columns in each of its key classes; in one class, all must be equal."""
     destinations: tuple[Destination, ...]
     """There may be several during a migration, if the two plans need the rows by different keys."""
-    payload: tuple[str, ...]
-    """The columns that are sent besides hash and time."""
     source: tuple[SourceColumn, ...]
+    site: Site | None = None
+    """Where the stream lives, if it lives at a site."""
 
     def __call__(self, table: pa.Table) -> tuple[list[RoutedRows], int]:
         """Split source rows by target partition; also count those that are not sent: a key is null."""
@@ -92,7 +95,8 @@ class Encoder:
         own = {columns[name] for name in keys if name in columns}
         theirs = {column for column in other.source if column.name in keys}
         same_time = self.source[0] == other.source[0]
-        return same_time and own == theirs and set(other.payload) <= set(self.payload)
+        sent = set(self.destinations[0].payload)
+        return same_time and own == theirs and all(sent.issuperset(to.payload) for to in other.destinations)
 
     def reencode(self, table: pa.Table, sent_to: Destination) -> Iterator[RoutedRows]:
         """Split rows that another encoder has sent to a destination, by the fragment inputs of this plan."""
@@ -107,8 +111,9 @@ class Encoder:
 
     def empty(self, table: pa.Table) -> RoutedRows:
         """A table without rows, to be sent if there are none: the count of null keys travels with it."""
-        no_rows = self._columns_to_send(table.slice(0, 0), np.zeros(0, np.uint64))
-        return RoutedRows(0, self.destinations[0].state, "arriving", no_rows)
+        to = self.destinations[0]
+        no_rows = self._columns_to_send(table.slice(0, 0), np.zeros(0, np.uint64), to)
+        return RoutedRows(to.routing.partitions[0], to.state, "arriving", no_rows)
 
     def _split(
         self, table: pa.Table, joins: BoolArray, known: Mapping[tuple[str, ...], Hashes] | None = None
@@ -119,13 +124,13 @@ class Encoder:
             if hashes is None:
                 with error_context(columns=self._shown(to.columns)):
                     hashes = _hash(table, joins, to.columns)
-            sent = self._columns_to_send(table, hashes)
+            sent = self._columns_to_send(table, hashes, to)
             for part in to.routing.split(sent, hashes, (self.stream,)):
                 kind: RowsKind = "copied" if part.is_copy else "arriving"
                 yield RoutedRows(part.partition, to.state, kind, part.table)
 
-    def _columns_to_send(self, table: pa.Table, hashes: Hashes) -> pa.Table:
-        sent = table.select([time_column(self.stream), *self.payload])
+    def _columns_to_send(self, table: pa.Table, hashes: Hashes, to: Destination) -> pa.Table:
+        sent = table.select([time_column(self.stream), *to.payload])
         return sent.add_column(0, HASH, as_column(hashes))
 
     def _can_join(self, table: pa.Table) -> BoolArray:
@@ -203,11 +208,20 @@ def make_encoder(query: Query, layout: Layout, stream: str, places: Places, *, w
         stream=stream,
         keys=tuple(keys.values()),
         destinations=tuple(
-            Destination(s, tuple(keys[c][0] for c in f.key), places.routing(f.key))
-            for s, f in sorted(fragments.items())
+            Destination(
+                s,
+                tuple(keys[c][0] for c in f.key),
+                places.routing(f.key, f.site),
+                # Rows that are set aside are kept where they are counted.
+                stored_columns
+                if f.site and s not in f.counts
+                else tuple(dict.fromkeys([*stored_columns, *sent_columns])),
+            )
+            # First where the rows are counted: there they have all columns.
+            for s, f in sorted(fragments.items(), key=lambda item: (item[0] not in item[1].counts, item[0]))
         ),
-        payload=tuple(dict.fromkeys([*stored_columns, *sent_columns])),
         source=tuple(source),
+        site=None if query.topology is None else query.topology.site_of[stream],
     )
 
 

@@ -84,6 +84,8 @@ class Joiner:
         is_needed = partial(may_have_rows, bounds=prune_bounds)
         produced: list[IndexRows] = []
         for i, head in enumerate(node.inputs):
+            if not node.probes[i]:
+                continue
             earlier = frozenset(node.inputs[:i])
             rows = filter_by_epoch(deltas.get(head), prune_bounds, self.epochs)
             for probe in node.probes[i]:

@@ -36,6 +36,7 @@ from midstream.engine.hashing import Hashes
 from midstream.engine.key_places import Groups, KeyPlaces, Owners, Ranges
 from midstream.engine.routing import Place, Routing, divided
 from midstream.plan.layout import Key
+from midstream.query.network import Site
 from midstream.state.routing_table import KeyName, RoutingTable, Spread
 from midstream.state.slices import Slice
 
@@ -43,9 +44,10 @@ HOME = 0
 """The partition with all rows of nodes that no key places: these have the first hash."""
 
 
-def key_name(key: Key) -> KeyName:
-    """The name of a key in routings."""
-    return ",".join(map(str, key))
+def key_name(key: Key, site: Site = "") -> KeyName:
+    """The name of a key, at a site if streams live at sites, in routings."""
+    name = ",".join(map(str, key))
+    return f"{site}:{name}" if site else name
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,31 @@ class Places:
         """The epoch since which groups are where they are."""
         return self.tables[-1].since
 
-    def routing(self, key: Key) -> Routing:
+    @cached_property
+    def partitions_at(self) -> dict[Site, range]:
+        """The partitions of each site; empty if streams live at none."""
+        found, first = {}, 0
+        for site, count in self.tables[-1].sites.items():
+            found[site] = range(first, first + count)
+            first += count
+        return found
+
+    @cached_property
+    def site_of(self) -> dict[int, Site]:
+        """The site of each partition."""
+        return {partition: site for site, owned in self.partitions_at.items() for partition in owned}
+
+    def home(self, site: Site) -> int:
+        """The partition with all rows, of a site, of nodes that no key places: these have the first hash."""
+        return self.partitions_at[site][0] if site else HOME
+
+    def runs_at(self, partition: int, site: Site) -> bool:
+        """Whether a partition runs what is at a site; all run what is at none."""
+        return not site or partition in self.partitions_at[site]
+
+    def routing(self, key: Key, site: Site = "") -> Routing:
         """Which partition has which group of a key."""
-        return self.of_key(key).routing
+        return self.of_key(key, site).routing
 
     def rescaled(self, epoch: int, partitions: int) -> Places:
         """The places from an epoch on, with groups divided evenly among another number of partitions."""
@@ -105,7 +129,7 @@ class Places:
 
     def held(self, slice_: Slice) -> Groups:
         """The groups whose rows a slice may have: those that its partition had."""
-        return self.of_key(slice_.owner.key).held(slice_.owner.partition, *self._tables_of(slice_))
+        return self._of(slice_).held(slice_.owner.partition, *self._tables_of(slice_))
 
     def readers(self, slice_: Slice) -> tuple[int, ...]:
         """The partitions that have rows of a slice now, in ascending order."""
@@ -114,11 +138,11 @@ class Places:
             # Results belong to no group.
             return (owner.partition % self.partitions,)
         first, end = self._tables_of(slice_)
-        places = self.of_key(owner.key)
+        places = self._of(slice_)
         # Whoever has a row may refer to payload by whatever copy of it.
         exactly = places.has_hot_keys and owner.kind != "payload"
         streams = owner.state.streams if exactly else None
-        known = owner.key, owner.partition, first, end, streams
+        known = owner.key, owner.state.site, owner.partition, first, end, streams
         if known not in self._readers:
             if end == len(self.tables) == first + 1 and not places.has_hot_keys:
                 self._readers[known] = (owner.partition,)
@@ -139,32 +163,32 @@ class Places:
 
     def may_merge(self, slice_: Slice) -> bool:
         """Whether rows of a slice may be placed anew: not if hot keys in it have other places now."""
-        places = self.of_key(slice_.owner.key)
+        places = self._of(slice_)
         if slice_.owner.kind == "payload" or not places.has_hot_keys:
             return True
         return places.are_same(self._number[slice_.placed])
 
-    def sources(self, partition: int, key: Key) -> tuple[int, ...]:
+    def sources(self, partition: int, key: Key, site: Site = "") -> tuple[int, ...]:
         """The partitions in whose slices rows of a partition may be."""
-        if len(self.tables) == 1 and not self.of_key(key).has_hot_keys:
+        if len(self.tables) == 1 and not self.of_key(key, site).has_hot_keys:
             return (partition,)
-        if (partition, key) not in self._sources:
-            sources = self.of_key(key).sources(partition)
+        if (partition, key, site) not in self._sources:
+            sources = self.of_key(key, site).sources(partition)
             # Of deferred results, which have no key.
             sources.update(range(partition, max(t.partitions for t in self.tables), self.partitions))
-            self._sources[partition, key] = tuple(sorted(sources))
-        return self._sources[partition, key]
+            self._sources[partition, key, site] = tuple(sorted(sources))
+        return self._sources[partition, key, site]
 
     def hidden(self, slice_: Slice, partition: int) -> Hashes:
         """The hot keys of a partition whose rows in a slice are those of others."""
-        places, owner = self.of_key(slice_.owner.key), slice_.owner
+        places, owner = self._of(slice_), slice_.owner
         if not places.has_hot_keys:
             return _NONE
         return places.hidden(partition, owner.partition, self._number[slice_.placed], owner.state.streams)
 
     def own_ranges(self, slice_: Slice, partition: int) -> Ranges | None:
         """The ranges of an index slice that a partition has now; None if it has all of it."""
-        places, owner = self.of_key(slice_.owner.key), slice_.owner
+        places, owner = self._of(slice_), slice_.owner
         if not places.has_hot_keys and self.readers(slice_) == (partition,):
             return None
         return places.ranges(partition, owner.partition, self._number[slice_.placed], owner.state.streams)
@@ -176,20 +200,27 @@ class Places:
             needed.update(range(first, end))
         return tuple(self.tables[number] for number in sorted(needed))
 
-    def of_key(self, key: Key) -> KeyPlaces:
+    def of_key(self, key: Key, site: Site = "") -> KeyPlaces:
         """The places of a key."""
-        name = key_name(key)
+        name = key_name(key, site)
         # All keys of which no group has been moved, and none is spread, have the same.
         name = name if any(name in table.moved or name in table.spread for table in self.tables) else ""
-        if name not in self._of_key:
-            self._of_key[name] = KeyPlaces(
-                [self._owners_in(table, name) for table in self.tables],
+        if (name, site) not in self._of_key:
+            self._of_key[name, site] = KeyPlaces(
+                [self._owners_in(table, name, site) for table in self.tables],
                 [_spread_in(table, name) for table in self.tables],
             )
-        return self._of_key[name]
+        return self._of_key[name, site]
 
-    def _owners_in(self, table: RoutingTable, name: KeyName) -> Owners:
-        owners = divided(table.partitions, self.groups, table.shares)
+    def _of(self, slice_: Slice) -> KeyPlaces:
+        return self.of_key(slice_.owner.key, slice_.owner.state.site)
+
+    def _owners_in(self, table: RoutingTable, name: KeyName, site: Site) -> Owners:
+        if site:
+            owned = self.partitions_at[site]
+            owners = divided(len(owned), self.groups) + owned[0]
+        else:
+            owners = divided(table.partitions, self.groups, table.shares)
         for group, partition in table.moved.get(name, {}).items():
             owners[group] = partition
         return owners
@@ -210,11 +241,11 @@ class Places:
         return {table.since: number for number, table in enumerate(self.tables)}
 
     @cached_property
-    def _of_key(self) -> dict[KeyName, KeyPlaces]:
+    def _of_key(self) -> dict[tuple[KeyName, Site], KeyPlaces]:
         return {}
 
     @cached_property
-    def _sources(self) -> dict[tuple[int, Key], tuple[int, ...]]:
+    def _sources(self) -> dict[tuple[int, Key, Site], tuple[int, ...]]:
         return {}
 
     @cached_property

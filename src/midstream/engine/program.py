@@ -120,7 +120,8 @@ class Program:
 
     def readable(self, kind: SliceKind, state: StateId, key: Key, partition: int) -> list[Slice]:
         """The slices of a state in which a partition may have rows, its own and those of others."""
-        owners = (SliceOwner(kind, state, key, source) for source in self.places.sources(partition, key))
+        sources = self.places.sources(partition, key, state.site)
+        owners = (SliceOwner(kind, state, key, source) for source in sources)
         return [
             slice_
             for owner in owners
@@ -137,10 +138,12 @@ class Program:
     def collector(self) -> Fragment | None:
         """The fragment that results of another fragment are sent to, so that all leave in one order.
 
-        Results that are aggregated are so where they are made.
+        Results that are aggregated are so where they are made. At sites all results leave from the sink.
         """
         if self.aggregation is not None:
             return None
+        if self.layout.sink is not None:
+            return self.layout.sink
         *others, last = self.layout.result_fragments
         # If one of the plans has its results deferred, only the other one's leave.
         defers = self.migration_step is not None and self.migration_step.defers_results
@@ -160,7 +163,16 @@ class Program:
 
     def results_complete_in(self, fragment: Fragment) -> bool:
         """Whether results of the join are not sent on from a fragment to another one, in which all are."""
-        return fragment in self.layout.result_fragments and self.collector in (None, fragment)
+        collector = self.collector
+        return fragment in self.layout.result_fragments if collector is None else fragment == collector
+
+    def collecting_partition(self, partition: int) -> int:
+        """The partition that results of a partition leave from: the same, or one at the sink."""
+        sink = self.layout.sink
+        if sink is None or self.places.runs_at(partition, sink.site):
+            return partition
+        at_sink = self.places.partitions_at[sink.site]
+        return at_sink[partition % len(at_sink)]
 
     def results_leave_from(self, fragment: Fragment) -> bool:
         """Whether what comes out is staged where a fragment runs."""

@@ -44,7 +44,7 @@ def send(
     counted by ``count_flows``, if it is given.
     """
     receiver = program.layout.fragment_of_input[state]
-    routing = program.places.routing(receiver.key)
+    routing = program.places.routing(receiver.key, receiver.site)
     start, count = 0, _FIRST_PART_ROWS
     while start < len(rows):
         end = min(start + count, len(rows))
@@ -68,8 +68,11 @@ def _with_payload(
     arrived: int | None,
 ) -> tuple[Hashes, pa.Table]:
     """The hashes of rows by the key of a fragment, and the columns that an input of it needs."""
-    with error_context(columns=(joiner.query.classes[c] for c in receiver.key)):
-        hashes = hash_key([joiner.key_values(rows, c) for c in receiver.key], len(rows))
+    if rows.key == receiver.key:
+        hashes = rows.hashes
+    else:
+        with error_context(columns=(joiner.query.classes[c] for c in receiver.key)):
+            hashes = hash_key([joiner.key_values(rows, c) for c in receiver.key], len(rows))
     columns: dict[str, object] = {HASH: as_column(hashes)}
     columns |= {time_column(s): as_column(rows.times[s]) for s in target.streams}
     epoch_columns = {epoch_column(stream): stream for stream in target.streams}

@@ -103,15 +103,14 @@ class _Step:
         self.new_payload: dict[StateId, list[pa.Table]] = {state: [] for state in fragment.inputs_by_id}
         # Without reference to this step: what it has would stay in memory until cycles are looked for.
         payloads = {
-            state: Payload(partial(_payload, self.states, state, fragment.key, new))
+            state: Payload(partial(self.states.payload, state, fragment.key, new))
             for state, new in self.new_payload.items()
         }
         spilled = program.memory.states if program.memory else {}
         probed = {state: ProbedRows.of(cuts) for state, cuts in spilled.items()}
         hidden = partial(program.places.hidden, partition=partition) if fragment.key else no_hot_keys
-        self.joiner = Joiner(
-            program.query, payloads, program.expiry, program.epoch, partition, hidden, probed=probed
-        )
+        query, expiry, epoch = program.query, program.expiry, program.epoch
+        self.joiner = Joiner(query, payloads, expiry, epoch, partition, hidden, probed=probed)
         self.joiner.live_only = program.replay is not None
 
     def ingest_backfill(self, target: FragmentInput, arrivals: Arrivals) -> None:
@@ -212,7 +211,7 @@ class _Step:
         rows = self.joiner.delta(node, self.deltas, self.states.runs, restriction)
         if rows is None:
             return
-        routing = self.program.places.routing(self.fragment.key)
+        routing = self.program.places.routing(self.fragment.key, self.fragment.site)
         made = routing.count(rows.hashes, node.id.streams, self.partition)
         self.produced[node.id] = self.produced.get(node.id, 0) + made
         migration = self.program.migration_step
@@ -258,7 +257,8 @@ class _Step:
         results = self._results()
         complete_here = self.program.results_complete_in(self.fragment)
         if results is not None and not complete_here:
-            self.outgoing.append(RoutedRows(self.partition, layout.root, "results", results))
+            to = self.program.collecting_partition(self.partition)
+            self.outgoing.append(RoutedRows(to, layout.root, "results", results))
         is_placed = bool(self.fragment.key)
         slices, replaced = merge_slices(self.program, self.new_slices, self.open_slice, is_placed=is_placed)
         return StepOutput(
@@ -298,9 +298,13 @@ class _Step:
         return sides.pop() if len(sides) == 1 else "both"
 
     def _stores(self, state: StateId) -> bool:
+        if self.fragment.site:
+            return state in self.fragment.arrangements
         return self.handover is None or (self.fragment.id, state) not in self.handover.stored_elsewhere
 
     def _counts(self, target: FragmentInput) -> bool:
+        if self.fragment.site:
+            return target.id in self.fragment.counts
         return self.handover is None or (self.fragment.id, target.id) not in self.handover.counted_elsewhere
 
     @property
@@ -322,9 +326,12 @@ class _Step:
         self, state: StateId, rows: IndexRows, first_epoch: int, kind: RowsKind, side: PlanSide = "new"
     ) -> None:
         self.joiner.side = side
-        for key in self.fragment.arrangements[state]:
+        for key in self.fragment.searched_by(state):
             slice_kind: SliceKind = "pending" if kind == "pending" else "index"
-            arranged = self._add_index_slice(slice_kind, state, key, rows, first_epoch)
+            if not self.fragment.site or self._stores(state):
+                arranged = self._add_index_slice(slice_kind, state, key, rows, first_epoch)
+            else:
+                arranged = self.joiner.searchable(rows, key)
             if slice_kind == "index":
                 self.states.insert(state, key, arranged)
 
@@ -386,14 +393,8 @@ class _Step:
 
     def _leaving_results(self, results: pa.Table | None) -> pa.Table | None:
         """Deferred results, if they are released, then those of this epoch."""
-        migration = self.program.migration_step
-        releases = migration is not None and migration.releases_results
+        releases = (step := self.program.migration_step) is not None and step.releases_results
         deferred = self.states.open("deferred", self.program.layout.root, ()) if releases else ()
         tables = [self.program.query.select_outputs(table) for table in deferred]
         tables += [] if results is None else [leaving_results(self.program.query, results)]
         return pa.concat_tables(tables) if tables else None
-
-
-def _payload(states: StoredStates, state: StateId, key: Key, new: Sequence[pa.Table]) -> list[pa.Table]:
-    """The payload of an input, stored and new."""
-    return [*states.open("payload", state, key), *new]

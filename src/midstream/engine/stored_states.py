@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import pyarrow as pa
@@ -10,7 +10,6 @@ import pyarrow as pa
 from midstream.engine.index_rows import IndexRows, in_ranges, in_time_order
 from midstream.engine.joiner import SliceFilter
 from midstream.engine.merge_slices import OpenSlice
-from midstream.engine.places import HOME
 from midstream.engine.program import Program
 from midstream.plan.layout import Fragment, Key
 from midstream.plan.state_id import StateId
@@ -26,6 +25,7 @@ class StoredStates:
         self._open_slice = open_slice
         self._key = fragment.key
         self._is_placed = bool(fragment.key)
+        self._home = program.places.home(fragment.site)
         self._inserted: dict[tuple[StateId, Key], list[IndexRows]] = {}
 
     @cached_property
@@ -61,9 +61,13 @@ class StoredStates:
         """The tables of slices."""
         return (self._open_slice(slice_) for slice_ in self.slices(kind, state, key))
 
+    def payload(self, state: StateId, key: Key, new: Sequence[pa.Table]) -> list[pa.Table]:
+        """The payload of an input, stored and new."""
+        return [*self.open("payload", state, key), *new]
+
     def slices(self, kind: SliceKind, state: StateId, key: Key) -> list[Slice]:
         """The slices in which the partition may have rows, oldest first."""
-        if not self._is_placed and kind != "deferred" and self._partition != HOME:
+        if not self._is_placed and kind != "deferred" and self._partition != self._home:
             return []
         found = self._program.readable(kind, state, key, self._partition)
         return sorted(found, key=lambda slice_: slice_.first_epoch)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from midstream.errors import CheckpointError
-from midstream.migration.lifecycle import plans_of
-from midstream.migration.strategies import STRATEGIES
+from midstream.migration.lifecycle import layout_of, plans_of
+from midstream.migration.sited_switch import lacking_windows
+from midstream.migration.strategies import SITE_SWITCH, STRATEGIES
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.migration import Migration
@@ -26,7 +27,21 @@ def check_migration(query: Query, manifest: Manifest) -> None:
         )
 
 
+def _switch_problems(query: Query, manifest: Manifest, migration: Migration) -> Iterator[str]:
+    """Windows can be copied for another plan of streams that live at sites, and nothing else."""
+    if migration.strategy != SITE_SWITCH:
+        yield f"strategy {migration.strategy!r}"
+        return
+    old = layout_of(query, manifest.plan, manifest.state_ids)
+    new = layout_of(query, migration.new_plan, migration.state_ids)
+    if set(migration.moving) | set(migration.completed) != set(lacking_windows(old, new)):
+        yield f"{', '.join((*migration.moving, *migration.completed))} as copied windows"
+
+
 def _migration_problems(query: Query, manifest: Manifest, migration: Migration) -> Iterator[str]:
+    if query.topology is not None:
+        yield from _switch_problems(query, manifest, migration)
+        return
     if migration.strategy not in STRATEGIES:
         yield f"strategy {migration.strategy!r}"
         return

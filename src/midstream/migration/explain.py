@@ -23,6 +23,8 @@ def explain_query(query: Query, manifest: Manifest, sizes: Mapping[StateId, Stat
         return explain(query, old, sizes)
     migration = manifest.migration
     new = layout_of(query, migration.new_plan, migration.state_ids)
+    if query.topology is not None:
+        return "\n".join([*_switch(migration), "", explain(query, old, sizes)])
     watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
     expiry = Expiry(query.windows, watermarks, manifest.window_changes)
     if any(expire(migration.handover, expiry, migration.latest_times).values()):
@@ -45,6 +47,16 @@ def explain_query(query: Query, manifest: Manifest, sizes: Mapping[StateId, Stat
             explain(query, new, sizes),
         ]
     )
+
+
+def _switch(migration: Migration) -> Iterator[str]:
+    yield f"Migration {migration.number}, since epoch {migration.start_epoch}"
+    yield f"  from {migration.old_plan}"
+    yield f"  to   {migration.new_plan}"
+    for state, epoch in migration.moving.items():
+        yield f"{{{state.label}}} is being copied; rows from before epoch {epoch} are still to come."
+    if not migration.moving:
+        yield "All windows are complete: the next epoch runs the new plan."
 
 
 def _summary(migration: Migration) -> Iterator[str]:

@@ -19,8 +19,14 @@ from midstream.migration.handover_tables import complete, expire, first_tables
 from midstream.migration.plan_pair import PlanPair
 from midstream.migration.portions import with_portion
 from midstream.migration.request import Request
+from midstream.migration.sited_switch import (
+    after_switch_epoch,
+    begin_switch,
+    continue_switch,
+    match_windows,
+)
 from midstream.migration.state_match import match_states
-from midstream.migration.strategies import AUTO, STRATEGIES
+from midstream.migration.strategies import AUTO, SITE_SWITCH, STRATEGIES
 from midstream.plan.build_layout import build_layout
 from midstream.plan.layout import Key, Layout
 from midstream.plan.state_id import StateId
@@ -68,6 +74,8 @@ def next_epoch_layout(
     their state has more than ``rows_moved_at_once``; None for all.
     """
     old = layout_of(query, manifest.plan, manifest.state_ids)
+    if query.topology is not None:
+        return _sited(query, manifest, request, background_epochs, rows_moved_at_once)
     if manifest.migration is not None:
         return _continue(query, manifest, manifest.migration, expiry, background_epochs)
     if request is None or request.plan == old.plan:
@@ -112,6 +120,25 @@ def _begin(
         layout, step = plans.new, MigrationStep(migration=migration, handover=None, rebuilds=rebuilds)
     moved_from = old if match.moves else None
     return EpochLayout(layout, replace_field(step, begins=True, moved_from=moved_from, moves=match.moves))
+
+
+def _sited(
+    query: Query,
+    manifest: Manifest,
+    request: Request | None,
+    background_epochs: int | None,
+    rows_moved_at_once: int,
+) -> EpochLayout:
+    """What runs in an epoch if streams live at sites."""
+    old = layout_of(query, manifest.plan, manifest.state_ids)
+    if manifest.migration is not None:
+        migration = manifest.migration
+        new = layout_of(query, migration.new_plan, migration.state_ids)
+        return EpochLayout(*continue_switch(manifest, migration, old, new, background_epochs))
+    if request is None or request.plan == old.plan:
+        return EpochLayout(old)
+    match = match_windows(query, old, build_layout(query, request.plan), manifest.migrations + 1)
+    return EpochLayout(*begin_switch(manifest, old, match, rows_moved_at_once))
 
 
 def _larger_than(rows: int, manifest: Manifest) -> frozenset[StateId]:
@@ -173,6 +200,8 @@ def after_epoch(query: Query, step: MigrationStep | None, manifest: Manifest) ->
     if step is None or step.ends:
         return None
     migration = step.migration
+    if migration.strategy == SITE_SWITCH:
+        return after_switch_epoch(step)
     if step.completes is None:
         return migration
     new = layout_of(query, migration.new_plan, migration.state_ids)

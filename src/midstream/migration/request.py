@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from midstream.errors import CheckpointError, MidstreamError, OptionError
-from midstream.migration.strategies import AUTO, STRATEGIES, check_strategy_choice
+from midstream.errors import CheckpointError, MidstreamError, OptionError, show_value
+from midstream.migration.strategies import AUTO, SITE_SWITCH, STRATEGIES, check_strategy_choice
+from midstream.plan.sited_layout import check_kind
 from midstream.plan.tree import Plan, parse_plan
 from midstream.query.query import Query
 from midstream.state.sealed import UNREADABLE, reason_unreadable
@@ -35,6 +36,8 @@ class Request:
     @property
     def leaves_a_choice(self) -> bool:
         """Whether statistics decide on the strategy or on isolation."""
+        if self.plan.sequences:
+            return False
         if self.strategy == AUTO:
             return True
         return self.isolated is None and STRATEGIES[self.strategy].may_isolate(background=self.background)
@@ -45,6 +48,15 @@ def make_request(
 ) -> Request:
     """A request, if plan and strategy are valid and the migration can end."""
     new_plan = parse_plan(str(plan) if isinstance(plan, Plan) else plan, query.names)
+    check_kind(query, new_plan)
+    if query.topology is not None:
+        if strategy not in (AUTO, SITE_SWITCH):
+            raise OptionError(
+                "the plan of streams that live at sites must be changed in the one way that there is",
+                got=show_value(strategy),
+                hint="leave out the strategy",
+            )
+        return Request(new_plan, SITE_SWITCH, background=False, isolated=False)
     traits = STRATEGIES.get(check_strategy_choice(strategy))
     unbounded = [f"{a} and {b}" for a, b in combinations(query.names, 2) if query.windows.bound(a, b) is None]
     if traits is not None and traits.waits_for_expiry(background=background) and unbounded:

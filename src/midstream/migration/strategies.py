@@ -25,6 +25,10 @@ AUTO = "auto"
 """What a user may ask for instead of a strategy: the one that suits the goal best when it begins."""
 
 
+SITE_SWITCH = "site_switch"
+"""What stands for a strategy where streams live at sites: there is one way to change their plan."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Variant:
     """A way in which a strategy may run."""

@@ -12,32 +12,20 @@ with it.
 from __future__ import annotations
 
 from midstream.plan.fragment_name import output_of
-from midstream.plan.layout import (
-    Fragment,
-    FragmentInput,
-    Key,
-    Layout,
-    Node,
-    Probe,
-    column_name,
-    epoch_column,
-    key_column,
-    representative,
-    state_of,
-)
-from midstream.plan.placement import (
-    common_classes,
-    fragment_classes,
-    fragment_stage,
-    next_input,
-    search_classes,
-)
+from midstream.plan.layout import Fragment, FragmentInput, Key, Layout, Node, Probe, state_of
+from midstream.plan.payload_columns import payload_columns
+from midstream.plan.placement import common_classes, fragment_classes, fragment_stage, next_input
+from midstream.plan.probe import make_probe
+from midstream.plan.sited_layout import build_sited_layout, check_kind
 from midstream.plan.tree import Plan, join, left_deep
 from midstream.query.query import Query
 
 
 def build_layout(query: Query, plan: Plan) -> Layout:
     """Group the nodes of a plan into fragments, with their stages, inputs and probe orders."""
+    check_kind(query, plan)
+    if query.topology is not None:
+        return build_sited_layout(query, plan, query.topology)
     groups = _group_nodes(query, plan)
     fragments: list[Fragment] = []
     for number, group in enumerate(groups):
@@ -115,15 +103,11 @@ def _probes(query: Query, node: Plan, head: Plan, key: Key, residuals: list[int]
     probes: list[Probe] = []
     while remaining:
         shared = [query.classes_of(joined) & query.classes_of(child.streams) for child in remaining]
-        following = next_input([len(classes) for classes in shared])
-        child, common = remaining.pop(following), shared[following]
-        search = tuple(sorted(search_classes(frozenset(key), common)))
-        exact = len(search) == 1 and query.classes[search[0]].exact_hash
+        child = remaining.pop(next_input([len(classes) for classes in shared]))
+        probe = make_probe(query, joined, state_of(query, child.streams), key, open_residuals)
+        open_residuals = [i for i in open_residuals if i not in probe.residuals]
         joined = joined | child.streams
-        ready = tuple(i for i in open_residuals if query.residuals[i].streams <= joined)
-        open_residuals = [i for i in open_residuals if i not in ready]
-        verify = tuple(sorted(common - set(search))) if exact else tuple(sorted(common))
-        probes.append(Probe(state_of(query, child.streams), search, verify, ready))
+        probes.append(probe)
     return tuple(probes)
 
 
@@ -131,27 +115,4 @@ def _inputs(query: Query, group: _Group) -> tuple[FragmentInput, ...]:
     members = {id(node) for node in group.nodes}
     entering = (c for node in group.nodes for c in node.inputs if id(c) not in members)
     states = [state_of(query, child.streams) for child in entering]
-    return tuple(FragmentInput(state, _payload_columns(query, state.streams)) for state in states)
-
-
-def _payload_columns(query: Query, streams: tuple[str, ...]) -> tuple[str, ...]:
-    """Payload columns that rows of ``streams`` must carry for whatever may be joined to them.
-
-    They are the same in every plan, so that after a migration one plan can use what another has stored; and
-    with other outputs, which may change when the query is started again.
-    """
-    members = frozenset(streams)
-    refs = {output.ref for output in query.kept if output.ref.stream in members}
-    for residual in query.residuals:
-        if not residual.streams <= members:
-            refs.update(ref for ref in residual.columns if ref.stream in members)
-    # If one class places every node, and its hash is exact, its values are never compared.
-    is_only_class = len(query.classes) == 1 and query.classes[0].streams >= frozenset(query.names)
-    compared = [c for c in query.classes if not (is_only_class and c.exact_hash)]
-    keys = {
-        key_column(representative(query, streams, c.id), c.id)
-        for c in compared
-        if c.streams & members and not c.streams <= members
-    }
-    epochs = {epoch_column(stream) for stream in streams} if len(streams) > 1 else set()
-    return tuple(sorted(keys | epochs | {column_name(ref) for ref in refs}))
+    return tuple(FragmentInput(state, payload_columns(query, state.streams)) for state in states)

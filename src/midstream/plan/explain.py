@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from midstream.plan.explain_sites import explain_sites
 from midstream.plan.layout import Fragment, Layout
+from midstream.plan.sited_plan import SitedPlan
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan
 from midstream.query.aggregation import Aggregation
@@ -25,17 +27,31 @@ class StateSize:
 
 def explain(query: Query, layout: Layout, sizes: Mapping[StateId, StateSize]) -> str:
     """The whole explanation."""
-    lines = [f"Plan: {layout.plan}", "", *_tree(query, layout, layout.plan, sizes, "", "")]
+    if query.topology is not None:
+        tree = [explain_sites(SitedPlan(layout.plan.sequences), query.topology), *_windows_at(layout, sizes)]
+    else:
+        tree = list(_tree(query, layout, layout.plan, sizes, "", ""))
+    lines = [f"Plan: {layout.plan}", "", *tree]
     lines += ["", "Key classes:"]
     lines += [f"  k{c.id}: {c}" for c in query.classes] or ["  none"]
     if query.residuals:
         lines += ["", "Residual predicates:", *(f"  {residual.text}" for residual in query.residuals)]
     lines += ["", "Windows:", *_windows(query)]
     lines += ["", f"Stages: {layout.stages}"]
-    lines += [f"  {_stage(fragment)}" for fragment in layout.fragments]
+    lines += [f"  {_stage(fragment)}" for fragment in layout.fragments if fragment.nodes or not fragment.site]
     if query.aggregation is not None:
         lines += ["", "Aggregates, in a stage after these:", *_aggregates(query.aggregation)]
     return "\n".join(lines)
+
+
+def _windows_at(layout: Layout, sizes: Mapping[StateId, StateSize]) -> Iterator[str]:
+    """The windows that are kept at each site; those of streams that live there always are."""
+    yield ""
+    yield "Windows that are kept:"
+    for fragment in layout.fragments:
+        for state in fragment.arrangements:
+            size = sizes.get(state, StateSize())
+            yield f"  {state.streams[0]} at {fragment.site}  {_size(size)}"
 
 
 def _aggregates(aggregation: Aggregation) -> Iterator[str]:
@@ -104,6 +120,9 @@ def _key(fragment: Fragment) -> str:
 
 def _stage(fragment: Fragment) -> str:
     nodes = ", ".join(f"{{{node.id.label}}}" for node in fragment.nodes)
+    if fragment.site:
+        where = f"at {fragment.site}"
+        return f"{fragment.stage + 1}. {nodes} {where}{f' by {_key(fragment)}' if fragment.key else ''}"
     where = f"by {_key(fragment)}" if fragment.key else "all in one engine partition: no common key"
     return f"{fragment.stage + 1}. {nodes} {where}"
 

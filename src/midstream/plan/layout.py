@@ -12,6 +12,7 @@ from functools import cached_property
 
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import Plan
+from midstream.query.network import Site
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 
@@ -39,6 +40,7 @@ class Node:
     id: StateId
     inputs: tuple[StateId, ...]
     probes: tuple[tuple[Probe, ...], ...]
+    """For each input in which order its new rows probe the others; nothing if they are only probed here."""
 
     def renamed(self, ids: Mapping[StateId, StateId]) -> Node:
         """The node with new ids for some of its states."""
@@ -85,6 +87,13 @@ class Fragment:
     stage: int
     inputs: tuple[FragmentInput, ...]
     nodes: tuple[Node, ...]
+    site: Site = ""
+    """Where it runs, if streams live at sites."""
+    keeps: tuple[tuple[StateId, tuple[Key, ...]], ...] = ()
+    """At a site: the windows that it stores, each with the keys by which it is searched. Other fragments of
+    the site, in later stages, search them as well."""
+    counts: frozenset[StateId] = frozenset()
+    """At a site: the inputs that are counted here, those of streams that live here."""
 
     @cached_property
     def inputs_by_id(self) -> dict[StateId, FragmentInput]:
@@ -94,11 +103,25 @@ class Fragment:
     def renamed(self, ids: Mapping[StateId, StateId]) -> Fragment:
         """The fragment with new ids for some of its states."""
         inputs = tuple(replace(input_, id=ids.get(input_.id, input_.id)) for input_ in self.inputs)
-        return replace(self, inputs=inputs, nodes=tuple(node.renamed(ids) for node in self.nodes))
+        return replace(
+            self,
+            inputs=inputs,
+            nodes=tuple(node.renamed(ids) for node in self.nodes),
+            keeps=tuple((ids.get(state, state), keys) for state, keys in self.keeps),
+            counts=frozenset(ids.get(state, state) for state in self.counts),
+        )
+
+    def searched_by(self, state: StateId) -> tuple[Key, ...]:
+        """The keys by which a state is searched here, whether or not it is stored by this fragment."""
+        if state in self.arrangements:
+            return self.arrangements[state]
+        return tuple(dict.fromkeys(key for n in self.nodes for key in n.arrangements(state, self.key)))
 
     @cached_property
     def arrangements(self) -> dict[StateId, tuple[Key, ...]]:
-        """The keys by which each state of the fragment is searched."""
+        """The keys by which each state that the fragment stores is searched."""
+        if self.site:
+            return dict(self.keeps)
         keys_of: dict[StateId, tuple[Key, ...]] = {}
         for node in self.nodes:
             for state in node.inputs:
@@ -113,6 +136,8 @@ class Layout:
 
     plan: Plan
     fragments: tuple[Fragment, ...]
+    sink: Fragment | None = None
+    """The fragment that all results go to, at the site of the sink, if streams live at sites."""
 
     @property
     def stages(self) -> int:
@@ -126,8 +151,9 @@ class Layout:
 
     @property
     def unplaced_nodes(self) -> Iterator[Node]:
-        """The nodes that no key places: all their rows are in one engine partition."""
-        return (node for fragment in self.fragments if not fragment.key for node in fragment.nodes)
+        """The nodes that no key places: all their rows are in one engine partition, of all sites."""
+        unplaced = (f for f in self.fragments if not f.key and not f.site)
+        return (node for fragment in unplaced for node in fragment.nodes)
 
     @cached_property
     def root(self) -> StateId:
@@ -146,12 +172,17 @@ class Layout:
 
     @cached_property
     def states(self) -> frozenset[StateId]:
-        """All states."""
-        return frozenset(s for f in self.fragments for s in (*f.arrangements, *f.inputs_by_id))
+        """All states. At sites, rows may enter that are not stored: they only go on from there."""
+        stored = (s for f in self.fragments for s in f.arrangements)
+        return frozenset(stored).union(*(f.inputs_by_id for f in self.fragments if not f.site))
 
     def renamed(self, ids: Mapping[StateId, StateId]) -> Layout:
         """The layout with new ids for some of its states."""
-        return replace(self, fragments=tuple(fragment.renamed(ids) for fragment in self.fragments))
+        return replace(
+            self,
+            fragments=tuple(fragment.renamed(ids) for fragment in self.fragments),
+            sink=None if self.sink is None else self.sink.renamed(ids),
+        )
 
 
 def column_name(ref: ColumnRef) -> str:

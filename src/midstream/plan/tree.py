@@ -2,6 +2,9 @@
 
 The text form writes a node as its inputs side by side: ``((a b) c) d`` is left-deep, ``(a b) (c d)``
 bushy, ``a b c d`` one 4-way node. Parentheses around the whole are optional.
+
+If the streams live at sites, the plan is one node over all of them, with a sequence for each
+(``plan/sited_plan.py``): ``a: [b, c], [0, 1]; b: [a, c], [1, 1]; c: [b, a], [0, 0]``.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from midstream.errors import PlanError, show_value
+from midstream.plan.sited_plan import JoinSequence, is_sited, parse_sequences
 
 _TOKEN = re.compile(r"\s*(?:(\()|(\))|(\w+))")
 _HINT = "write inputs side by side, e.g. '((a b) c) d' or '(a b) (c d)'"
@@ -24,6 +28,8 @@ class Plan:
 
     stream: str | None
     inputs: tuple[Plan, ...] = ()
+    sequences: tuple[JoinSequence, ...] = ()
+    """If streams live at sites: where and in which order the new rows of each are joined."""
 
     @cached_property
     def streams(self) -> frozenset[str]:
@@ -47,6 +53,8 @@ class Plan:
             yield from child.leaves()
 
     def __str__(self) -> str:
+        if self.sequences:
+            return "; ".join(map(str, self.sequences))
         return self._text().removeprefix("(").removesuffix(")") if self.inputs else self._text()
 
     def _text(self) -> str:
@@ -73,10 +81,17 @@ def left_deep(streams: Sequence[str]) -> Plan:
     return plan
 
 
+def sited(sequences: Sequence[JoinSequence]) -> Plan:
+    """The plan of streams that live at sites, with a sequence for each, in the order of the query."""
+    return Plan(None, tuple(leaf(sequence.head) for sequence in sequences), tuple(sequences))
+
+
 def parse_plan(text: str, streams: Sequence[str]) -> Plan:
     """Read the text form and check that it is a plan of exactly these streams."""
     if not isinstance(text, str):
         raise PlanError("a plan must be names and parentheses", got=show_value(text), hint=_HINT)
+    if is_sited(text):
+        return sited(parse_sequences(text, streams))
     names: list[str] = []
     stack: list[list[Plan]] = [[]]
     position = 0

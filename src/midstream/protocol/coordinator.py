@@ -31,6 +31,7 @@ from midstream.migration.strategies import AUTO
 from midstream.plan.build_layout import build_layout
 from midstream.plan.fragment_name import same_fragments
 from midstream.plan.layout import Layout
+from midstream.plan.sited_layout import check_kind
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.adapting import WatchedEpoch, adapted, undone_decision, verdict_of, watched
 from midstream.protocol.epoch_balance import balance_after, balance_with, next_balance
@@ -51,6 +52,7 @@ from midstream.protocol.rescaling import (
     with_places,
 )
 from midstream.protocol.settings import Settings, check_same_definition, definition_of
+from midstream.protocol.site_settings import check_settings_of_sites, check_sites_state
 from midstream.protocol.terms import (
     Terms,
     changes_for,
@@ -65,6 +67,7 @@ from midstream.protocol.terms import (
 )
 from midstream.protocol.watermark import advance_progress, latest_allowed
 from midstream.query.query import Query
+from midstream.sites.decision import decide_at_sites
 from midstream.state.adaptation import Verdict
 from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, Retired, StreamProgress
@@ -90,12 +93,14 @@ class Coordinator:
     def resume(cls, query: Query, settings: Settings, manifest: Manifest) -> Coordinator:
         """The coordinator that goes on from a manifest, if its state was made for this query."""
         query = check_same_definition(manifest, query, settings)
+        check_settings_of_sites(query, settings)
         try:
             plan = parse_plan(manifest.plan, query.names)
             if manifest.migration is not None:
                 parse_plan(manifest.migration.new_plan, query.names)
             if manifest.adaptation.last_decision is not None:
                 parse_plan(manifest.adaptation.last_decision.best_plan, query.names)
+            check_sites_state(query, manifest.adaptation.sites)
         except PlanError as error:
             must = "a manifest must have a plan of its streams"
             raise CheckpointError(must, got=error.got, hint=RESTORE) from None
@@ -126,7 +131,9 @@ class Coordinator:
 
     def first_manifest(self, query_id: str, plan: Plan) -> Manifest:
         """What holds before the first epoch."""
-        routing = first_routing(self.settings)
+        check_kind(self.query, plan)
+        check_settings_of_sites(self.query, self.settings)
+        routing = first_routing(self.settings, self.query.topology)
         self.settings.check_plan(self.query, plan, routing.partitions)
         return Manifest(
             id=query_id,
@@ -165,7 +172,11 @@ class Coordinator:
         # Statistics that were kept for other windows say little about what a plan will cost with these.
         if manifest.migration is not None or committed_terms(manifest) != terms_of(self.query):
             return None
-        decided = decide(self.decision_context(manifest), adaptation, self.settings.policy)
+        context = self.decision_context(manifest)
+        if self.query.topology is not None:
+            decided = decide_at_sites(context, adaptation, self.settings.sites)
+        else:
+            decided = decide(context, adaptation, self.settings.policy)
         return None if decided == adaptation else Verdict(manifest.epoch, decided)
 
     def program(self, manifest: Manifest, intent: Intent, *, decides: bool = True) -> Program:
@@ -263,6 +274,9 @@ class Coordinator:
         if program.migration_step is not None:
             after = self._commit_migration(query, after, program.migration_step)
         after = replace(after, adaptation=adapted(query, manifest, after, intent))
+        if query.topology is not None:
+            # What sites cost is latency and bytes of links, not the work that trials compare.
+            return after
         epoch = WatchedEpoch(self.decision_context(manifest), self.decision_context(after), program, spent)
         return replace(after, adaptation=watched(epoch, manifest, after, intent))
 

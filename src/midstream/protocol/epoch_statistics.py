@@ -37,7 +37,8 @@ def update_statistics(
         ranges={name: common_range(count.ranges, window) for name, count in report.counts.items()},
         sizes={name: count.bytes for name, count in report.counts.items()},
         keys=report.keys,
-        produced=report.produced if alone else None,
+        # What a head has found at a site is a part of the rows of a join.
+        produced={s: rows for s, rows in report.produced.items() if not s.site} if alone else None,
         spent=spent,
     )
     return replace(after, calibration=learn(before.calibration, measurements))

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from msgspec import structs
+
+from midstream.engine.links import LinkCounts, LinkName
 from midstream.engine.program import StreamCounts
 from midstream.engine.work import WorkCounts
 from midstream.plan.explain import StateSize
@@ -126,6 +129,8 @@ class EpochProgress:
     work_by_plan: Mapping[PlanSide, WorkCounts]
     migration: MigrationProgress | None
     replacement: ReplacementProgress | None = None
+    links: Mapping[LinkName, LinkCounts] = field(default_factory=dict)
+    """What went from one site to another, if streams live at sites."""
     memory: MemoryProgress = field(default_factory=MemoryProgress)
     problems: tuple[Problem, ...] = ()
     """What is wrong after the epoch, whether or not it is told of in an event of this epoch."""
@@ -177,6 +182,7 @@ class EpochProgress:
             state=state_sizes(manifest),
             work=report.work,
             work_by_plan=report.work_by_plan,
+            links=report.links,
             migration=_migration_progress(manifest),
             replacement=ReplacementProgress.of(manifest),
         )
@@ -251,6 +257,7 @@ class EpochProgress:
                 **_work(self.work),
                 "byPlan": {side: _work(work) for side, work in self.work_by_plan.items()},
             },
+            "links": {name: structs.asdict(counts) for name, counts in sorted(self.links.items())},
             "migration": None if self.migration is None else self.migration.to_dict(),
             "replacement": None if self.replacement is None else self.replacement.to_dict(),
             "problems": [problem.to_dict() for problem in self.problems],

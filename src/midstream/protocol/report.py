@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from midstream.engine.key_sample import KeyCounts
+from midstream.engine.links import LinkCounts, LinkName, add_links
 from midstream.engine.program import StreamCounts
 from midstream.engine.work import WorkCounts
 from midstream.plan.fragment_name import FragmentName
@@ -49,6 +50,10 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The work of each engine partition, in units."""
     touched_bytes: int = 0
     """The size of the slices that were opened."""
+    links: dict[LinkName, LinkCounts] = msgspec.field(default_factory=dict)
+    """What was sent from one site to another, if streams live at sites."""
+    elsewhere: dict[LinkName, int] = msgspec.field(default_factory=dict)
+    """Tasks that did not run at their site: from where they should have run to where they did."""
     millis: dict[str, float] = msgspec.field(default_factory=dict)
     """How long the parts took; of several tasks, the longest."""
     cpu_seconds: dict[MeasuredPart, float] = msgspec.field(default_factory=dict)
@@ -84,6 +89,8 @@ def merge_reports(reports: Sequence[Report]) -> Report:
         produced=_merge((report.produced for report in reports), sum),
         flows=_merge((report.flows for report in reports), b"".join),
         partition_work=_merge((report.partition_work for report in reports), sum),
+        links=_merge((report.links for report in reports), add_links),
+        elsewhere=_merge((report.elsewhere for report in reports), sum),
         touched_bytes=sum(report.touched_bytes for report in reports),
         millis=_merge((report.millis for report in reports), max),
         cpu_seconds=_merge((report.cpu_seconds for report in reports), math.fsum),

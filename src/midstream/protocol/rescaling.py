@@ -18,6 +18,7 @@ from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import CheckpointError, OptionError, show_value
 from midstream.protocol.intent import Intent
 from midstream.protocol.settings import Settings, read_definition
+from midstream.query.topology import Topology
 from midstream.state.manifest import Manifest
 from midstream.state.routing_table import RoutingTable, Shares
 from midstream.state.sealed import RESTORE
@@ -25,8 +26,12 @@ from midstream.state.sealed import RESTORE
 _ROUTINGS = msgspec.msgpack.Decoder(tuple[RoutingTable, ...])
 
 
-def first_routing(settings: Settings) -> RoutingTable:
-    """The routing that a query begins with."""
+def first_routing(settings: Settings, topology: Topology | None = None) -> RoutingTable:
+    """The routing that a query begins with; at sites, it is the topology that says how many partitions."""
+    if topology is not None:
+        sites = topology.partitions_of_sites
+        check_partitions(max(sites.values()), settings.groups)
+        return RoutingTable(0, check_partitions(sum(sites.values()), MAX_PARTITIONS), sites=sites)
     partitions, shares = check_partitions(settings.partitions, settings.groups), settings.shares
     if shares and not is_shares(shares, partitions):
         raise OptionError(
@@ -126,8 +131,11 @@ def _is_sound(table: RoutingTable, groups: int) -> bool:
     partitions = range(table.partitions)
     moved = [place for places in table.moved.values() for place in places.items()]
     spread = [place for places in table.spread.values() for place in places.items()]
+    at_one_place = max(table.sites.values()) if table.sites else table.partitions
     return (
-        1 <= table.partitions <= min(groups, MAX_PARTITIONS)
+        1 <= at_one_place <= groups
+        and at_one_place <= table.partitions <= MAX_PARTITIONS
+        and (not table.sites or (sum(table.sites.values()) == table.partitions and not table.moved))
         and (not table.shares or is_shares(table.shares, table.partitions))
         and all(0 < group < groups and partition in partitions for group, partition in moved)
         and all(

@@ -29,6 +29,7 @@ from midstream.query.clauses import Output
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
+from midstream.sites.planner import SitePolicy, first_plan
 from midstream.state.manifest import Manifest
 from midstream.state.routing_table import Shares
 from midstream.state.sealed import RESTORE
@@ -68,6 +69,12 @@ class Settings:
     """In which proportion partitions have groups when the query begins; empty for as many each."""
     rows_moved_at_once: int = ROWS_MOVED_AT_ONCE
     """How many rows a state may have that a migration moves at once; a larger one is moved in portions."""
+    sites: SitePolicy = field(default_factory=SitePolicy)
+    """How plans are found if streams live at sites."""
+
+    def first_plan(self, query: Query) -> Plan:
+        """The plan of a query for which the user gives none."""
+        return first_plan(query, self.sites)
 
     def check_plan(self, query: Query, plan: Plan, partitions: int) -> None:
         """Refuse a plan that has all rows of a node in one partition, if that is forbidden."""
@@ -94,7 +101,17 @@ def definition_of(query: Query, settings: Settings) -> dict[str, Any]:
         "keeps": describe_outputs(query.kept),
         "aggregation": None if query.aggregation is None else query.aggregation.description,
         "options": {"groups": settings.groups},
+        **_sites_of(query),
     }
+
+
+def _sites_of(query: Query) -> dict[str, Any]:
+    """Where streams and the sink live; nothing if they live at no sites. Links are not of the state."""
+    topology = query.topology
+    if topology is None:
+        return {}
+    sites = {"streams": dict(topology.site_of), "sink": topology.sink}
+    return {"sites": {**sites, "partitions": topology.partitions_of_sites}}
 
 
 def check_same_definition(manifest: Manifest, query: Query, settings: Settings) -> Query:
@@ -180,6 +197,12 @@ class _Aggregated(msgspec.Struct, forbid_unknown_fields=True):
     aggregates: list[str]
 
 
+class _Sites(msgspec.Struct, forbid_unknown_fields=True):
+    streams: dict[str, str]
+    sink: str
+    partitions: dict[str, int]
+
+
 class _Description(msgspec.Struct, forbid_unknown_fields=True, rename={"time_zone": "timeZone"}):
     order: list[str]
     time_zone: str
@@ -190,6 +213,7 @@ class _Description(msgspec.Struct, forbid_unknown_fields=True, rename={"time_zon
     keeps: list[str]
     aggregation: _Aggregated | None
     options: PersistedOptions
+    sites: _Sites | None = None
 
 
 def _kept_columns(stored: dict[str, Any]) -> list[tuple[ColumnRef, str]]:
@@ -221,6 +245,7 @@ def _fixed(description: dict[str, Any], used: dict[str, frozenset[str]]) -> dict
         for name, source in description["streams"].items()
     }
     fixed = {key: description[key] for key in ("order", "timeZone", "on", "options")}
+    fixed |= {"sites": description["sites"]} if description.get("sites") else {}
     return {**fixed, **_in_calls(description["aggregation"]), "streams": streams}
 
 

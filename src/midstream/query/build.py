@@ -13,6 +13,7 @@ from midstream.query.predicate import compare_exactly, read_predicate
 from midstream.query.query import Query
 from midstream.query.select import read_outputs
 from midstream.query.stream import Stream
+from midstream.query.topology import Topology
 from midstream.query.window import imply_windows
 from midstream.values import Micros
 
@@ -27,6 +28,7 @@ def build_query(  # noqa: PLR0913  # all parts of a query
     cross: bool = False,
     zone: str = "UTC",
     aggregation: Aggregation | None = None,
+    topology: Topology | None = None,
 ) -> Query:
     """Check all parts of a query and put them together; the first problem found is an error.
 
@@ -60,6 +62,7 @@ def build_query(  # noqa: PLR0913  # all parts of a query
         zone=zone,
         kept=outputs,
         aggregation=aggregation,
+        topology=topology,
     )
 
 

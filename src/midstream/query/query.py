@@ -14,6 +14,7 @@ from midstream.query.aggregation import Aggregation, EventWindows
 from midstream.query.clauses import Equality, Output, Residual
 from midstream.query.keys import KeyClass
 from midstream.query.stream import Stream
+from midstream.query.topology import Topology
 from midstream.query.window import Windows
 
 
@@ -33,6 +34,8 @@ class Query:
     """The columns that states keep for outputs: those that were selected when the query began."""
     aggregation: Aggregation | None = None
     """What is computed of the results; None if they leave as they are. The outputs are what it needs."""
+    topology: Topology | None = None
+    """Where the streams live, if they live at sites."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:

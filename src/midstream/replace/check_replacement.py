@@ -21,6 +21,7 @@ _NO_HISTORY = f"replace with strategy='{WITHOUT_HISTORY}', which needs no histor
 
 def check_replacement(old: Query, new: Query, layout: Layout, strategy: BlackBoxStrategy, path: str) -> None:
     """Refuse a definition that a query cannot get, by this strategy or by any."""
+    _check_no_sites(old, new)
     _check_streams(old, new)
     _check_output(old, new, path)
     missing = missing_columns(old, new, layout) if strategy.history != "none" else {}
@@ -71,6 +72,16 @@ def keeps_all_keys(old: Query, new: Query, stream: str) -> bool:
     new_keys = [frozenset(key_class.of(stream)) for key_class in new.classes]
     old_keys = [frozenset(key_class.of(stream)) for key_class in old.classes]
     return all(any(old_key <= new_key for new_key in new_keys) for old_key in old_keys)
+
+
+def _check_no_sites(old: Query, new: Query) -> None:
+    topology = old.topology or new.topology
+    if topology is not None:
+        raise QueryError(
+            "a definition that is replaced must have no streams that live at sites, before or after",
+            got=", ".join(topology.sites),
+            hint=_NEW_QUERY,
+        )
 
 
 def _check_streams(old: Query, new: Query) -> None:

@@ -8,12 +8,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from midstream.engine.links import LinkName
 from midstream.protocol.events import events_of
 from midstream.protocol.health import Facts, Health, HealthLimits
 from midstream.protocol.memory_progress import memory_progress
 from midstream.protocol.problems import Problem
 from midstream.protocol.progress import EpochProgress, QueryIdentity
 from midstream.protocol.report import Report
+from midstream.protocol.site_events import elsewhere_events
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
 from midstream.runtime.listeners import Listener, Listeners, log_event
@@ -33,6 +35,8 @@ class EpochReporter:
         self._query = query
         self._limits = limits
         self._health: Health | None = None
+        self._elsewhere: Mapping[LinkName, int] = {}
+        """The tasks of the last epoch that did not run at their sites."""
         self._progress: deque[EpochProgress] = deque(maxlen=PROGRESS_KEPT)
         """Of epochs with a batch."""
         # In the JSON form, so that it is not made again each time a caller polls the query.
@@ -79,7 +83,9 @@ class EpochReporter:
             facts = Facts(query=self._query, limits=self._limits, manifest=after, recent=list(self._progress))
             health, due = health.after(facts, now)
         self._health = health
-        events = (*due, *events_of(self._query, before, after))
+        elsewhere = elsewhere_events(after.epoch, report.elsewhere, self._elsewhere)
+        self._elsewhere = report.elsewhere
+        events = (*due, *events_of(self._query, before, after), *elsewhere)
         progress = replace(progress, problems=health.problems, events=events)
         self._recent.append(progress.to_dict())
         for event in events:

@@ -179,6 +179,8 @@ class EpochRunner:
     def _rescale_to_settings(self) -> None:
         """Request the number of partitions that the query is started with, if it would get another one."""
         asked = self.coordinator.settings.partitions
+        if self.coordinator.query.topology is not None:
+            return  # the sites say how many there are
         if asked is not None and asked != self._requests.next_partitions(self.manifest):
             self.request_rescale(asked)
 

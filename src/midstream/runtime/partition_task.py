@@ -155,6 +155,8 @@ class StageRun:
         outgoing: list[RoutedRows] = []
         received = dict(arrivals)
         for fragment in self._fragments:
+            if not self._program.places.runs_at(partition, fragment.site):
+                continue
             step = self._step(fragment, partition, received)
             self._collect(fragment, partition, step)
             for rows in step.outgoing:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from midstream.plan.sited_plan import JoinSequence
+from midstream.query.network import Site
 from midstream.sites.cost import SiteCostModel, StreamFigures
 from midstream.sites.greedy import greedy_plan
 from midstream.sites.messages import Decided, Outgoing, Report
-from midstream.sites.network import Site
-from midstream.sites.sited_plan import JoinSequence
 
 
 class CentralState(msgspec.Struct):

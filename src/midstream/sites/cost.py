@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from midstream.sites.network import Site
-from midstream.sites.sited_plan import DESTINATION, SOURCE, JoinSequence, Placement, SitedPlan
-from midstream.sites.topology import Topology
+from midstream.plan.sited_plan import DESTINATION, SOURCE, JoinSequence, Placement, SitedPlan
+from midstream.query.network import Site
+from midstream.query.topology import Topology
 
 Priority = tuple[bool, float]
 """Of a join, the lowest first: whether it makes all pairs, then what it costs."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
+from midstream.query.network import Site
 from midstream.sites.messages import Message, Outgoing
-from midstream.sites.network import Site
 
 
 class Envelope(msgspec.Struct, frozen=True):

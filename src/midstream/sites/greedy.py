@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from midstream.plan.sited_plan import JoinSequence, SitedPlan
 from midstream.sites.cost import SiteCostModel, StreamFigures
-from midstream.sites.sited_plan import JoinSequence, SitedPlan
 
 
 def greedy_sequence(model: SiteCostModel, figures: Mapping[str, StreamFigures], head: str) -> JoinSequence:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
+from midstream.plan.site_operators import Operators
+from midstream.plan.sited_plan import JoinSequence, Placement
+from midstream.query.network import Site
 from midstream.sites.cost import FlowFigures, Priority, StreamFigures
-from midstream.sites.network import Site
-from midstream.sites.operators import Operators
-from midstream.sites.sited_plan import JoinSequence, Placement
 
 SwitchId = str
 """The site that began a switch, and how many it has begun."""

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from math import inf
 
 from midstream.errors import PlanError
+from midstream.plan.sited_plan import DESTINATION, SOURCE, JoinSequence, Placement, SitedPlan
 from midstream.sites.cost import FlowFigures, SiteCostModel, StreamFigures
 from midstream.sites.greedy import greedy_sequence
-from midstream.sites.sited_plan import DESTINATION, SOURCE, JoinSequence, Placement, SitedPlan
 
 MOST_STREAMS = 6
 """With 6 streams there are 3,840 sequences per head, which takes some milliseconds; with 8, 645,120."""

@@ -27,9 +27,9 @@ from collections.abc import Mapping
 import msgspec
 
 from midstream.errors import InternalError
+from midstream.plan.sited_plan import JoinSequence
 from midstream.sites.cost import FlowFigures, SiteCostModel, StreamFigures
 from midstream.sites.messages import Candidate, Changed, Decided, Message, Outgoing, Seek, Select
-from midstream.sites.sited_plan import JoinSequence
 
 
 class RelayState(msgspec.Struct):

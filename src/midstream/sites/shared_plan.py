@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from midstream.plan.sited_plan import DESTINATION, SOURCE, JoinSequence, Placement, SitedPlan
+from midstream.query.network import Site
 from midstream.sites.cost import FlowFigures, SiteCostModel, StreamFigures
 from midstream.sites.greedy import greedy_plan
-from midstream.sites.network import Site
 from midstream.sites.optimal import MOST_STREAMS, optimal_plan
-from midstream.sites.sited_plan import DESTINATION, SOURCE, JoinSequence, Placement, SitedPlan
 
 Shared = tuple[str, str, Site]
 """What is done once for all sequences: a stream is shipped to a site, or its window is kept there."""

@@ -15,15 +15,15 @@ from typing import NamedTuple
 import msgspec
 
 from midstream.errors import InternalError
+from midstream.plan.site_operators import Operators, changed_sites, operators_of_sequence, windows_in
+from midstream.plan.sited_plan import JoinSequence, SitedPlan
+from midstream.query.network import Site
 from midstream.sites.central import Central, CentralState
 from midstream.sites.cost import SiteCostModel, StreamFigures
 from midstream.sites.delivery import Delivery, Envelope, PeerState
 from midstream.sites.messages import Decided, Message, Modification, Outgoing, Prepare, Report, SwitchId
 from midstream.sites.messages import Synchronisation as SynchronisationMessage
-from midstream.sites.network import Site
-from midstream.sites.operators import Operators, changed_sites, operators_of_sequence, windows_in
 from midstream.sites.relay import Relay, RelayState
-from midstream.sites.sited_plan import JoinSequence, SitedPlan
 from midstream.sites.switch import Switches, SwitchesState
 from midstream.sites.thresholds import exceeds
 from midstream.sites.window_copies import OwnWindow, WindowCopies, WindowCopy, WindowsState

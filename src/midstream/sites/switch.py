@@ -17,6 +17,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from midstream.plan.site_operators import Operators, windows_in
+from midstream.query.network import Site
 from midstream.sites.messages import (
     GlobalReady,
     LocalReady,
@@ -25,8 +27,6 @@ from midstream.sites.messages import (
     SwitchId,
     Synchronisation,
 )
-from midstream.sites.network import Site
-from midstream.sites.operators import Operators, windows_in
 from midstream.sites.window_copies import WindowCopies
 
 

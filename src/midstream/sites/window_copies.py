@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from midstream.query.network import Site
 from midstream.sites.messages import (
     Fetch,
     Outgoing,
@@ -24,7 +25,6 @@ from midstream.sites.messages import (
     Unsubscribe,
     WindowMessage,
 )
-from midstream.sites.network import Site
 
 
 class OwnWindow(msgspec.Struct):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace as replace_struct
@@ -21,9 +22,12 @@ from midstream.spark.outputs import Outputs
 from midstream.spark.own_slices import slice_messages, slices_by_task
 from midstream.spark.row_source import Encoders, Sources
 from midstream.spark.shuffle import shuffle
+from midstream.spark.site_tasks import at_sites
 from midstream.spark.stage_task import move_task, replay_task, stage_task
-from midstream.spark.task_ranges import TaskRanges
+from midstream.spark.task_ranges import SiteHosts, TaskRanges
 from midstream.storage.store import Store
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,8 @@ class SparkExecution:
     store: Store
     sources: Sources
     outputs: Outputs
+    hosts: SiteHosts
+    """The hosts at each site, if streams live at sites."""
 
     def run(self, program: Program) -> Report:
         """One Spark job, and another one for a new box."""
@@ -51,11 +57,13 @@ class SparkExecution:
         """A shuffle before each stage of the layout."""
         context = self.session.sparkContext
         context.setLocalProperty(EPOCH_PROPERTY, str(program.epoch))
-        ranges = TaskRanges.for_cores(program.places.partitions, context.defaultParallelism)
+        ranges = TaskRanges.for_places(program.places, context.defaultParallelism, self.hosts)
         messages = self._arriving(context, program, ranges)
         writer = self.outputs.writer(program)
         if program.migration_step is not None and program.migration_step.moves:
-            tasks = context.parallelize(slices_by_task(program, ranges), ranges.tasks)
+            tasks = _at_their_sites(
+                context.parallelize(slices_by_task(program, ranges), ranges.tasks), ranges
+            )
             moved = tasks.mapPartitionsWithIndex(move_task(program, ranges, self.store))
             messages = messages.union(moved)
         if program.replay is not None:
@@ -67,7 +75,8 @@ class SparkExecution:
         from_driver = slice_messages(program, ranges)
         for stage in range(program.stages):
             task = stage_task(program, stage, ranges, self.store, writer)
-            messages = shuffle(messages, ranges.tasks, from_driver).mapPartitionsWithIndex(task)
+            shuffled = _at_their_sites(shuffle(messages, ranges.tasks, from_driver), ranges)
+            messages = shuffled.mapPartitionsWithIndex(task)
             from_driver = []  # tasks pass on what later stages need
         reports = [message for message in messages.values().collect() if isinstance(message, ControlMessage)]
         for message in reports:
@@ -86,6 +95,11 @@ class SparkExecution:
         """Let the sink prepare the results."""
         outputs = (*report.outputs, *(report.successor.outputs if report.successor is not None else ()))
         self.outputs.prepare(self.session, program, outputs)
+
+
+def _at_their_sites(rdd: RDD[T], ranges: TaskRanges) -> RDD[T]:
+    """The same partitions, those of sites where their tasks should run."""
+    return at_sites(rdd, ranges.sites, ranges.hosts) if ranges.hosts else rdd
 
 
 def encoders_of(program: Program, *, whole_rows: bool) -> Encoders:

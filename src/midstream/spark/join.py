@@ -15,13 +15,15 @@ from midstream.aggregate.user_function import UserCall
 from midstream.aggregate.window import Window
 from midstream.errors import OptionError, QueryError, show_value
 from midstream.plan.build_layout import build_layout
-from midstream.plan.default_plan import default_plan
 from midstream.plan.explain import explain
+from midstream.plan.explain_sites import SITED_FORMS, explain_sited_as
 from midstream.plan.tree import parse_plan
 from midstream.query.build import build_query
 from midstream.query.query import Query
+from midstream.query.site_description import SiteDescription
 from midstream.query.stream import Stream, check_name
 from midstream.query.types import show_type
+from midstream.sites.planner import first_plan
 from midstream.spark.declared_watermark import declared_watermark, lateness_of, time_of
 from midstream.spark.join_arguments import (
     NO_FRAME,
@@ -69,6 +71,7 @@ class Join:
     _cross: bool = False
     _groups: tuple[str | Window, ...] | None = None
     _aggregates: tuple[str | UserCall, ...] = ()
+    _sites: SiteDescription = field(default_factory=SiteDescription)
 
     def __post_init__(self) -> None:
         check_session(self.spark)
@@ -80,6 +83,7 @@ class Join:
         *,
         time: str | Column | None = None,
         lateness: str | timedelta | None = None,
+        site: str | None = None,
     ) -> Join:
         """Add a stream.
 
@@ -91,6 +95,8 @@ class Join:
             lateness: How far behind the latest row of earlier batches a row may be. Later rows are
                 counted and, with option ``lateRows``, kept aside. Left out, it is the delay of
                 ``df.withWatermark``, or else zero.
+            site: Where it arrives, e.g. ``"frankfurt"``, if links between sites are slow. Left out, it
+                arrives where the results are wanted.
         """
         check_frame(name, df)
         check_name(name, self._frames)
@@ -105,7 +111,25 @@ class Join:
                 got=f"{ref} of type {show_type(stream.type_of(ref))}",
                 hint="cast it in the DataFrame, e.g. withColumn('at', timestamp_millis('at_ms'))",
             )
-        return replace(self, _streams=(*self._streams, stream), _frames={**self._frames, name: df})
+        sites = self._sites if site is None else self._sites.with_stream(name, site)
+        frames = {**self._frames, name: df}
+        return replace(self, _streams=(*self._streams, stream), _frames=frames, _sites=sites)
+
+    def link(self, *sites: str, latency: str, bandwidth: str) -> Join:
+        """Describe the link between two sites, or without ``sites`` that between all other pairs.
+
+        For example ``link("frankfurt", "oregon", latency="80 ms", bandwidth="50 mbit")``. Plans depend on
+        it, results never do.
+        """
+        return replace(self, _sites=self._sites.with_link(sites, latency, bandwidth))
+
+    def sink_site(self, site: str) -> Join:
+        """Say at which site the results are wanted. Left out, it is that of the first stream."""
+        return replace(self, _sites=self._sites.with_sink(site))
+
+    def site(self, name: str, *, partitions: int) -> Join:
+        """Say how many engine partitions a site has, which are joined in parallel; left out, it has one."""
+        return replace(self, _sites=self._sites.with_site(name, partitions))
 
     def on(self, *predicates: str | list[str], how: str = "inner") -> Join:
         """Add predicates, e.g. ``on("orders.id = payments.order_id")``; all of them must hold.
@@ -191,6 +215,7 @@ class Join:
             cross=self._cross,
             zone=str(self.spark.conf.get("spark.sql.session.timeZone")),
             aggregation=aggregation,
+            topology=self._sites.topology([stream.name for stream in self._streams]),
         )
         check_output_time(query)
         return query
@@ -241,7 +266,9 @@ class Join:
             frames = (f"Stream {name}:\n{_spark_plans(df)}" for name, df in self._frames.items())
             return "\n\n".join((self.explanation(), *frames))
         if plan is None or plan is False or plan == "simple":
-            chosen = default_plan(query)
+            chosen = first_plan(query)
+        elif plan in SITED_FORMS:
+            return explain_sited_as(str(plan), query, first_plan(query))
         elif isinstance(plan, str) and plan not in _OTHER_MODES:
             chosen = parse_plan(plan, query.names)
         else:

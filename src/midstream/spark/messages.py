@@ -18,9 +18,12 @@ from pyspark import TaskContext
 
 from midstream.engine.arrays import as_column
 from midstream.engine.error_context import error_context
+from midstream.engine.links import LinkCounter, LinkCounts, LinkName
 from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.errors import MidstreamError, error_fields
 from midstream.plan.state_id import StateId
+from midstream.protocol.report import Report, encode_report
+from midstream.query.network import Site
 from midstream.spark.task_ranges import TaskRanges
 from midstream.spark.worker_gc import freeze_modules
 
@@ -96,9 +99,10 @@ def running_epoch() -> int | None:
 class Outbox:
     """Packs rows into messages: those for one input and the partitions of one task together."""
 
-    def __init__(self, ranges: TaskRanges, null_keys: int = 0) -> None:
-        """The first message also has the number of rows with null keys."""
+    def __init__(self, ranges: TaskRanges, null_keys: int = 0, source: Site | None = None) -> None:
+        """The first message also has the number of null keys; ``source`` is the site that rows come from."""
         self._ranges = ranges
+        self._counter = None if source is None else LinkCounter(source)
         self._null_keys = null_keys
         self._waiting: dict[_Address, _Parts] = {}
 
@@ -120,12 +124,31 @@ class Outbox:
         for address in list(self._waiting):
             yield from self._send(address)
 
+    @property
+    def links(self) -> dict[LinkName, LinkCounts]:
+        """What the messages to other sites weigh."""
+        return {} if self._counter is None else self._counter.links
+
     def _send(self, address: _Address) -> Iterator[AddressedRows]:
         parts = self._waiting.pop(address)
-        for blob in parts.pack():
+        target = self._ranges.site_of(address.task)
+        for blob, rows in parts.pack():
+            if self._counter is not None and target is not None:
+                self._counter.count(target, blob.size, rows)
             message = RowsMessage(parts.origin, address.kind, address.input, self._null_keys, blob)
             yield address.task, message
             self._null_keys = 0
+
+
+def links_report(outbox: Outbox, origin: int) -> Iterator[tuple[int, ControlMessage]]:
+    """What a task has sent to other sites, from one that reports nothing else; nothing if it sent nothing."""
+    if outbox.links:
+        yield report_message(Report(links=outbox.links), origin)
+
+
+def report_message(report: Report, origin: int) -> tuple[int, ControlMessage]:
+    """What a task tells the driver; others pass it on."""
+    return 0, ControlMessage(origin, "report", pa.py_buffer(encode_report(report)))
 
 
 class _Address(NamedTuple):
@@ -149,14 +172,14 @@ class _Parts:
         self._partitions.append(rows.partition)
         self._tables.append(rows.table)
 
-    def pack(self) -> Iterator[pa.Buffer]:
-        """The rows as blobs, by partition; those of a partition stay in the order in which they came."""
+    def pack(self) -> Iterator[tuple[pa.Buffer, int]]:
+        """The rows as blobs, with their numbers; by partition, and in the order in which they came."""
         if len(self._tables) == 1:
             ((partition,), (table,)) = self._partitions, self._tables
             rows = max(1, table.num_rows * _MESSAGE_BYTES // max(self.bytes, 1))
             for start in range(0, max(table.num_rows, 1), rows):
                 piece = table.slice(start, rows)
-                yield _pack(piece, [partition], [piece.num_rows])
+                yield _pack(piece, [partition], [piece.num_rows]), piece.num_rows
             return
         table = pa.concat_tables(self._tables)
         targets = np.repeat(self._partitions, [part.num_rows for part in self._tables])
@@ -164,7 +187,7 @@ class _Parts:
             order = np.argsort(targets, kind="stable")
             table, targets = table.take(as_column(order)), targets[order]
         partitions, counts = np.unique(targets, return_counts=True)
-        yield _pack(table, partitions.tolist(), counts.tolist())
+        yield _pack(table, partitions.tolist(), counts.tolist()), table.num_rows
 
 
 def _pack(table: pa.Table, partitions: list[int], counts: list[int]) -> pa.Buffer:

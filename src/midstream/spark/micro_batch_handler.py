@@ -37,8 +37,10 @@ from midstream.spark.join_arguments import session_runs
 from midstream.spark.outputs import Outputs
 from midstream.spark.query_identity import identity_of, running_query
 from midstream.spark.row_source import Sources
+from midstream.spark.site_tasks import executor_ids, find_site_hosts
 from midstream.spark.source_facts import SourceFacts
 from midstream.spark.stopping import BatchStopped, is_caused_by_stopping
+from midstream.spark.task_ranges import SiteHosts
 from midstream.state.manifest import Manifest
 from midstream.state.replacement import ReplacementRequest
 from midstream.storage.lease import Lease
@@ -70,6 +72,9 @@ class MicroBatchHandler:
         self._source_facts = SourceFacts(session, sources.frames)
         self._outputs = outputs
         self._budget = BackgroundBudget(limits.interval_ms)
+        self._hosts: SiteHosts = {}
+        self._executors: frozenset[str] | None = None
+        """Those that there were when their hosts were looked for; None before."""
         self._thread: int | None = None
         """That of the epoch that is running."""
         self._epochs = threading.Condition()
@@ -223,7 +228,17 @@ class MicroBatchHandler:
             store=self.runner.store,
             sources=self._sources,
             outputs=self._outputs,
+            hosts=self._site_hosts(),
         )
+
+    def _site_hosts(self) -> SiteHosts:
+        """The hosts at each site, looked for again when there are other executors."""
+        if self.coordinator.query.topology is None:
+            return {}
+        context = self._session.sparkContext
+        if (executors := executor_ids(context)) != self._executors:
+            self._hosts, self._executors = find_site_hosts(context), executors
+        return self._hosts
 
     def _epoch(self, batch: DataFrame, batch_id: int, identity: QueryIdentity) -> None:
         self.runner.bind(identity.id)

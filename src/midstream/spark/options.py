@@ -20,6 +20,7 @@ from midstream.migration.request import BACKGROUND
 from midstream.migration.strategies import AUTO, BLACK_BOX_STRATEGIES, STRATEGY_CHOICES
 from midstream.protocol.health import LATE_SHARE
 from midstream.protocol.settings import CLOCKS, MAX_GROUPS, ONE_DAY, Clock
+from midstream.sites.planner import PLANNERS, UPDATES, Planner, Update
 from midstream.spark.option_readers import (
     CODECS,
     a_duration,
@@ -206,6 +207,34 @@ class QueryOptions:
         may_change="yes",
         meaning="Whether a plan may have a node whose inputs have no key in common, so that all its rows are "
         "in one engine partition: `auto`, if you ask for it, or while its state is small; or `forbid`.",
+    )
+    planner: Planner | None = option(
+        "planner",
+        default=None,
+        shown="`shared`, or `greedy` if `update` is `distributed`",
+        read=one_of(PLANNERS),
+        may_change="yes",
+        meaning="How a plan is found if streams [live at sites](sites.md): `shared`, by costs that count "
+        "once what several streams need; `greedy`, one join after the other; or `optimal`, the best by the "
+        "costs of each stream alone, of up to six.",
+    )
+    update: Update = option(
+        "update",
+        default="central",
+        shown="central",
+        read=one_of(UPDATES),
+        may_change="yes",
+        meaning="How another plan for sites is found: `central`, by the driver, from all statistics; or "
+        "`distributed`, by messages between sites that each know only their own.",
+    )
+    site_threshold: float = option(
+        "siteThreshold",
+        default=0.2,
+        shown="0.2",
+        read=share,
+        may_change="yes",
+        meaning="Another plan for sites is looked for when the rate, the selectivity or the row size of a "
+        "stream has changed by more than this share.",
     )
     state_memory: int | None = option(
         "stateMemory",

@@ -27,13 +27,15 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from midstream.engine.encode import Encoder, project, time_column
 from midstream.engine.error_context import error_context
 from midstream.errors import InternalError, QueryError, StreamError
+from midstream.protocol.report import Report
 from midstream.query.query import Query
 from midstream.query.stream import Stream
 from midstream.spark.logical_plan import WATERMARK_NODE
-from midstream.spark.messages import AddressedRows, SourceMessage, errors_as_messages, running_epoch
+from midstream.spark.messages import SourceMessage, errors_as_messages, report_message, running_epoch
 from midstream.spark.query_identity import query_id, stream_execution
 from midstream.spark.row_groups import RowGroup, distribute, row_groups
 from midstream.spark.row_source import Encoders, Encoding, RowSources, Sources, encoded
+from midstream.spark.site_tasks import at_sites, ran_elsewhere
 from midstream.spark.task_ranges import TaskRanges
 
 # Options of a source that say which files to read, but not how.
@@ -81,10 +83,34 @@ class ParquetSources:
         groups = self._row_groups(leaves, schemas) if reads_alike else None
         if groups is None:
             return self._by_spark(batch.sparkSession, leaves, encoders, ranges)
-        min_tasks = math.ceil(sum(group.bytes for group in groups) / _MAX_TASK_BYTES)
-        tasks = max(1, min(len(groups), max(min_tasks, context.defaultParallelism)))
-        read = _read_task(encoders, schemas, distribute(groups, tasks), ranges)
-        return _numbers(context, tasks).mapPartitionsWithIndex(read)
+        if ranges.sites:
+            return self._read_at_sites(context, groups, schemas, encoders, ranges)
+        shares = _shares(groups, context.defaultParallelism)
+        read = _read_task(encoders, schemas, shares, ranges)
+        return _numbers(context, len(shares)).mapPartitionsWithIndex(read)
+
+    def _read_at_sites(
+        self,
+        context: SparkContext,
+        groups: Sequence[RowGroup],
+        schemas: Mapping[str, pa.Schema],
+        encoders: Encoders,
+        ranges: TaskRanges,
+    ) -> RDD[SourceMessage]:
+        """The same, but rows of a stream are read by tasks at its site."""
+        by_site: dict[str, list[RowGroup]] = {}
+        for group in groups:
+            by_site.setdefault(encoders[group.stream].site or "", []).append(group)
+        shares, sites = [], []
+        for site, of_site in sorted(by_site.items()):
+            divided = _shares(of_site, ranges.sites.count(site))
+            shares += divided
+            sites += [site] * len(divided)
+        if not shares:
+            return context.parallelize([], 1)
+        numbers = context.parallelize(range(len(shares)), len(shares))
+        placed = at_sites(numbers, sites, ranges.hosts) if ranges.hosts else numbers
+        return placed.mapPartitionsWithIndex(_read_task(encoders, schemas, shares, ranges))
 
     def _leaves(self, running_query: str) -> dict[str, Any]:
         """The relation of files of each stream that has new files, from Spark's plan of the micro-batch."""
@@ -171,6 +197,12 @@ def sources_of(encodings: Sequence[Encoding], frames: Mapping[str, DataFrame], r
     return ParquetSources(whole.query, frames)
 
 
+def _shares(groups: Sequence[RowGroup], tasks: int) -> list[list[RowGroup]]:
+    """What each task reads: about so many tasks, unless they would read too much."""
+    min_tasks = math.ceil(sum(group.bytes for group in groups) / _MAX_TASK_BYTES)
+    return distribute(groups, max(1, min(len(groups), max(min_tasks, tasks))))
+
+
 @cache
 def _numbers(context: SparkContext, tasks: int) -> RDD[int]:
     """An RDD with one number for each task."""
@@ -185,7 +217,7 @@ def _read_task(
 ) -> Callable[[int, Iterable[int]], Iterator[SourceMessage]]:
     """The function that reads a task's share of the files and turns it into messages."""
 
-    def read(origin: int, numbers: Iterable[int]) -> Iterator[AddressedRows]:
+    def read(origin: int, numbers: Iterable[int]) -> Iterator[SourceMessage]:
         for number in numbers:
             for stream, groups in groupby(shares[number], key=lambda group: group.stream):
                 encoder = encoders[stream]
@@ -198,6 +230,8 @@ def _read_task(
                 with error_context(streams=[stream]):
                     source = pa.table({c.name: project(table, c, stream) for c in encoder.source})
                     yield from encoded(encoder, source, origin, ranges)
+                if elsewhere := ran_elsewhere(encoder.site, ranges.hosts):
+                    yield report_message(Report(elsewhere=elsewhere), origin)
 
     return lambda origin, numbers: errors_as_messages(
         "encoding rows", read(origin, numbers), origin, running_epoch()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import wait
+from functools import partial
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -13,12 +14,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from midstream.adapt.explain import explain_adaptive
 from midstream.errors import FencedError, MidstreamError, OptionError, StreamError, show_value
 from midstream.migration.request import BackgroundChoice
+from midstream.plan.explain_sites import SITED_FORMS, explain_sited_as
 from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
 from midstream.protocol.rescaling import places_of
 from midstream.replace.explain import explain_replacement, explain_running
 from midstream.replace.request import DEFAULT_STRATEGY
 from midstream.runtime.epoch_reporter import ReportingQuery
+from midstream.sites.explain_adaptive import explain_adaptive_sites
 from midstream.spark.blocking_call import in_thread, result_of
 from midstream.spark.failures import readable_error
 from midstream.spark.micro_batch_handler import MicroBatchHandler
@@ -66,7 +69,8 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
 
         ``explain("adaptive")`` prints the statistics of the streams, the plans that were compared last and
         their costs, and why the plan was changed or kept. ``explain(True)``, or ``explain("extended")``, adds
-        to the plan what Spark's handle prints: Spark's own plans of the last batch.
+        to the plan what Spark's handle prints: Spark's own plans of the last batch. If streams live at sites,
+        ``explain("json")`` and ``explain("mermaid")`` print the plan in these forms.
         """
         print(self.explanation(extended))
 
@@ -78,6 +82,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
             "simple": self._explain_plan,
             "extended": self._explain_extended,
             "adaptive": self._explain_adaptive,
+            **{form: partial(self._explain_sited_as, form) for form in SITED_FORMS},
         }
         if not isinstance(extended, bool | str) or extended not in modes:
             words = ", ".join(repr(mode) for mode in modes)
@@ -89,12 +94,19 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         new = manifest if manifest.replacement is None else manifest.replacement.successor
         return explain_running(self._handler.coordinator, manifest, state_sizes(manifest), state_sizes(new))
 
+    def _explain_sited_as(self, form: str) -> str:
+        return explain_sited_as(form, self._handler.coordinator.query, self.plan)
+
     def _explain_extended(self) -> str:
         return f"{self._explain_plan()}\n\n{self._jsq.explainInternal(True)}"
 
     def _explain_adaptive(self) -> str:
         manifest, coordinator = self._handler.manifest, self._handler.coordinator
         adapts = coordinator.settings.adapt
+        if coordinator.query.topology is not None:
+            context = coordinator.decision_context(manifest)
+            policy = coordinator.settings.sites
+            return explain_adaptive_sites(context, manifest.adaptation, policy, adapts=adapts)
         return explain_adaptive(coordinator.decision_context(manifest), manifest.adaptation, adapts=adapts)
 
     def migrate(

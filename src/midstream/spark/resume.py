@@ -11,13 +11,13 @@ from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import CheckpointError, OptionError
 from midstream.memory.balance import BalanceSettings
 from midstream.memory.settings import MemorySettings
-from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.rescaling import check_same_shares, places_of
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.replace.boxes import Boxes
+from midstream.sites.planner import SitePolicy
 from midstream.spark.options import QueryOptions
 from midstream.spark.spark_checkpoint import check_as_new_as_spark, last_batch_done, unmark_batch_done
 from midstream.state.manifest import Manifest
@@ -36,10 +36,11 @@ def begin_or_resume(
     batch_done = last_batch_done(store)
     committed = open_manifest(store, lease)
     check_as_new_as_spark(committed.manifest if committed else None, batch_done)
+    check_site_options(query, options)
     settings = make_settings(options, places_of(committed.manifest) if committed else None, parallelism)
     plan = parse_plan(options.plan, query.names) if options.plan else None
     if committed is None:
-        return _begin(query, settings, plan or default_plan(query), options.partitions)
+        return _begin(query, settings, plan or settings.first_plan(query), options.partitions)
     begun = find_intent(store, committed.manifest.epoch + 1)
     asked = asked_definition(store, committed.manifest, begun)
     coordinator = _resume(query, settings, committed.manifest, asked, replaces=options.replace is not None)
@@ -87,7 +88,41 @@ def make_settings(options: QueryOptions, places: Places | None, parallelism: int
         memory=_memory_settings(options),
         balance=_balance_settings(options),
         shares=options.initial_shares or (),
+        sites=_site_policy(options),
     )
+
+
+def check_site_options(query: Query, options: QueryOptions) -> None:
+    """Refuse options that have no effect with sites, or without."""
+    if query.topology is not None and options.partitions is not None:
+        raise OptionError(
+            "partitions must be said of each site if streams live at sites",
+            got=f"{options.partitions} for all",
+            hint="leave the option out, and write .site('paris', partitions=4) where a site has several",
+        )
+    defaults = QueryOptions()
+    about_sites = {
+        "planner": options.planner != defaults.planner,
+        "update": options.update != defaults.update,
+        "siteThreshold": options.site_threshold != defaults.site_threshold,
+    }
+    for name, is_set in about_sites.items():
+        if is_set and query.topology is None:
+            must = f"{name} must be set together with sites, which it is about"
+            raise OptionError(must, got="streams without sites", hint="write .stream(..., site='paris')")
+
+
+def _site_policy(options: QueryOptions) -> SitePolicy:
+    """How plans for sites are found. Sites that know only their own figures keep the greedy plan."""
+    is_distributed = options.update == "distributed"
+    if is_distributed and options.planner not in (None, "greedy"):
+        raise OptionError(
+            "planner must be 'greedy' if update is 'distributed'",
+            got=options.planner,
+            hint="leave one of them out",
+        )
+    planner = options.planner or ("greedy" if is_distributed else "shared")
+    return SitePolicy(planner, options.update, options.site_threshold)
 
 
 def _balance_settings(options: QueryOptions) -> BalanceSettings:

@@ -19,12 +19,12 @@ from midstream.plan.state_id import StateId
 from midstream.query.query import Query
 from midstream.query.types import TIMESTAMP, show_type
 from midstream.spark.messages import (
-    AddressedRows,
     ControlMessage,
     Outbox,
     RowsMessage,
     SourceMessage,
     errors_as_messages,
+    links_report,
     running_epoch,
     unpack,
 )
@@ -182,7 +182,8 @@ def encode_again(
     def run(message: SourceMessage) -> Iterable[SourceMessage]:
         _, content = message
         if isinstance(content, ControlMessage):
-            return (message,)
+            # What a report says of links is of messages that are not sent.
+            return (message,) if content.kind == "error" else ()
         encoder, destination = sent_to[content.input]
         if encoder.stream not in after:
             return ()  # another definition takes it
@@ -196,28 +197,30 @@ def encode_again(
 
     def encode(
         encoder: Encoder, was_for: Destination, content: RowsMessage, has_all: bool
-    ) -> Iterator[AddressedRows]:
+    ) -> Iterator[SourceMessage]:
         with error_context(streams=[encoder.stream]):
             table = unpack(content.blob).table
             if not has_all:
                 # Other messages have the same rows; this one has the count of null keys.
                 table = table.slice(0, 0)
             parts = list(encoder.reencode(table, was_for)) or [encoder.empty(table)]
-            outbox = Outbox(ranges, content.null_keys)
+            outbox = Outbox(ranges, content.null_keys, encoder.site)
             yield from outbox.add(parts, content.origin)
             yield from outbox.flush()
+            yield from links_report(outbox, content.origin)
 
     return run
 
 
-def encoded(encoder: Encoder, table: pa.Table, origin: int, ranges: TaskRanges) -> Iterator[AddressedRows]:
+def encoded(encoder: Encoder, table: pa.Table, origin: int, ranges: TaskRanges) -> Iterator[SourceMessage]:
     """The rows of a source as messages."""
     parts, null_keys = encoder(table)
     if null_keys and not parts:
         parts = [encoder.empty(table)]
-    outbox = Outbox(ranges, null_keys)
+    outbox = Outbox(ranges, null_keys, encoder.site)
     yield from outbox.add(parts, origin)
     yield from outbox.flush()
+    yield from links_report(outbox, origin)
 
 
 def _encode_task(encodings: Sequence[_StreamEncoding], ranges: TaskRanges) -> Callable[[Batches], Batches]:
@@ -235,7 +238,7 @@ def _encode_task(encodings: Sequence[_StreamEncoding], ranges: TaskRanges) -> Ca
 
     def encode(
         encoding: _StreamEncoding, received: list[pa.RecordBatch], origin: int
-    ) -> Iterator[AddressedRows]:
+    ) -> Iterator[SourceMessage]:
         encoder = encoding.encoder
         with error_context(streams=[encoder.stream], columns=(column.ref for column in encoder.source)):
             table = encoding.of(received)

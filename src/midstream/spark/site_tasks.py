@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any, NamedTuple, TypeVar
 
 from pyspark import RDD, SparkContext, TaskContext
 
+from midstream.engine.links import LinkName, link_name
 from midstream.errors import InternalError
+from midstream.query.network import Site
 from midstream.spark.preferred_places import at_places
+from midstream.spark.task_ranges import SiteHosts
 
 SITE_VARIABLE = "MIDSTREAM_SITE"
 """The variable in the environment of a worker that names its site."""
 
-SiteHosts = Mapping[str, Sequence[str]]
-"""The hosts at each site."""
+NO_SITE = "no site"
+"""Where a task has run whose worker has the name of none."""
 
 _DRIVER = "driver"
 _ALL = 1_000_000
@@ -38,6 +41,14 @@ def running_site() -> str | None:
     return os.environ.get(SITE_VARIABLE) or None
 
 
+def ran_elsewhere(wanted: Site | None, hosts: SiteHosts) -> dict[LinkName, int]:
+    """Whether this task runs at another site than it should, if workers have the names of sites."""
+    site = running_site()
+    if wanted is None or not hosts or site == wanted:
+        return {}
+    return {link_name(wanted, site or NO_SITE): 1}
+
+
 def at_sites(rdd: RDD[T], sites: Sequence[str], hosts: SiteHosts) -> RDD[T]:
     """The same partitions, each of them computed at its site if Spark can: anywhere if the site has no hosts.
 
@@ -48,7 +59,7 @@ def at_sites(rdd: RDD[T], sites: Sequence[str], hosts: SiteHosts) -> RDD[T]:
 
 def find_site_hosts(context: SparkContext) -> dict[str, tuple[str, ...]]:
     """Where the executors are that Spark has by now, by a job with a task for each of them."""
-    executors = [known for known in _list(_status(context).executorList(True)) if known.id() != _DRIVER]
+    executors = _executors(context)
     if not executors:
         return {}
     places = [[f"executor_{known.hostPort().rpartition(':')[0]}_{known.id()}"] for known in executors]
@@ -61,6 +72,15 @@ def find_site_hosts(context: SparkContext) -> dict[str, tuple[str, ...]]:
         if answer.site is not None and answer.task in hosts:
             found.setdefault(answer.site, set()).add(hosts[answer.task])
     return {site: tuple(sorted(found[site])) for site in sorted(found)}
+
+
+def executor_ids(context: SparkContext) -> frozenset[str]:
+    """The executors that Spark has by now."""
+    return frozenset(str(known.id()) for known in _executors(context))
+
+
+def _executors(context: SparkContext) -> list[Any]:
+    return [known for known in _list(_status(context).executorList(True)) if known.id() != _DRIVER]
 
 
 class _Answer(NamedTuple):

@@ -19,16 +19,17 @@ from midstream.protocol.report import Report, encode_report
 from midstream.runtime.partition_task import OutputWriter, StageRun, move_states
 from midstream.spark.messages import (
     AddressedMessage,
-    AddressedRows,
     ControlMessage,
     Outbox,
     RowsMessage,
     SlicesMessage,
     SourceMessage,
     errors_as_messages,
+    links_report,
     unpack,
 )
 from midstream.spark.own_slices import with_own_slices, without_slices
+from midstream.spark.site_tasks import ran_elsewhere
 from midstream.spark.task_ranges import TaskRanges
 from midstream.storage.store import Store
 
@@ -74,12 +75,14 @@ def stage_task(program: Program, stage: int, ranges: TaskRanges, store: Store, w
                 t.num_rows for tables in arrivals.values() for of in tables.values() for t in of
             ),
         )
-        outbox = Outbox(ranges)
+        outbox = Outbox(ranges, source=ranges.site_of(task))
         for partition in ranges.partitions_of(task):
             outgoing = stage_run.run(partition, arrivals.pop(partition, {}))
             yield from outbox.add(outgoing, partition)
         yield from outbox.flush()
         report += stage_run.finish()
+        elsewhere = ran_elsewhere(ranges.site_of(task), ranges.hosts)
+        report += Report(links=outbox.links, elsewhere=elsewhere)
         report += Report(stage_times={stage: (begun, time.time())})
         yield task, ControlMessage(task, "report", pa.py_buffer(encode_report(report)))
 
@@ -92,13 +95,14 @@ def move_task(
     """The function that sends the rows of states that move away from the engine partitions of a task."""
     common = without_slices(program)
 
-    def run(task: int, slices: Iterable[bytes]) -> Iterator[AddressedRows]:
-        outbox = Outbox(ranges)
+    def run(task: int, slices: Iterable[bytes]) -> Iterator[SourceMessage]:
+        outbox = Outbox(ranges, source=ranges.site_of(task))
         for own in slices:
             own_program = with_own_slices(common, own)
             for partition in ranges.partitions_of(task):
                 yield from outbox.add(move_states(own_program, partition, store), partition)
         yield from outbox.flush()
+        yield from links_report(outbox, task)
 
     return lambda task, slices: errors_as_messages("moving states", run(task, slices), task, common.epoch)
 
@@ -109,7 +113,7 @@ def replay_task(
     """The function that sends the rows that an old box has stored in the engine partitions of a task."""
     common, source = without_slices(program), without_slices(replay.source)
 
-    def run(task: int, slices: Iterable[bytes]) -> Iterator[AddressedRows]:
+    def run(task: int, slices: Iterable[bytes]) -> Iterator[SourceMessage]:
         outbox = Outbox(ranges)
         for own in slices:
             own_replay = replace(replay, source=with_own_slices(source, own))

@@ -166,7 +166,7 @@ def _make_sources(
         Encoding(each.query, make_encoders(each.query, each.layout, each.places, whole_rows=whole_rows))
         for each in programs
     ]
-    ranges = TaskRanges.for_cores(program.places.partitions, cores)
+    ranges = TaskRanges.for_places(program.places, cores, {})
     return sources_of(encodings, frames, ranges)
 
 

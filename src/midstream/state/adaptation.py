@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -108,6 +108,9 @@ class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """The last migration, until its outcome is known."""
     last_outcome: Outcome | None = None
     """That of the last migration of which it is known."""
+    sites: dict[str, Any] | None = None
+    """What sites know that find plans by messages, and the messages that are still to be handed over
+    (``sites/distributed.py``)."""
 
 
 class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -36,3 +36,6 @@ class RoutingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """Groups that were relocated, and the partitions that have them."""
     spread: dict[KeyName, dict[int, Spread]] = {}
     """Hot keys that several partitions share, by their hashes."""
+    sites: dict[str, int] = {}
+    """If streams live at sites: how many of the partitions each site has, one site after the other. There a
+    name of key classes begins with the site, as in ``paris:0``."""

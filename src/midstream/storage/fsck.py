@@ -189,8 +189,10 @@ class _SliceChecks:
         self.dangling: list[Problem] = []
         """References to rows that are in no slice."""
         self._places = places_of(manifest)
-        # A state that is only in the first partition may belong to a node without a key, which runs there.
-        self._spread = {s.owner.state for s in manifest.slices if s.owner.partition}
+        # A state that is only in the first partition, of all or of its site, may belong to a node without a
+        # key, which runs there.
+        owners = [slice_.owner for slice_ in manifest.slices]
+        self._spread = {o.state for o in owners if o.partition != self._places.home(o.state.site)}
         self._expiry = expiry_after(manifest)
         self._stored: dict[StateId, list[tuple[Integers, Readers]]] = {}
         """By state: the segments of each payload slice, and which partitions read it."""

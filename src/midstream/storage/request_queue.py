@@ -13,6 +13,7 @@ from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.intent import Intent
 from midstream.protocol.rescaling import check_partitions, places_of
 from midstream.protocol.settings import Settings
+from midstream.protocol.site_settings import check_rescale_of_sites
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.replacement import ReplacementRequest
@@ -76,6 +77,7 @@ class RequestQueue:
 
     def check_partitions(self, manifest: Manifest, partitions: int) -> None:
         """Refuse a number of partitions that cannot be, or that a plan of now or later is forbidden in."""
+        check_rescale_of_sites(self._query)
         check_partitions(partitions, self._settings.groups)
         for plan in self._plans(manifest):
             self._settings.check_plan(self._query, plan, partitions)

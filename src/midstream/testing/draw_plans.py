@@ -82,6 +82,8 @@ def leave_a_choice(chance: random.Random, request: Request) -> Request:
 
 def draw_request(chance: random.Random, query: Query, plan: Plan) -> Request:
     """A request for a plan by any strategy that the query allows."""
+    if query.topology is not None:
+        return make_request(query, plan, AUTO, background=True)
     for strategy, background, isolated in chance.sample(_STRATEGIES, len(_STRATEGIES)):
         with suppress(OptionError):
             return make_request(query, str(plan), strategy, background=background, isolated=isolated)

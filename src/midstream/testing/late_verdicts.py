@@ -18,6 +18,7 @@ from midstream.runtime.deciding import Decide, Decided, Deciding, timed_decision
 from midstream.state.adaptation import Decision, Verdict
 from midstream.state.manifest import Manifest
 from midstream.testing.draw_plans import draw_plan, draw_request
+from midstream.testing.draw_sites import draw_sited_plan
 
 
 def late_verdicts(seed: int, query: Query) -> Callable[[Decide], Deciding]:
@@ -58,7 +59,8 @@ class LateVerdicts:
         """Do nothing."""
 
     def _whim(self, manifest: Manifest) -> Verdict | None:
-        plan = draw_plan(self.chance, self.query.names)
+        draw = draw_plan if self.query.topology is None else draw_sited_plan
+        plan = draw(self.chance, self.query.names)
         if str(plan) == manifest.plan:
             return None
         request = draw_request(self.chance, self.query, plan)

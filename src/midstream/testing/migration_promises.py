@@ -22,7 +22,7 @@ from itertools import groupby
 from typing import Literal
 
 from midstream.migration.request import WrittenRequest
-from midstream.migration.strategies import AUTO, STRATEGIES
+from midstream.migration.strategies import AUTO, SITE_SWITCH, STRATEGIES
 from midstream.plan.tree import Plan
 from midstream.protocol.intent import Intent
 from midstream.query.query import Query
@@ -243,10 +243,12 @@ def _migration_in(manifest: Manifest) -> Migration | None:
 
 
 def _defers(migration: Migration) -> bool:
-    return STRATEGIES[migration.strategy].defers_results
+    return migration.strategy != SITE_SWITCH and STRATEGIES[migration.strategy].defers_results
 
 
 def _strategy_name(migration: Migration) -> str:
+    if migration.strategy == SITE_SWITCH:
+        return "switch of sites"
     if _defers(migration):
         return "parallel track"
     if migration.background:

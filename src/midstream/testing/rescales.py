@@ -27,12 +27,15 @@ class _Request:
 class Rescales:
     """What is asked for, and whether it is done."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: Outcome, *, may_ask: bool = True) -> None:
+        """Nobody may ask if streams live at sites, which have the partitions that they have."""
         # Drawn separately, so that seeds differ only where somebody asks.
         self._user = random.Random(f"rescales {outcome.seed}")  # noqa: S311  # it must be reproducible
         self.rate = self._user.choice((0.0, 0.0, 0.2, 0.5))
         self._meanwhile = random.Random(f"rescales meanwhile {outcome.seed}")  # noqa: S311  # it must be reproducible
         self.rate_meanwhile = self._meanwhile.choice((0.0, 0.0, 0.01, 0.03))
+        if not may_ask:
+            self.rate = self.rate_meanwhile = 0.0
         self._outcome = outcome
         self._requests: list[_Request] = []
 

@@ -103,7 +103,7 @@ class _Simulation:
         epochs = len(self.workload.epochs) + self.drains.left
         self.max_lives = (1 + MAX_REFUSED_CALLS) * self.store.budget + epochs + 1
         self.deciding = late_verdicts(seed, self.workload.query)
-        self.rescales = Rescales(self.outcome)
+        self.rescales = Rescales(self.outcome, may_ask=self.workload.query.topology is None)
         self.promises = Promises(self.workload, self.rescales)
         self.resets = WatermarkResets(self.store, self.promises, self.user)
         self.readers = [Reader(self.store, "results")]

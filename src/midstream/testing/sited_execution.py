@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from midstream.sites.network import Site
-from midstream.sites.operators import Flow, Join, Operators, Ship, node_operator_sets, windows_in
-from midstream.sites.sited_plan import SitedPlan
-from midstream.sites.topology import Topology
+from midstream.plan.site_operators import Flow, Join, Operators, Ship, node_operator_sets, windows_in
+from midstream.plan.sited_plan import SitedPlan
+from midstream.query.network import Site
+from midstream.query.topology import Topology
 
 Combination = dict[str, Any]
 """A row of each of some streams."""

@@ -28,6 +28,7 @@ from midstream.testing.draw_aggregates import draw_aggregation
 from midstream.testing.draw_balance import draw_balance
 from midstream.testing.draw_memory import draw_budget, draw_memory
 from midstream.testing.draw_plans import draw_plan, draw_requests, leave_a_choice, strategy_name
+from midstream.testing.draw_sites import at_sites
 from midstream.testing.random_cuts import RandomCuts, draw_cuts
 from midstream.testing.random_places import RandomPlaces
 from midstream.testing.random_streams import SECOND, Shape, generate, stream
@@ -66,6 +67,8 @@ _LATER_BUDGET_RATE = 0.1
 """How often a query that begins without a budget of memory may be given one later."""
 _RANDOM_CUTS_RATE = 0.4
 """How often chance decides about memory, if there is a budget."""
+_SITES_RATE = 0.25
+"""How often streams live at sites."""
 _RESIDUALS = (
     "{x}.v < {y}.v + 5",
     "{x}.v <> {y}.v OR {x}.k2 = '0'",
@@ -141,6 +144,8 @@ def features_of(workload: Workload) -> set[str]:
         "cuts at random": workload.cuts is not None,
         "aggregates in append mode": query.aggregation is not None and not query.aggregation.updates,
         "aggregates in update mode": query.aggregation is not None and query.aggregation.updates,
+        "sites": query.topology is not None,
+        "aggregates at sites": query.topology is not None and query.aggregation is not None,
         "balance": settings.balance.mode != "off" and workload.places is None,
         "places at random": workload.places is not None,
         "a wrong time": any(_has_wrong_time(table) for epoch in workload.epochs for table in epoch.values()),
@@ -198,6 +203,11 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     cuts = draw_cuts(memory_chance) if may_spill and memory_chance.random() < _RANDOM_CUTS_RATE else None
     balance_chance = random.Random(f"balance {seed}")  # noqa: S311  # it must be reproducible
     settings, places = draw_balance(balance_chance, query, plan, arrivals, settings)
+    site_chance = random.Random(f"sites {seed}")  # noqa: S311  # it must be reproducible
+    if site_chance.random() < _SITES_RATE:
+        query, plan, settings, requests = at_sites(site_chance, query, settings, requests)
+        other_terms = tuple(replace(other, topology=query.topology) for other in other_terms)
+        may_spill, cuts, places = False, None, None
     return Workload(
         query,
         plan,
@@ -230,6 +240,8 @@ def vary(workload: Workload, accepted: Mapping[str, pa.Table], chance: random.Ra
     partitions = chance.choice([p for p in (1, 2, 3, 5) if p != workload.settings.partitions])
     return replace(
         workload,
+        # Where streams live makes no difference.
+        query=replace(workload.query, topology=None),
         plan=draw_plan(chance, workload.query.names),
         settings=Settings(partitions, chance.choice((partitions, 16)), max_event_time_ahead=None),
         epochs=tuple(parts),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from midstream.errors import QueryError
-from midstream.sites.network import Network, Site
+from midstream.errors import QueryError, show_value
+from midstream.query.network import Network, Site
+
+_NAME = re.compile(r"\w[\w.-]*\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +21,12 @@ class Topology:
     sink: Site
     """The site that results are sent to: N_0."""
     network: Network
+    partitions: Mapping[Site, int] = field(default_factory=dict)
+    """How many engine partitions sites have, those that have more than one."""
+
+    def __hash__(self) -> int:
+        """Layouts of queries are kept, and a query is found by its hash."""
+        return hash((tuple(self.site_of.items()), self.sink))
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -30,13 +39,23 @@ class Topology:
         linked = (site for pair in self.network.links for site in sorted(pair))
         return tuple(dict.fromkeys((*self.site_of.values(), self.sink, *linked)))
 
+    @property
+    def partitions_of_sites(self) -> dict[Site, int]:
+        """How many engine partitions each site has where rows may come: those of streams, and the sink."""
+        used = dict.fromkeys((*self.site_of.values(), self.sink))
+        return {site: self.partitions.get(site, 1) for site in used}
+
     def streams_at(self, site: Site) -> tuple[str, ...]:
         """The streams that live at a site."""
         return tuple(stream for stream, home in self.site_of.items() if home == site)
 
 
 def build_topology(
-    streams: Iterable[str], sites: Mapping[str, Site], network: Network, sink: Site | None = None
+    streams: Iterable[str],
+    sites: Mapping[str, Site],
+    network: Network,
+    sink: Site | None = None,
+    partitions: Mapping[Site, int] | None = None,
 ) -> Topology:
     """The sites of streams. A stream without a site lives where the sink is, and so does the sink by default.
 
@@ -55,4 +74,22 @@ def build_topology(
             hint="name the site of the sink: streams without a site live there",
         )
     home = sink if sink is not None else sites[streams[0]]
-    return Topology(site_of={name: sites.get(name, home) for name in streams}, sink=home, network=network)
+    for site in (*sites.values(), home, *(partitions or ())):
+        check_site(site)
+    return Topology(
+        site_of={name: sites.get(name, home) for name in streams},
+        sink=home,
+        network=network,
+        partitions=dict(partitions or {}),
+    )
+
+
+def check_site(site: object) -> Site:
+    """The name of a site, if it can be one."""
+    if not isinstance(site, str) or not _NAME.match(site):
+        raise QueryError(
+            "the name of a site must be letters, digits, underscores, dots and hyphens",
+            got=show_value(site),
+            hint="begin with a letter or a digit, e.g. 'eu-west-1'",
+        )
+    return site

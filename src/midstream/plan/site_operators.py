@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from midstream.sites.network import Site
-from midstream.sites.sited_plan import SOURCE, JoinSequence, SitedPlan
-from midstream.sites.topology import Topology
+from midstream.plan.sited_plan import SOURCE, JoinSequence, SitedPlan
+from midstream.query.network import Site
+from midstream.query.topology import Topology
 
 
 class Flow(msgspec.Struct, frozen=True):
