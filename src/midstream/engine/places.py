@@ -177,8 +177,12 @@ class Places:
         return tuple(self.tables[number] for number in sorted(needed))
 
     def of_key(self, key: Key) -> KeyPlaces:
-        """The places of a key."""
-        name = key_name(key)
+        """The places of a key; asked for each slice in each partition."""
+        if key not in self._by_key:
+            self._by_key[key] = self._places_of(key_name(key))
+        return self._by_key[key]
+
+    def _places_of(self, name: KeyName) -> KeyPlaces:
         # All keys of which no group has been moved, and none is spread, have the same.
         name = name if any(name in table.moved or name in table.spread for table in self.tables) else ""
         if name not in self._of_key:
@@ -208,6 +212,10 @@ class Places:
     @cached_property
     def _number(self) -> dict[int, int]:
         return {table.since: number for number, table in enumerate(self.tables)}
+
+    @cached_property
+    def _by_key(self) -> dict[Key, KeyPlaces]:
+        return {}
 
     @cached_property
     def _of_key(self) -> dict[KeyName, KeyPlaces]:

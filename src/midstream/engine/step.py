@@ -32,7 +32,6 @@ from midstream.engine.memory_step import Cleanup
 from midstream.engine.merge_slices import OpenSlice, count_rows, merge_slices
 from midstream.engine.migration_step import Rebuild
 from midstream.engine.payload import Payload
-from midstream.engine.probed_rows import ProbedRows
 from midstream.engine.program import NewSlice, Program, StepOutput, StreamCounts
 from midstream.engine.results import leaving_results, merge_by_time, timed_results
 from midstream.engine.routed_rows import Arrivals, RoutedRows, RowsKind
@@ -105,9 +104,8 @@ class _Step:
             state: Payload(partial(_payload, self.states, state, fragment.key, new))
             for state, new in self.new_payload.items()
         }
-        spilled = program.memory.states if program.memory else {}
-        probed = {state: ProbedRows.of(cuts) for state, cuts in spilled.items()}
         hidden = partial(program.places.hidden, partition=partition) if fragment.key else no_hot_keys
+        probed = program.retention.probed
         self.joiner = Joiner(
             program.query, payloads, program.expiry, program.epoch, partition, hidden, probed=probed
         )
