@@ -127,7 +127,7 @@ def decided(
     statistics = {"0: a b": GroupStatistics(figures, figures, figures)}
     context = replace(context, memory=replace_field(context.memory, statistics=statistics))
     sizes = np.array(active)
-    of = FragmentSizes(0, sizes, sizes + spilled, sizes, sizes)
+    of = FragmentSizes(0, sizes, np.zeros(len(active)), sizes + spilled, sizes, sizes)
     return decide_balance(
         context, GroupSizes({"0: a b": of}, np.zeros(2), places), settings, BUDGET, before or Balance()
     )

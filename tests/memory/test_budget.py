@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -91,6 +93,7 @@ def test_results_within_a_budget_are_those_without(data, memory):
 
 
 QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=100, select=["a.v as a", "c.v as c"])
+PAIRS_QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=200, select=["a.v as a"])
 TWO_KEYS = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=100, select=["a.v as a"])
 
 
@@ -148,6 +151,36 @@ def test_active_bytes_pass_the_budget_by_no_more_than_an_epoch_brings():
     assert _last(join)["memory"]["owedGroups"] > 0
     assert _last(join)["memory"]["owedRows"] > 0
     assert _last(join)["stateBytesTouched"] < _last(whole)["stateBytesTouched"]
+
+
+PAIRS = {"a": 60, "b": 60, "c": 2}
+"""Rows of an epoch by stream: pairs of the first two take several times the bytes of all inputs."""
+
+
+def _pairs_arrive(epoch: int) -> dict[str, pa.Table]:
+    """Rows with random keys, few of them for a while, so that there is room again."""
+    chance, few = np.random.default_rng(epoch), 25 <= epoch < 45
+    return {
+        name: rows(*((10 * epoch, key, 1, "v") for key in chance.integers(0, 20, 3 if few else count)))
+        for name, count in PAIRS.items()
+    }
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_groups_come_back_only_if_there_is_room_for_their_intermediate_states_as_well(share):
+    peaks: dict[bool, list[int]] = {}
+    for limited in (False, True):
+        budget = max(peaks[False]) // 3 if limited else 1 << 40
+        memory = MemorySettings(budget, spill_share=share, cleanup_delay=Micros(50))
+        join = InlineJoin(PAIRS_QUERY, "(a b) c", settings=Settings(2, 32, memory=memory))
+        peaks[limited] = []
+        for epoch in range(60):
+            join.run_epoch(_pairs_arrive(epoch))
+            peaks[limited].append(_last(join)["memory"]["busiestPartitionBytes"])
+    actions = {change for p in join.recentProgress for change in (e["type"] for e in p["events"])}
+    assert {"state-spilled", "state-brought-back"} <= actions
+    most_in_an_epoch = max(after - before for before, after in pairwise(peaks[False]))
+    assert max(peaks[True]) <= budget + most_in_an_epoch
 
 
 def test_a_slice_that_several_partitions_read_is_counted_once():

@@ -54,7 +54,7 @@ def _no_later(**changed: Any) -> AbstractContextManager[object]:
 
 MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
     "no holds": (337, lambda: mock.patch("midstream.memory.next_step.holds_of", return_value=())),
-    "purged debts": (30, lambda: mock.patch.object(SpillRetention, "_first_cuts", return_value=[])),
+    "purged debts": (30, lambda: mock.patch.object(SpillRetention, "_first_cut", return_value=None)),
     "intermediate rows are probed across a cut": (
         38,
         lambda: mock.patch.object(ProbedRows, "of", staticmethod(_only_inputs)),

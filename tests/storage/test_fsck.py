@@ -11,12 +11,17 @@ from typer.testing import CliRunner
 
 from midstream.cli.main import app
 from midstream.inline import InlineJoin
+from midstream.memory.settings import MemorySettings
+from midstream.protocol.settings import Settings
+from midstream.state.expiry import Expiry
 from midstream.state.manifest import encode_manifest
 from midstream.storage.fsck import _SegmentIndex, check
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import restore_manifest
 from midstream.storage.memory import MemoryStore
+from midstream.values import Micros
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
+from tests.helpers import rows, small_query
 
 
 @pytest.fixture
@@ -100,6 +105,24 @@ def test_rows_whose_payload_is_in_no_slice_that_their_partition_reads_are_named(
         store.put(name, encode_manifest(replace(manifest, slices=without)))
         found = {problem.what for problem in check(store).problems}
         assert found == {f"refers to rows of {lost.owner.state} that are in no slice"}
+
+
+def test_rows_that_may_owe_something_have_their_payload_although_they_are_past_the_windows():
+    query = small_query(["a.k = b.k"], "ab", default_window=100, select=["a.v as a"])
+    settings = Settings(2, 4, memory=MemorySettings(1, cleanup_delay=Micros(10_000)))
+    join = InlineJoin(query, settings=settings, store=(store := MemoryStore()))
+    for epoch in range(8):
+        join.run_epoch({name: rows((100 * epoch, 1, 1, "v")) for name in "ab"})
+    assert check(store).problems == ()
+    name, manifest = store.list("manifests")[-1], join.manifest
+    expired = Expiry(query.windows, {n: s.watermark for n, s in manifest.streams.items()})
+    owing = [s for s in manifest.slices if expired.has_expired(s.owner.state.streams, s.latest)]
+    assert {slice_.owner.kind for slice_ in owing} == {"index", "payload"}
+    lost = next(slice_ for slice_ in owing if slice_.owner.kind == "payload")
+    without = tuple(each for each in manifest.slices if each is not lost)
+    store.put(name, encode_manifest(replace(manifest, slices=without)))
+    found = {problem.what for problem in check(store).problems}
+    assert found == {f"refers to rows of {lost.owner.state} that are in no slice"}
 
 
 @given(st.data())

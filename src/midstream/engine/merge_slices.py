@@ -32,7 +32,7 @@ def merge_slices(
     replaced: list[Slice] = []
     # If a state gets several slices, those of missing rows come first; only the last is the newest.
     newest = {new_slice.slice.owner: new_slice for new_slice in new}
-    retention = retention_of(program)
+    retention = program.retention
     max_bytes = program.memory.max_merged_bytes if program.memory is not None else None
     for new_slice in new:
         owner = new_slice.slice.owner
@@ -48,14 +48,6 @@ def merge_slices(
         replaced += [s for s in chosen if s is not new_slice.slice]
         to_write += [part for part in merged if part.slice.rows]
     return tuple(to_write), tuple(replaced)
-
-
-def retention_of(program: Program) -> SpillRetention:
-    """Which stored rows are of use from this epoch on."""
-    memory = program.memory
-    if memory is None:
-        return SpillRetention(program.expiry)
-    return SpillRetention(program.expiry, memory.states, memory.after.marks, program.places)
 
 
 def _mergeable(program: Program, owner: SliceOwner, retention: SpillRetention) -> Iterator[Slice]:

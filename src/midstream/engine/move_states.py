@@ -11,7 +11,7 @@ from midstream.engine.epoch_filter import gained_between, may_have_gained
 from midstream.engine.error_context import error_context
 from midstream.engine.index_rows import IndexRows
 from midstream.engine.joiner import Joiner
-from midstream.engine.merge_slices import OpenSlice, retention_of
+from midstream.engine.merge_slices import OpenSlice
 from midstream.engine.migration_step import Move
 from midstream.engine.payload import Payload
 from midstream.engine.program import Program
@@ -45,7 +45,7 @@ def _move(
     joiner = Joiner(program.query, payloads, program.expiry, program.epoch, partition)
     key = fragment.arrangements[move.source][0]
     kind: RowsKind = "pending" if move.epochs else "backfill"
-    retention = retention_of(program)
+    retention = program.retention
     for slice_ in states.slices("index", move.source, key):
         if move.epochs is None or may_have_gained(slice_, move.epochs):
             rows = states.own_part(IndexRows.from_table(open_slice(slice_), key, slice_))

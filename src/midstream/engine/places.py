@@ -201,8 +201,12 @@ class Places:
         return tuple(self.tables[number] for number in sorted(needed))
 
     def of_key(self, key: Key, site: Site = "") -> KeyPlaces:
-        """The places of a key."""
-        name = key_name(key, site)
+        """The places of a key; asked for each slice in each partition."""
+        if (key, site) not in self._by_key:
+            self._by_key[key, site] = self._places_of(key_name(key, site), site)
+        return self._by_key[key, site]
+
+    def _places_of(self, name: KeyName, site: Site) -> KeyPlaces:
         # All keys of which no group has been moved, and none is spread, have the same.
         name = name if any(name in table.moved or name in table.spread for table in self.tables) else ""
         if (name, site) not in self._of_key:
@@ -239,6 +243,10 @@ class Places:
     @cached_property
     def _number(self) -> dict[int, int]:
         return {table.since: number for number, table in enumerate(self.tables)}
+
+    @cached_property
+    def _by_key(self) -> dict[tuple[Key, Site], KeyPlaces]:
+        return {}
 
     @cached_property
     def _of_key(self) -> dict[tuple[KeyName, Site], KeyPlaces]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import msgspec
 import pyarrow as pa
@@ -21,6 +22,7 @@ from midstream.engine.migration_step import MigrationStep
 from midstream.engine.places import Places
 from midstream.engine.routed_rows import RoutedRows
 from midstream.engine.share import Share
+from midstream.engine.spill_retention import SpillRetention
 from midstream.engine.work import WorkCounts
 from midstream.plan.fragment_name import FragmentName
 from midstream.plan.handover import Handover, PlanSide
@@ -180,11 +182,18 @@ class Program:
             return fragment == self.aggregation.fragment
         return self.results_complete_in(fragment)
 
-    @property
+    @cached_property
     def expiry(self) -> Expiry:
         """Which rows have expired before this epoch."""
         holds = self.memory.holds if self.memory is not None else ()
         return Expiry(self.query.windows, self.watermarks, self.window_changes, holds)
+
+    @cached_property
+    def retention(self) -> SpillRetention:
+        """Which stored rows are of use from this epoch on."""
+        if self.memory is None:
+            return SpillRetention(self.expiry)
+        return SpillRetention(self.expiry, self.memory.states, self.memory.after.marks, self.places)
 
 
 @dataclass(frozen=True)

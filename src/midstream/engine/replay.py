@@ -18,7 +18,7 @@ from midstream.engine.error_context import error_context
 from midstream.engine.history import History
 from midstream.engine.index_rows import IndexRows
 from midstream.engine.joiner import Joiner
-from midstream.engine.merge_slices import OpenSlice, retention_of
+from midstream.engine.merge_slices import OpenSlice
 from midstream.engine.payload import Payload
 from midstream.engine.program import Program, Replay
 from midstream.engine.routed_rows import RoutedRows
@@ -64,7 +64,7 @@ def _stored(
     payload = Payload(lambda: list(states.open("payload", state, fragment.key)))
     joiner = Joiner(source.query, {state: payload}, source.expiry, source.epoch, partition)
     key = fragment.arrangements[state][0]
-    retention = retention_of(source)
+    retention = source.retention
     for slice_ in states.slices("index", state, key):
         if may_have_gained(slice_, replay.epochs):
             rows = states.own_part(IndexRows.from_table(open_slice(slice_), key, slice_))

@@ -33,7 +33,6 @@ from midstream.engine.memory_step import Cleanup
 from midstream.engine.merge_slices import OpenSlice, count_rows, merge_slices
 from midstream.engine.migration_step import Rebuild
 from midstream.engine.payload import Payload
-from midstream.engine.probed_rows import ProbedRows
 from midstream.engine.program import NewSlice, Program, StepOutput, StreamCounts
 from midstream.engine.results import leaving_results, merge_by_time, timed_results
 from midstream.engine.routed_rows import Arrivals, RoutedRows, RowsKind
@@ -106,10 +105,9 @@ class _Step:
             state: Payload(partial(self.states.payload, state, fragment.key, new))
             for state, new in self.new_payload.items()
         }
-        spilled = program.memory.states if program.memory else {}
-        probed = {state: ProbedRows.of(cuts) for state, cuts in spilled.items()}
         hidden = partial(program.places.hidden, partition=partition) if fragment.key else no_hot_keys
         query, expiry, epoch = program.query, program.expiry, program.epoch
+        probed = program.retention.probed
         self.joiner = Joiner(query, payloads, expiry, epoch, partition, hidden, probed=probed)
         self.joiner.live_only = program.replay is not None
 

@@ -39,6 +39,7 @@ def _problems(manifest: Manifest, groups: int, fragments: frozenset[FragmentName
         if any(not 0 <= group < groups or epoch > manifest.epoch for group, epoch in rebuilt.items()):
             yield f"rebuilt groups of {state}"
     for fragment, figures in memory.statistics.items():
-        sizes = {len(column) for column in (figures.rows, figures.results, figures.stored_bytes)}
+        columns = (figures.rows, figures.results, figures.stored_bytes, figures.intermediate)
+        sizes = {len(column) for column in columns if column or column is not figures.intermediate}
         if sizes != {_FIGURE_BYTES * groups}:
             yield f"statistics of {fragment!r}"

@@ -31,6 +31,8 @@ from midstream.memory.strategies import Candidate, rank_of
 from midstream.plan.fragment_name import FragmentName, key_of
 from midstream.state.memory import Cuts, Mark, MemoryAction, MemoryChange
 
+_RESERVE = 2.0
+"""Intermediate states may have grown since it was known how large they are: more rows have more pairs."""
 _OVER_BUDGET = "more state was active than stateMemory"
 FORCED = "groups of another partition produce more"
 _ROOM = "there is room again"
@@ -95,12 +97,12 @@ class _Decision:
         for group, reason in sorted(due, key=lambda entry: (entry[0].stage, self._first_cut(entry[0]))):
             if portion and portion + group.size > max(room, least):
                 break
-            comes_back = self.context.may_restore and group.size <= room
+            comes_back = self.context.may_restore and group.whole_size <= room
             if not comes_back and not self._owes(group):
                 continue
             self._clean_up(group, reason, comes_back=comes_back)
             portion += group.size
-            active += group.size if comes_back else 0.0
+            active += group.whole_size if comes_back else 0.0
             room = max(budget - active, 0.0)
         if settings is not None and self.context.may_restore and not due and not self.demands.keeps_room:
             self._bring_back(partition, (1 - settings.spill_share) * budget - active)
@@ -134,10 +136,10 @@ class _Decision:
         """Bring groups back, the most productive first."""
         spilled = [group for group in self._spilled[partition] if not self._is_spilled_now(group)]
         for group in sorted(spilled, key=lambda g: (-g.productivity, g.fragment, g.group)):
-            if group.size > room:
+            if group.whole_size > room:
                 break
             self._clean_up(group, _ROOM, comes_back=True)
-            room -= group.size
+            room -= group.whole_size
 
     def _clean_up(self, group: Candidate, reason: str, *, comes_back: bool) -> None:
         remaining = () if comes_back else (self.context.epoch,)
@@ -203,6 +205,7 @@ class _Decision:
                         results=float(output.results[group]),
                         stored_bytes=float(output.stored_bytes[group]),
                         epoch=self.context.epoch,
+                        restored_bytes=_RESERVE * sizes[group] * float(output.intermediate[group]),
                     )
                     divided[here[group]].append(candidate)
         return divided

@@ -27,6 +27,8 @@ class FragmentSizes:
 
     stage: int
     active: Figures
+    intermediate: Figures
+    """What intermediate states have of the active bytes."""
     total: Figures
     active_rows: Figures
     spilled_rows: Figures
@@ -35,6 +37,7 @@ class FragmentSizes:
         return FragmentSizes(
             self.stage,
             self.active + other.active,
+            self.intermediate + other.intermediate,
             self.total + other.total,
             self.active_rows + other.active_rows,
             self.spilled_rows + other.spilled_rows,
@@ -110,7 +113,7 @@ class _Counter:
         inputs = [state for state in states if state in fragment.inputs_by_id]
         whole, active, rows, active_rows = self._sums(inputs)
         _, inner, _, _ = self._sums([state for state in states if state not in fragment.inputs_by_id])
-        return FragmentSizes(fragment.stage, active + inner, whole, active_rows, rows - active_rows)
+        return FragmentSizes(fragment.stage, active + inner, inner, whole, active_rows, rows - active_rows)
 
     def _sums(self, states: Iterable[StateId]) -> tuple[Figures, Figures, Figures, Figures]:
         """The bytes of each group in some states, those that are active, its rows, and those that are."""

@@ -34,6 +34,13 @@ class Candidate:
     stored_bytes: float
     """Bytes that these take in fragments above."""
     epoch: int
+    restored_bytes: float = 0.0
+    """Bytes that intermediate states need besides, if the group comes back."""
+
+    @property
+    def whole_size(self) -> float:
+        """Its bytes if it comes back."""
+        return self.size + self.restored_bytes
 
     @property
     def productivity(self) -> float:

@@ -30,6 +30,11 @@ def streams_of(name: FragmentName) -> frozenset[str]:
     return frozenset(name.partition(": ")[2].replace(" ", ",").split(","))
 
 
+def joins_state(name: FragmentName, state: StateId, key: Key) -> bool:
+    """Whether a state is that of an input of a fragment, arranged by the key that places it."""
+    return key == key_of(name) and state.label in name.partition(": ")[2].split(" ")
+
+
 def output_of(fragment: Fragment) -> StateId:
     """The id of the rows that a fragment of a plan produces: results, or an input of another fragment."""
     return max((node.id for node in fragment.nodes), key=lambda state: len(state.streams))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_field
+
 from msgspec.structs import replace
 
 from midstream.engine.memory_step import MemoryStep
@@ -11,7 +13,7 @@ from midstream.errors import CheckpointError
 from midstream.memory.balance import ForcedSpill
 from midstream.memory.decision import Demands, decide_memory, owing_groups
 from midstream.memory.next_step import MemoryContext, memory_context, memory_step, without_unused
-from midstream.memory.statistics import update_statistics
+from midstream.memory.statistics import update_statistics, with_intermediate
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
 from midstream.protocol.terms import committed_terms, terms_of
@@ -36,7 +38,11 @@ def next_memory_step(
         forced=forced,
         keeps_room=intent.settings.balance.mode == "active_disk" and manifest.balance.forced_bytes > 0,
     )
-    decision = decide_memory(context, context.sizes(manifest.slices) if has_sizes else None, demands)
+    sizes = context.sizes(manifest.slices) if has_sizes else None
+    if sizes is not None and settings is not None and context.new_plan is None:
+        statistics = with_intermediate(context.memory.statistics, sizes)
+        context = replace_field(context, memory=replace(context.memory, statistics=statistics))
+    decision = decide_memory(context, sizes, demands)
     counts_groups = settings is not None or intent.settings.balance.mode != "off"
     return memory_step(
         context, decision, None if settings is None else settings.budget, counts_groups=counts_groups

@@ -43,6 +43,9 @@ class GroupStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Results that these were part of."""
     stored_bytes: bytes
     """Bytes that these take in states of other fragments."""
+    intermediate: bytes = b""
+    """How many bytes the fragment's intermediate states have for each byte of its inputs that is probed: what
+    a group that comes back needs besides. Empty in a manifest from before this was known."""
 
 
 MemoryAction = Literal["spilled", "cleaned up", "brought back"]

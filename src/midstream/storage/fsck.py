@@ -13,10 +13,14 @@ from midstream.aggregate.partials import HASH
 from midstream.engine.arrays import as_array
 from midstream.engine.hashing import group_of
 from midstream.engine.index_rows import IndexRows, in_ranges, in_time_order
+from midstream.engine.memory_step import StateCuts
 from midstream.engine.payload import segments_of
+from midstream.engine.places import Places
 from midstream.engine.references import Integers, split_references
+from midstream.engine.spill_retention import SpillRetention
 from midstream.errors import CheckpointError
 from midstream.memory.check_memory import check_memory
+from midstream.plan.fragment_name import joins_state
 from midstream.plan.state_id import StateId
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.rescaling import check_routings, places_of
@@ -193,7 +197,7 @@ class _SliceChecks:
         # key, which runs there.
         owners = [slice_.owner for slice_ in manifest.slices]
         self._spread = {o.state for o in owners if o.partition != self._places.home(o.state.site)}
-        self._expiry = expiry_after(manifest)
+        self._retention = _retention_after(manifest, self._places)
         self._stored: dict[StateId, list[tuple[Integers, Readers]]] = {}
         """By state: the segments of each payload slice, and which partitions read it."""
         self._indexes: dict[StateId, _SegmentIndex] = {}
@@ -223,9 +227,9 @@ class _SliceChecks:
         return None
 
     def _check_references(self, slice_: Slice, rows: IndexRows) -> None:
-        """Every live reference must be to a segment of payload, if its stream has payload at all."""
-        # Expired rows may lose their payload before compaction drops them.
-        rows = rows.take(self._expiry.is_live(rows.times, slice_.last_epoch))
+        """Every reference of use must be to a segment of payload, if its stream has payload at all."""
+        # Expired rows may lose their payload before compaction drops them, unless they may owe something.
+        rows = self._retention.useful(rows, slice_)
         if slice_.owner.state in self._spread:
             for reader in self._places.readers(slice_):
                 ranges = self._places.own_ranges(slice_, reader)
@@ -247,6 +251,18 @@ class _SliceChecks:
         if state not in self._indexes:
             self._indexes[state] = _SegmentIndex.of(self._stored[state])
         return self._indexes[state]
+
+
+def _retention_after(manifest: Manifest, places: Places) -> SpillRetention:
+    """Which rows are of use after the epoch of a manifest, those that may owe something among them."""
+    owners = {slice_.owner for slice_ in manifest.slices if slice_.owner.has_index_rows}
+    inputs = {
+        owner.state: StateCuts(places.groups, True, cuts, {})
+        for owner in owners
+        for fragment, cuts in manifest.memory.cuts.items()
+        if joins_state(fragment, owner.state, owner.key)
+    }
+    return SpillRetention(expiry_after(manifest), inputs, manifest.memory.marks, places)
 
 
 @dataclass(frozen=True, eq=False)

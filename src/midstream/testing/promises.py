@@ -60,7 +60,7 @@ from midstream.testing.faults import STAGED, FaultStore
 from midstream.testing.migration_promises import MigrationPromises, Missing
 from midstream.testing.reference import AcceptRules, ExpectedProgress
 from midstream.testing.rescales import Rescales
-from midstream.testing.seen_rows import rows_once
+from midstream.testing.seen_rows import rows_once, unplaced_states
 from midstream.testing.store_sink import Reader, read_rows
 from midstream.testing.workload import Workload
 
@@ -251,6 +251,7 @@ class Promises:
     def check_state(self, store: MemoryStore, manifest: Manifest) -> None:
         """*conservation*, of the state: it has the accepted rows except for those that have expired."""
         files, places = SliceFiles(store), places_of(manifest)
+        unplaced = unplaced_states(self.workload.query, manifest)
         held: dict[str, dict[tuple[StateId, tuple[int, ...]], Counter[tuple[int, int]]]] = {
             name: {} for name in self.workload.query.names
         }
@@ -258,7 +259,8 @@ class Promises:
             state, key = slice_.owner.state, slice_.owner.key
             if slice_.owner.kind == "index" and state.is_base:
                 (name,) = state.streams
-                rows = rows_once(places, slice_, IndexRows.from_table(files.open(slice_), key))
+                rows = IndexRows.from_table(files.open(slice_), key)
+                rows = rows if state in unplaced else rows_once(places, slice_, rows)
                 (references,) = rows.references.values()
                 arrivals = zip(epoch_of(references).tolist(), rows.times[name].tolist(), strict=True)
                 held[name].setdefault((state, key), Counter()).update(arrivals)

@@ -38,6 +38,7 @@ from midstream.testing.drains import Drains
 from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash, faults_survived
 from midstream.testing.late_verdicts import late_verdicts
 from midstream.testing.outcome import Outcome
+from midstream.testing.possible_terms import possible_terms, refuses_windows
 from midstream.testing.process import Process, newest_lease
 from midstream.testing.promises import Promises, step_files
 from midstream.testing.random_cuts import decided_by
@@ -160,6 +161,8 @@ class _Simulation:
                 self.outcome.fenced += 1
             elif damage is not None and not isinstance(error, FencedError):
                 self.outcome.refused += 1
+            elif refuses_windows(error):
+                self.outcome.features.add("windows refused while state is spilled")
             else:
                 raise
         self._end_step(whole=False)
@@ -212,9 +215,9 @@ class _Simulation:
     def _open(self, lease: Lease) -> InlineJoin:
         self.life.results = StoreSink(self.store, "results", lease.number)
         changes = self.chance.random() < self.change_rate
-        asked = (self.workload.query, *self.workload.other_terms)
+        asked = possible_terms(self.store.inner, (self.workload.query, *self.workload.other_terms))
         return InlineJoin(
-            self.chance.choice(asked) if changes else self.workload.query,
+            self.chance.choice(asked) if changes else asked[0],
             self.workload.plan,
             settings=self.rescales.at_start(
                 changed_settings(self.workload, self.chance) if changes else self.workload.settings

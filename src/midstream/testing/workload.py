@@ -27,6 +27,7 @@ from midstream.query.window import Windows, imply_windows
 from midstream.testing.draw_aggregates import draw_aggregation
 from midstream.testing.draw_balance import draw_balance
 from midstream.testing.draw_memory import draw_budget, draw_memory
+from midstream.testing.draw_oddities import draw_names, features_of_rows, with_oddities
 from midstream.testing.draw_plans import draw_plan, draw_requests, leave_a_choice, strategy_name
 from midstream.testing.draw_sites import at_sites
 from midstream.testing.random_cuts import RandomCuts, draw_cuts
@@ -65,6 +66,8 @@ _WRONG_TIMES = (31_556_952_000 * SECOND, 2**62, -62_135_596_800 * SECOND)
 _RUNAWAY = 600 * SECOND
 _LATER_BUDGET_RATE = 0.1
 """How often a query that begins without a budget of memory may be given one later."""
+_SAME_WINDOWS_RATE = 0.6
+"""How often a query with a budget has the same windows throughout."""
 _RANDOM_CUTS_RATE = 0.4
 """How often chance decides about memory, if there is a budget."""
 _SITES_RATE = 0.25
@@ -147,10 +150,13 @@ def features_of(workload: Workload) -> set[str]:
         "sites": query.topology is not None,
         "aggregates at sites": query.topology is not None and query.aggregation is not None,
         "balance": settings.balance.mode != "off" and workload.places is None,
+        "other windows within a budget": workload.may_spill
+        and any(other.windows != query.windows for other in workload.other_terms),
         "places at random": workload.places is not None,
         "a wrong time": any(_has_wrong_time(table) for epoch in workload.epochs for table in epoch.values()),
     }
-    return {name for name, present in features.items() if present}
+    present = {name for name, present in features.items() if present}
+    return present | features_of_rows(query.names, workload.epochs)
 
 
 def _has_wrong_time(table: pa.Table) -> bool:
@@ -159,7 +165,7 @@ def _has_wrong_time(table: pa.Table) -> bool:
 
 def draw_workload(chance: random.Random, seed: int) -> Workload:
     """Any query over two to eight streams, with late rows, nulls, wrong times and silent streams."""
-    names = "abcdefgh"[: chance.choice((2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6, 8))]
+    names = draw_names(seed, chance.choice((2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6, 8)))
     # Some runs are long enough for slices to be merged, retired and deleted.
     epochs = chance.choice((3, 3, 4, 5, 6, 8, 14))
     query = draw_aggregation(seed, _query(chance, names))
@@ -181,6 +187,7 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
         {n: _fill(chance, query, n, t) for n, t in e.items() if t.num_rows or chance.random() < 0.5}
         for e in tables
     )
+    arrivals = with_oddities(seed, names, arrivals)
     plan, keeps_late = draw_plan(chance, names), chance.random() < 0.5
     # Drawn separately, so that seeds have the same rows with and without migrations.
     migration_chance = random.Random(f"migrations {seed}")  # noqa: S311  # it must be reproducible
@@ -197,8 +204,9 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     memory_chance = random.Random(f"memory {seed}")  # noqa: S311  # it must be reproducible
     settings = replace(settings, memory=draw_memory(memory_chance, query))
     may_spill = settings.memory is not None or memory_chance.random() < _LATER_BUDGET_RATE
-    if may_spill:
-        # Windows stay while state is spilled.
+    windows_chance = random.Random(f"windows within a budget {seed}")  # noqa: S311  # it must be reproducible
+    if may_spill and windows_chance.random() < _SAME_WINDOWS_RATE:
+        # Otherwise they change only while no state is spilled, and none is for as long as that matters.
         other_terms = tuple(replace(other, windows=query.windows) for other in other_terms)
     cuts = draw_cuts(memory_chance) if may_spill and memory_chance.random() < _RANDOM_CUTS_RATE else None
     balance_chance = random.Random(f"balance {seed}")  # noqa: S311  # it must be reproducible
@@ -310,7 +318,7 @@ def _draw_outputs(chance: random.Random, query: Query) -> tuple[Output, ...]:
     return tuple(chance.sample(outputs, len(outputs)))
 
 
-def _query(chance: random.Random, names: str) -> Query:
+def _query(chance: random.Random, names: Sequence[str]) -> Query:
     graph = chance.choice(("chain", "star", "two keys", "two keys", "two keys", "cycle"))
     if graph == "star":
         predicates = [f"{names[0]}.k = {name}.k" for name in names[1:]]
