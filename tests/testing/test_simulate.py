@@ -13,9 +13,11 @@ from midstream.testing import simulate as simulator
 from midstream.testing.broken_promise import BrokenPromiseError
 from midstream.testing.outcome import never_reached
 from midstream.testing.simulate import simulate
+from midstream.testing.workload import FIRST_SITED_SEED
 from tests.testing.seed_pool import run_seeds
 
 SEEDS = int(os.environ.get("SIMULATOR_SEEDS", "500"))
+SITED_SEEDS = SEEDS // 5
 SEED_SECONDS = 120
 """A seed takes a fifth of a second, and a few take seconds."""
 
@@ -48,10 +50,6 @@ FEATURES = {
     "groups cleaned up",
     "groups brought back",
     "an epoch without rows",
-    "sites",
-    "aggregates at sites",
-    "switch of sites under way",
-    "switch of sites to the end",
     "residuals",
     "windows of pairs",
     "a pair without a window",
@@ -98,6 +96,23 @@ FEATURES = {
 }
 
 
+SITED_FEATURES = {
+    "aggregates at sites",
+    "residuals",
+    "windows of pairs",
+    "several partitions",
+    "several stages",
+    "an idle stream",
+    "switch of sites under way",
+    "switch of sites to the end",
+    "a state that is moved in portions",
+    "a decision to migrate",
+    "a late verdict",
+    "a wider window",
+    "a narrower window",
+}
+
+
 def _has_all_changes(features: set[str]) -> bool:
     """Whether groups were spilled, state may move, and partitions and the plan have changed, in one run."""
     migrates = any(
@@ -124,6 +139,18 @@ def test_every_seed_holds_every_promise():
     assert sum(outcome.fenced for outcome in outcomes) > SEEDS / 2
     assert sum(outcome.late > 0 for outcome in outcomes) > SEEDS / 2
     assert sum(outcome.results > 0 for outcome in outcomes) > SEEDS / 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_seed_with_sites_holds_every_promise():
+    outcomes = run_seeds(simulate, range(FIRST_SITED_SEED, FIRST_SITED_SEED + SITED_SEEDS), SEED_SECONDS)
+    features = Counter(feature for outcome in outcomes for feature in outcome.features)
+    rare = {feature for feature in SITED_FEATURES if features[feature] < SITED_SEEDS / 20}
+    assert not rare, features
+    assert features["sites"] == SITED_SEEDS
+    assert sum(outcome.replays for outcome in outcomes) > SITED_SEEDS / 2
+    assert sum(outcome.results > 0 for outcome in outcomes) > SITED_SEEDS / 2
 
 
 def test_a_seed_that_never_ends_or_fails_is_named():

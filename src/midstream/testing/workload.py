@@ -70,8 +70,8 @@ _SAME_WINDOWS_RATE = 0.6
 """How often a query with a budget has the same windows throughout."""
 _RANDOM_CUTS_RATE = 0.4
 """How often chance decides about memory, if there is a budget."""
-_SITES_RATE = 0.25
-"""How often streams live at sites."""
+FIRST_SITED_SEED = 1_000_000
+"""From this seed on streams live at sites; so all seeds before are what they were without."""
 _RESIDUALS = (
     "{x}.v < {y}.v + 5",
     "{x}.v <> {y}.v OR {x}.k2 = '0'",
@@ -211,8 +211,8 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     cuts = draw_cuts(memory_chance) if may_spill and memory_chance.random() < _RANDOM_CUTS_RATE else None
     balance_chance = random.Random(f"balance {seed}")  # noqa: S311  # it must be reproducible
     settings, places = draw_balance(balance_chance, query, plan, arrivals, settings)
-    site_chance = random.Random(f"sites {seed}")  # noqa: S311  # it must be reproducible
-    if site_chance.random() < _SITES_RATE:
+    if seed >= FIRST_SITED_SEED:
+        site_chance = random.Random(f"sites {seed}")  # noqa: S311  # it must be reproducible
         query, plan, settings, requests = at_sites(site_chance, query, settings, requests)
         other_terms = tuple(replace(other, topology=query.topology) for other in other_terms)
         may_spill, cuts, places = False, None, None
