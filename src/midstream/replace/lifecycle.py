@@ -17,8 +17,8 @@ from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
 from midstream.protocol.rescaling import places_of
 from midstream.query.query import Query
-from midstream.replace.check_replacement import keeps_all_keys, shared_streams
 from midstream.replace.handover_time import handover_time, is_done, last_window_end
+from midstream.replace.shared_streams import shared_streams
 from midstream.state.manifest import EndedReplacement, Manifest, Replacement, Retired
 from midstream.state.replacement import ReplacementRequest
 
@@ -120,10 +120,7 @@ def carry_on(
     if end < epoch:
         caught_up = replace(replacement, replayed_before=end)
         return BoxStep(caught_up, is_live=False, ends=False, replayed=span)
-    replayed = [
-        name for name in replacement.history if keeps_all_keys(old, new, name) or not marks[name].null_key
-    ]
-    until = handover_time(old, manifest, new, replayed)
+    until = handover_time(old, manifest, new, replacement.history)
     live = replace(
         replacement,
         replayed_before=epoch,
