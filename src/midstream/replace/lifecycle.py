@@ -99,8 +99,9 @@ def carry_on(
 ) -> BoxStep:
     """What both boxes do in the epoch after ``manifest``.
 
-    While the new box catches up, it gets the rows of one epoch more than there is time for in the
-    background: as many as come meanwhile, and those.
+    While the new box catches up, it gets the rows of one epoch more than there is time for in the background:
+    as many as come meanwhile, and those. Epochs whose rows have all expired take no time: there are twice as
+    many in a portion as long as nothing is found.
     """
     epoch = manifest.epoch + 1
     if replacement.live_since is not None:
@@ -108,7 +109,8 @@ def carry_on(
     portion = background_epochs
     if BLACK_BOX_STRATEGIES[replacement.strategy].history != "in portions":
         portion = None
-    end = epoch if portion is None else min(epoch, _first_stored(manifest, replacement) + portion + 1)
+    first = _first_stored(manifest, replacement)
+    end = epoch if portion is None else min(epoch, first + max(portion + 1, 2 * replacement.empty_portion))
     if portion == 0 and end < epoch:
         end = replacement.replayed_before
     # Until then it knows of the streams what the old box does, since it sees no rows of theirs.
@@ -175,9 +177,14 @@ def replacement_after(
     new_report: Report,
 ) -> Manifest:
     """The manifest of an epoch of two boxes, from those that each would have by itself."""
+    assert step.program is not None, "both boxes have run"  # noqa: S101
+    replay = step.program.replay
+    is_empty = replay is not None and not new_report.work.inserted_rows
+    portion = replay.epochs.end - replay.epochs.first if replay is not None and is_empty else 0
+    replacement = replace(step.replacement, empty_portion=portion, successor=replace(new, outputs=()))
     return replace(
         old,
-        replacement=replace(step.replacement, successor=replace(new, outputs=())),
+        replacement=replacement,
         replacements=step.replacement.number,
         applied_replacements=intent.applied_replacements,
         outputs=(*old.outputs, *new_report.outputs),
