@@ -1,9 +1,7 @@
-"""Black boxes as in figure 22 of the paper on hybrid migration: results and work over time, and its
-formulas.
+"""Black boxes as in figure 22 of the paper on hybrid migration: results and work over time.
 
-A query goes over to another plan by each of the three strategies, from the same point of the same
-streams. Work is counted, so it is the same on any machine; what the formulas of section 5 predict is set
-beside it.
+A query goes over to another plan by each of the three strategies, from the same point of the same streams.
+Work is counted, so it is the same on any machine; what the formulas of the paper predict is set beside it.
 """
 
 from __future__ import annotations
@@ -87,9 +85,9 @@ class Course:
     old_work: list[float] = field(default_factory=list)
     new_work: list[float] = field(default_factory=list)
     """In units of the cost model; that of the new plan alone once the old one is gone."""
-    live: int | None = None
+    live: int = -1
     """After how many epochs the new plan takes part."""
-    ended: int | None = None
+    ended: int = -1
     """After how many the old one is gone."""
 
     @property
@@ -118,9 +116,9 @@ def run_replacement(setting: Setting, strategy: str) -> Course:
         has_ended = manifest.replacement is None
         course.old_work.append(0.0 if has_ended else own)
         course.new_work.append(own if successor is None else work_in_units(successor.work))
-        if course.live is None and (has_ended or _is_live(join)):
+        if course.live < 0 and (has_ended or _is_live(join)):
             course.live = number
-        if course.ended is None and has_ended:
+        if course.ended < 0 and has_ended:
             course.ended = number
     return course
 

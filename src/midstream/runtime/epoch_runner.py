@@ -26,7 +26,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from midstream.engine.migration_step import MigrationStep
-from midstream.engine.program import Program, RunIdentity
+from midstream.engine.program import Program, ReplacementStep, RunIdentity
 from midstream.errors import CheckpointError, MigrationError, StreamError
 from midstream.migration.request import Request
 from midstream.protocol.coordinator import EPOCHS_KEPT, deletable_slices, still_holds
@@ -92,6 +92,7 @@ class EpochRunner:
         self.millis: dict[str, float] = {}
         self.migration_step: MigrationStep | None = None
         """What the last epoch did about a migration."""
+        self.replacement_step: ReplacementStep | None = None
         self._digest = committed.digest
         self._publisher = publisher
         self._lease = lease
@@ -284,7 +285,7 @@ class EpochRunner:
         crash_point("before the step")
         with self._timed("step"):
             program, report = self._run_step(shell, intent, program)
-        self.migration_step = program.migration_step
+        self.migration_step, self.replacement_step = program.migration_step, program.replacement
         crash_point("after the step")
         # A driver that has taken over runs the epoch as well: the sink need not get it twice.
         self._lease.check()

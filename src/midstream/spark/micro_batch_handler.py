@@ -239,7 +239,8 @@ class MicroBatchHandler:
             # An epoch without a batch was begun, by a driver before this one or by a drain that failed.
             self._epoch_without_batch(identity)
             before = self.manifest
-        self._budget.learn(self.runner.migration_step, self.runner.millis["total"])
+        step, total = self.runner.migration_step, self.runner.millis["total"]
+        self._budget.learn(step, total, self.runner.replacement_step)
         self._serve_definition()
         if not self._sources.counted_by_spark:
             self._source_facts.count_rows(batch, {name: count.rows for name, count in report.counts.items()})
