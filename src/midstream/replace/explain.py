@@ -52,7 +52,7 @@ def explain_running(
     replacement = manifest.replacement
     if replacement is None:
         return explain_query(boxes.query, manifest, sizes)
-    new = boxes.definition(replacement.successor.definition)
+    new = boxes.new_query(replacement)
     return "\n".join(
         [
             f"Replacement {replacement.number}, by {replacement.strategy}, "

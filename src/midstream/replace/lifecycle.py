@@ -85,6 +85,7 @@ def begin(manifest: Manifest, request: ReplacementRequest, old: Coordinator, new
         number=manifest.replacements + 1,
         strategy=request.strategy,
         start_epoch=manifest.epoch + 1,
+        plan_only=not request.definition,
         path=request.path,
         old_path=request.old_path,
         history=streams if gets_rows else (),
@@ -221,6 +222,7 @@ def after_end(
             start_epoch=replacement.start_epoch,
             live_since=replacement.live_since,
             until=replacement.until,
+            plan_only=replacement.plan_only,
             path=replacement.path,
         ),
     )

@@ -152,11 +152,12 @@ class EpochRunner:
             self._requests.check_plan(self.manifest, request.plan)
             self._keep(self._requests.plans, request)
 
-    def request_replacement(self, request: ReplacementRequest, query: Query) -> None:
-        """Keep a request for another definition, that of ``query``."""
+    def request_replacement(self, request: ReplacementRequest, query: Query | None = None) -> None:
+        """Keep a request for another definition, that of ``query``, or for another plan alone."""
         with self._requests.lock:
             self._requests.check_no_replacement(self.manifest)
-            self.coordinator = self.coordinator.knowing(query)
+            if query is not None:
+                self.coordinator = self.coordinator.knowing(query)
             self._keep(self._requests.replacements, request)
 
     @property
@@ -205,6 +206,8 @@ class EpochRunner:
         replaced, replacement = self.manifest.applied_replacements, None
         if request is None:
             replaced, replacement = self._requests.due_replacement(self.manifest)
+            if replacement is not None and not self.coordinator.may_replace(self.manifest, replacement):
+                replacement = None
         return Intent(
             query=self.manifest.id,
             epoch=self.manifest.epoch + 1,

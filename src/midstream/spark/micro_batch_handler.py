@@ -28,7 +28,7 @@ from midstream.protocol.rescaling import places_of
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
 from midstream.replace.boxes import Boxes
-from midstream.replace.request import make_replacement
+from midstream.replace.request import make_plan_request, make_replacement
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
@@ -90,7 +90,8 @@ class MicroBatchHandler:
     def migrate(self, plan: str | Plan, strategy: str | None, *, background: BackgroundChoice | None) -> None:
         """Request another plan; None means what the options say."""
         if strategy is not None and strategy in BLACK_BOX_STRATEGIES:
-            self.replace(self.coordinator.query, plan, strategy)
+            asked = make_plan_request(self.coordinator, self.manifest, plan, strategy)
+            self.runner.request_replacement(asked)
             return
         policy = self.coordinator.settings.policy
         request = policy.request(self.coordinator.query, plan, strategy, background=background)

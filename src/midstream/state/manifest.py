@@ -75,6 +75,8 @@ class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     strategy: str
     """The name of its strategy (``migration/strategies.py``)."""
     start_epoch: int
+    plan_only: bool = False
+    """Whether both boxes have the same definition, and only other plans."""
     path: str = ""
     """Where results of the new box go; empty if they go where those of the old one do."""
     old_path: str = ""
@@ -102,6 +104,7 @@ class EndedReplacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     start_epoch: int
     live_since: int
     until: int | None
+    plan_only: bool = False
     path: str = ""
 
 

@@ -33,6 +33,7 @@ from midstream.storage.fsck import collect_garbage
 from midstream.storage.intents import intent_name
 from midstream.storage.lease import Lease, seize_lease
 from midstream.storage.manifest_log import newest_manifest
+from midstream.testing.black_boxes import BlackBoxes
 from midstream.testing.broken_promise import hold, other_errors_are_broken_promises
 from midstream.testing.drains import Drains
 from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash, faults_survived
@@ -91,6 +92,7 @@ class _Simulation:
             on_call=self._before_call,
         )
         self.outcome = Outcome(seed, str(self.workload))
+        self.black_boxes = BlackBoxes(seed, self.outcome)
         self.drains = Drains(self.store, self.outcome)
         self.crash_rate = chance.choice((0.0, 0.01, 0.04))
         self.rot_rate = chance.choice((0.0, 0.2, 0.5))
@@ -178,6 +180,7 @@ class _Simulation:
         while query.manifest.batch + 1 < len(self.workload.epochs):
             self._enter_epoch(query)
             self._request_migration(query)
+            self.black_boxes.maybe_ask(query, self._is_fenced)
             if self.rescales.is_asked_for():
                 self._rescale(query)
             now = self._clock()
@@ -238,7 +241,7 @@ class _Simulation:
 
     def _request_migration(self, query: InlineJoin) -> None:
         """Make the request of the workload before this epoch, if it has one; sometimes repeat one."""
-        requests, epoch = self.workload.requests, self.life.epoch
+        requests, epoch = {} if query.is_replacing else self.workload.requests, self.life.epoch
         repeats = requests and self.chance.random() < 0.1 * self.change_rate
         if epoch in requests and epoch not in self.requested:
             request = requests[epoch]
@@ -254,7 +257,7 @@ class _Simulation:
         query, requests = self.life.query, list(self.workload.requests.values())
         if query is None:
             return
-        if requests and self.user.random() < self.ask_rate:
+        if requests and not query.is_replacing and self.user.random() < self.ask_rate:
             with faults_survived(self._is_fenced):
                 self._request(query, self.user.choice(requests))
                 self.outcome.features.add("a request while an epoch runs")
