@@ -80,6 +80,7 @@ def begin(manifest: Manifest, request: ReplacementRequest, old: Coordinator, new
         manifest.id, parse_plan(request.plan, new.query.names)
     )
     streams = shared_streams(old.query, new.query)
+    sources = manifest.sources or old.query.names
     gets_rows = BLACK_BOX_STRATEGIES[request.strategy].history != "none"
     return Replacement(
         number=manifest.replacements + 1,
@@ -90,7 +91,11 @@ def begin(manifest: Manifest, request: ReplacementRequest, old: Coordinator, new
         old_path=request.old_path,
         history=streams if gets_rows else (),
         successor=replace(
-            first, epoch=manifest.epoch, spark_query=manifest.spark_query, migrations=manifest.migrations
+            first,
+            epoch=manifest.epoch,
+            spark_query=manifest.spark_query,
+            migrations=manifest.migrations,
+            sources=(*sources, *(name for name in new.query.names if name not in sources)),
         ),
     )
 
@@ -124,6 +129,9 @@ def carry_on(
         caught_up = replace(replacement, replayed_before=end)
         return BoxStep(caught_up, is_live=False, ends=False, replayed=span)
     until = handover_time(old, manifest, new, replacement.history)
+    # What it has made of rows of streams that were added, while it caught up, has not left.
+    latest = [p.latest for n, p in streams.items() if n not in manifest.streams and p.latest is not None]
+    until = max([*latest, *([] if until is None else [until])], default=None)
     live = replace(
         replacement,
         replayed_before=epoch,

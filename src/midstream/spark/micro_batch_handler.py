@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.engine.encode import make_encoders
-from midstream.errors import CheckpointError, MidstreamError, error_fields, error_from
+from midstream.errors import CheckpointError, MidstreamError, QueryError, error_fields, error_from
 from midstream.migration.request import BackgroundChoice
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.plan.build_layout import build_layout
@@ -102,6 +102,14 @@ class MicroBatchHandler:
     ) -> ReplacementRequest:
         """Request another definition; results of another schema go to a path of their own."""
         boxes, manifest = self.coordinator, self.manifest
+        left_out = [name for name in boxes.query.names if name not in query.by_name]
+        if left_out:
+            raise QueryError(
+                "a definition on Spark must have all streams of the one that it replaces, as Spark's "
+                "checkpoint knows sources only by their position",
+                got=f"no stream {left_out[0]}",
+                hint="start a new query with another checkpointLocation",
+            )
         old = boxes.query.aggregation
         if old is not None and old.updates and query.aggregation is not None:
             query = replace(query, aggregation=replace(query.aggregation, updates=True))
