@@ -8,7 +8,7 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
-from midstream.errors import CheckpointError
+from midstream.errors import CheckpointError, FencedError
 from midstream.inline import InlineJoin
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.protocol.settings import Settings
@@ -17,6 +17,7 @@ from midstream.query.query import Query
 from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.state.manifest import Manifest
 from midstream.storage.fsck import check
+from midstream.storage.lease import seize_lease
 from midstream.storage.manifest_log import (
     manifest_name,
     manifests_newest_first,
@@ -94,26 +95,34 @@ class Run:
                 with crash_hook(hook):
                     self._live()
                 return deaths
-            except SimulatedCrash:
+            except (SimulatedCrash, FencedError):
                 deaths += 1
 
-    def _live(self) -> None:
+    def open(self) -> InlineJoin:
         manifest = _newest_valid(self.store)
         has_ended = manifest.definition["within"]["a, b"] == "15 seconds"
         self.lives += 1
         given = NEW if has_ended or (self.asked and self.lives % 2) else OLD
-        query = InlineJoin(given, settings=SETTINGS, store=self.store, sink=StoreSink(self.store))
+        lease = seize_lease(self.store, "run")
+        sink = StoreSink(self.store, "results", lease.number)
+        return InlineJoin(given, settings=SETTINGS, store=self.store, sink=sink, lease=lease)
+
+    def _live(self) -> None:
+        query = self.open()
         while query.manifest.epoch + 1 < len(EPOCHS):
             if query.manifest.epoch + 1 == BEGINS and not self.asked:
                 query.replace(NEW, "a (b (c d))", self.strategy)
                 self.asked = True
-            query.run_epoch(EPOCHS[query.manifest.epoch + 1], background_epochs=1)
-            manifest = query.manifest
-            if (step := manifest.replacement) is not None:
-                self.phases[manifest.epoch] = "catches up" if step.live_since is None else "live"
-                self.until = step.until
-            if manifest.ended_replacement is not None:
-                self.phases[manifest.epoch] = "ended"
+            self.run_epoch(query)
+
+    def run_epoch(self, query: InlineJoin) -> None:
+        query.run_epoch(EPOCHS[query.manifest.epoch + 1], background_epochs=1)
+        manifest = query.manifest
+        if (step := manifest.replacement) is not None:
+            self.phases[manifest.epoch] = "catches up" if step.live_since is None else "live"
+            self.until = step.until
+        if manifest.ended_replacement is not None:
+            self.phases[manifest.epoch] = "ended"
 
     def published(self) -> pa.Table:
         return StoreSink(self.store).published(OLD.output_schema, len(EPOCHS))
@@ -208,4 +217,27 @@ def test_an_epoch_that_runs_again_because_its_manifest_was_damaged_does_the_same
                 raise SimulatedCrash(point)
 
         assert run.go(hook) == 1
+        run.check()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_driver_that_another_one_has_taken_over_from_does_no_harm(strategy):
+    for point in POINTS[STRATEGIES.index(strategy) :: len(STRATEGIES)]:
+        run = Run(strategy)
+        paused: set[int] = set()
+
+        def hook(here: str, run=run, paused=paused, point=point) -> None:
+            manifest = _newest_valid(run.store)
+            epoch = manifest.epoch
+            if here != point or not run.asked or epoch in paused or epoch + 1 >= len(EPOCHS):
+                return
+            paused.update((epoch, epoch + 1))
+            # Meanwhile another driver runs an epoch, or two, and ends; then this one goes on.
+            other = run.open()
+            for _ in range(1 + epoch % 2):
+                if other.manifest.epoch + 1 < len(EPOCHS):
+                    run.run_epoch(other)
+
+        run.go(hook)
+        assert paused
         run.check()

@@ -6,15 +6,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from midstream import window
+from midstream import Join, window
 from midstream.errors import MidstreamError
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
-from midstream.testing import accept, assert_same_rows
+from midstream.testing import accept, assert_same_rows, generate
 from midstream.testing.aggregate_oracle import assert_same_windows
 from tests.replace.replacement_run import results_between
 from tests.spark.feed import noted_epochs
-from tests.spark.migration_scenario import ASKED, ONE_KEY, SEVERAL_KEYS, columns, rows
+from tests.spark.migration_scenario import ASKED, ONE_KEY, SEVERAL_KEYS, SHAPE, columns, rows
+from tests.spark.runner import one_key
 
 pytestmark = pytest.mark.spark
 
@@ -97,6 +98,8 @@ def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path):
             with pytest.raises(MidstreamError) as error:
                 query.replace(wider(), **options)
             errors.append(str(error.value))
+        with pytest.raises(MidstreamError, match="no stream d"):
+            query.replace(one_key(scenario.spark, scenario.feed))
         query.explain_replace(wider())
         texts.append(query.explanation())
 
@@ -159,6 +162,48 @@ def test_a_definition_that_differs_at_a_start_replaces_the_old_one_if_asked_to(s
     assert list(replacing.phases.values())[-1] == "ended"
     assert query.lastProgress["replacement"] is None
     replacing.check(old().query(), new().query(), scenario.runner.results())
+
+
+@pytest.mark.parametrize("source", [rows, columns])
+def test_a_stream_is_added_at_a_start(scenario, source):
+    def join(*names, on=()):
+        join = Join(scenario.spark)
+        for name in names:
+            join = join.stream(name, source(scenario.feed.df(name)), time="t", lateness="5 seconds")
+        return join.on("b.k = a.k", *on).within("15 seconds").select("a.id", "b.id")
+
+    def old():
+        return join("b", "a")
+
+    def new():
+        return (
+            join("a", "c", "b", on=["a.k2 = c.k2"])
+            if source is rows
+            else join("a", "c", "b", on=["a.k = c.k"])
+        )
+
+    epochs = generate(dict.fromkeys("abc", SHAPE), epochs=12, seed=3)
+    early = [{name: epoch[name] for name in "ab"} for epoch in epochs[:5]]
+    scenario.feed.add(*early)
+    scenario.runner.run(old(), partitions=2)
+    scenario.feed.add(*epochs[5:])
+    replacing = Replacing(scenario, new, "")
+    replacing.asked = True
+    strategy = "generalized_parallel_track" if source is rows else "generalized_hybrid"
+
+    query = scenario.run(join=new, look=replacing.look, epochs=0, replace=strategy)
+    assert list(replacing.phases.values())[-1] == "ended"
+    # Started again, it has all three, in the order in which Spark knows them.
+    query = scenario.runner.run(new())
+    assert query.lastProgress is None or query.lastProgress["replacement"] is None
+    of_old = accept(old().query(), [{n: e[n] for n in "ab"} for e in epochs]).tables(old().query())
+    of_new = accept(new().query(), [*early, *epochs[5:]]).tables(new().query())
+    want = [
+        results_between(old().query(), of_old, None, replacing.until),
+        results_between(new().query(), of_new, replacing.until, None),
+    ]
+    assert min(table.num_rows for table in want) > 20
+    assert_same_rows(scenario.runner.results(), pa.concat_tables(want))
 
 
 def test_windows_of_aggregates_are_those_of_each_definition(scenario):

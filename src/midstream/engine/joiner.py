@@ -66,7 +66,7 @@ class Joiner:
     side: PlanSide = "both"
     """The plan of a migration for which work is counted."""
     live_only: bool = False
-    """Whether rows that have expired must not be found, as some that arrive are as old."""
+    """Whether stored rows that have expired must not be found, as some that arrive are as old."""
     probed: Mapping[StateId, ProbedRows] = field(default_factory=dict)
     """For states with spilled groups: the rows that are probed."""
     work: dict[PlanSide, WorkCounts] = field(default_factory=dict)
@@ -260,7 +260,6 @@ class Joiner:
 
         New rows match only rows that are live; for others ``live_only`` makes sure of it.
         """
-        live_only = live_only or self.live_only
         rows = self.arrange(rows, probe.key)
         probed = self.probed.get(probe.input)
         extended: list[IndexRows] = []
@@ -272,7 +271,9 @@ class Joiner:
             for pairs in candidate_pairs(needles, run, self.query.windows):
                 candidates += len(pairs[0])
                 left, right = pairs if is_joined is None else _those(pairs, is_joined(needles, *pairs))
-                joined = self._check(needles, run, left, right, probe, live_only=live_only)
+                # Of what has come in this epoch, all payload is here.
+                checks = live_only or (self.live_only and run.stored_in is not None)
+                joined = self._check(needles, run, left, right, probe, live_only=checks)
                 if len(joined):
                     extended.append(joined)
             comparisons = len(needles) * len(run)

@@ -25,7 +25,7 @@ from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
 from midstream.replace.boxes import Boxes
 from midstream.replace.explain import explain_replacement
-from midstream.replace.request import DEFAULT_STRATEGY, make_replacement
+from midstream.replace.request import DEFAULT_STRATEGY, make_plan_request, make_replacement
 from midstream.runtime.deciding import Decide, DecideWhenTaken, Deciding
 from midstream.runtime.epoch_reporter import EpochReporter, ReportingQuery
 from midstream.runtime.epoch_runner import EpochRunner
@@ -131,7 +131,8 @@ class InlineJoin(ReportingQuery):
         that waits isolates its plans; None leaves that to the statistics of the streams.
         """
         if strategy is not None and strategy in BLACK_BOX_STRATEGIES:
-            self._replace(self.query, plan, strategy, "")
+            asked = make_plan_request(self.coordinator, self.manifest, plan, strategy)
+            self._runner.request_replacement(asked)
             return
         policy = self.coordinator.settings.policy
         request = policy.request(self.query, plan, strategy, background=background, isolated=isolated)
@@ -152,6 +153,11 @@ class InlineJoin(ReportingQuery):
         """
         self._replace(query, plan, strategy, path)
         self._sinks["successor"] = sink
+
+    @property
+    def is_replacing(self) -> bool:
+        """Whether another definition, or another plan by a black box, is asked for or takes over."""
+        return self._runner.is_replacing
 
     def explain_replace(self, query: Query, plan: str | Plan | None = None, path: str = "") -> str:
         """What would change, and what each strategy would take; nothing is done."""

@@ -26,7 +26,7 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings, definition_of
-from midstream.protocol.terms import Terms, committed_terms
+from midstream.protocol.terms import Terms, committed_terms, query_on
 from midstream.query.query import Query
 from midstream.replace.definition import read_query
 from midstream.replace.lifecycle import (
@@ -61,13 +61,16 @@ class Boxes:
         ``asked`` is the request for another definition that waits, or that the next epoch has begun with.
         """
         replacement = manifest.replacement
-        if replacement is None and asked is None:
-            return cls(Coordinator.resume(given, settings, manifest))
         new = asked.definition if asked is not None else {}
-        new = replacement.successor.definition if replacement is not None else new
-        boxes = cls._of(given, settings, manifest, new)
+        if replacement is not None and not replacement.plan_only:
+            new = replacement.successor.definition
+        if new:
+            boxes = cls._of(given, settings, manifest, new)
+        else:
+            boxes = cls(Coordinator.resume(given, settings, manifest))
         if replacement is not None:
-            boxes.successor(manifest, replacement.successor.definition, resumes=True)
+            query = boxes.new_query(replacement)
+            Coordinator.resume(query, settings, replacement.successor)
         return boxes
 
     @classmethod
@@ -112,15 +115,18 @@ class Boxes:
                 return query
         return read_query(definition, self.query, self.settings)
 
-    def successor(
-        self, manifest: Manifest, definition: Mapping[str, Any], *, resumes: bool = False
-    ) -> Coordinator:
-        """The coordinator of the new box."""
-        query = self.definition(definition)
-        replacement = manifest.replacement
-        if resumes and replacement is not None:
-            return Coordinator.resume(query, self.settings, replacement.successor)
-        return Coordinator(query, self.settings)
+    def new_query(self, replacement: Replacement) -> Query:
+        """The definition of the new box."""
+        if replacement.plan_only:
+            return query_on(committed_terms(replacement.successor), self.query)
+        return self.definition(replacement.successor.definition)
+
+    def _begin(self, manifest: Manifest, intent: Intent, request: ReplacementRequest) -> Replacement:
+        if request.definition:
+            query = self.definition(request.definition)
+        else:
+            query = query_on(intent.terms or committed_terms(manifest), self.query)
+        return begin(manifest, request, self.current, Coordinator(query, self.settings))
 
     def next_terms(self, manifest: Manifest) -> Terms:
         """The terms of the epoch after ``manifest``: they stay while a replacement runs."""
@@ -129,6 +135,15 @@ class Boxes:
     def may_begin(self, manifest: Manifest, plan: str) -> bool:
         """Whether the epoch after ``manifest`` may change to a plan."""
         return manifest.replacement is None and self.current.may_begin(manifest, plan)
+
+    def may_replace(self, manifest: Manifest, request: ReplacementRequest) -> bool:
+        """Whether results of a definition that was asked for still go where they are to go.
+
+        The query may have been started with other outputs since then.
+        """
+        if not request.definition or request.path:
+            return True
+        return bool(self.definition(request.definition).output_schema.equals(self.query.output_schema))
 
     def decide(self, manifest: Manifest) -> Verdict | None:
         """What follows from the statistics for the plan: nothing while a replacement runs."""
@@ -147,15 +162,16 @@ class Boxes:
         replacement = manifest.replacement
         if replacement is None:
             return self.current.owes(manifest)
-        if carry_on(self.query, manifest, replacement, self._new_query(replacement), 0).ends:
+        new = Coordinator(self.new_query(replacement), self.settings)
+        if carry_on(self._old_query(manifest), manifest, replacement, new.query, 0).ends:
             return True
-        new = self.successor(manifest, replacement.successor.definition)
         return self.current.owes(manifest) or (
             replacement.live_since is not None and new.owes(replacement.successor)
         )
 
-    def _new_query(self, replacement: Replacement) -> Query:
-        return self.definition(replacement.successor.definition)
+    def _old_query(self, manifest: Manifest) -> Query:
+        """The definition of the old box on the terms that its states were stored with."""
+        return query_on(committed_terms(manifest), self.query)
 
     def program(self, manifest: Manifest, intent: Intent, *, decides: bool = True) -> Program:
         """The program of the epoch after ``manifest``, of both boxes if there are two."""
@@ -164,12 +180,12 @@ class Boxes:
             return self.current.program(manifest, intent, decides=decides)
         if replacement is None:
             assert request is not None, "without either there is one box"  # noqa: S101
-            new = self.successor(manifest, request.definition)
-            replacement = begin(manifest, request, self.current, new)
-        new = self.successor(manifest, replacement.successor.definition)
+            replacement = self._begin(manifest, intent, request)
+        new = Coordinator(self.new_query(replacement), self.settings)
         begins = manifest.replacement is None
         budget = intent.background_epochs
-        step = carry_on(self.query, manifest, replacement, new.query, budget)
+        old = self._old_query(manifest)
+        step = carry_on(old, manifest, replacement, new.query, budget)
         before = step.replacement.successor
         theirs = new.program(before, intent_of_new_box(intent, before, replays=step.replays))
         if replacement.path:
@@ -177,7 +193,7 @@ class Boxes:
         if step.ends:
             alone = ReplacementStep(replacement=step.replacement, program=None)
             return replace_field(theirs, replacement=alone)
-        drains = step.is_overdue(self.query, manifest)
+        drains = step.is_overdue(old, manifest)
         ours = self.current.program(manifest, intent_of_old_box(intent, drains=drains), decides=False)
         theirs = replace_field(
             theirs,
@@ -196,7 +212,7 @@ class Boxes:
         if step is None:
             return without_handover(self.query, self.current.commit(manifest, intent, program, report))
         before = step.replacement.successor
-        new = self.successor(manifest, before.definition)
+        new = Coordinator(self.new_query(step.replacement), self.settings)
         replays = step.program is not None and step.program.replay is not None
         their_intent = intent_of_new_box(intent, before, replays=replays)
         if step.program is None:
@@ -209,7 +225,8 @@ class Boxes:
 
     def after(self, manifest: Manifest) -> Boxes:
         """The coordinator of the epochs after a manifest: of another definition once it has replaced."""
-        if manifest.ended_replacement is None:
+        ended = manifest.ended_replacement
+        if ended is None or ended.plan_only:
             return self
         return Boxes(Coordinator(self.definition(manifest.definition), self.settings))
 

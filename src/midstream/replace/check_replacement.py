@@ -13,6 +13,7 @@ from midstream.plan.layout import Layout
 from midstream.query.query import Query
 from midstream.query.types import show_type
 from midstream.replace.handover_time import longest_window
+from midstream.replace.shared_streams import keeps_all_keys, shared_streams
 from midstream.state.routing_table import RoutingTable
 
 _NEW_QUERY = "start a new query with another checkpointLocation"
@@ -43,11 +44,6 @@ def check_replacement(old: Query, new: Query, layout: Layout, strategy: BlackBox
             )
 
 
-def shared_streams(old: Query, new: Query) -> tuple[str, ...]:
-    """The streams that both definitions have."""
-    return tuple(name for name in new.names if name in old.by_name)
-
-
 def missing_columns(old: Query, new: Query, layout: Layout) -> dict[str, tuple[str, ...]]:
     """The columns of the new definition that the rows of each stream lack that the old box has stored."""
     return {
@@ -62,16 +58,6 @@ def _missing(history: History, new: Query, stream: str) -> tuple[str, ...]:
     layout = build_layout(new, default_plan(new))
     encoder = make_encoder(new, layout, stream, places, whole_rows=False)
     return tuple(dict.fromkeys(str(column.ref) for column in encoder.source if not history.has(column)))
-
-
-def keeps_all_keys(old: Query, new: Query, stream: str) -> bool:
-    """Whether rows that the old definition drops for a key, because it is null, are dropped by the new one.
-
-    Then the old box has stored all that the new one needs.
-    """
-    new_keys = [frozenset(key_class.of(stream)) for key_class in new.classes]
-    old_keys = [frozenset(key_class.of(stream)) for key_class in old.classes]
-    return all(any(old_key <= new_key for new_key in new_keys) for old_key in old_keys)
 
 
 def _check_no_sites(old: Query, new: Query) -> None:

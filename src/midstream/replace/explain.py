@@ -24,9 +24,10 @@ from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.settings import definition_of
 from midstream.query.query import Query
 from midstream.replace.boxes import Boxes
-from midstream.replace.check_replacement import keeps_all_keys, missing_columns, shared_streams
+from midstream.replace.check_replacement import missing_columns
 from midstream.replace.handover_time import handover_time
 from midstream.replace.request import make_replacement
+from midstream.replace.shared_streams import has_dropped_rows, shared_streams
 from midstream.state.manifest import Manifest, Replacement
 from midstream.values import MICROS_PER_SECOND, show_duration, show_time
 
@@ -51,7 +52,7 @@ def explain_running(
     replacement = manifest.replacement
     if replacement is None:
         return explain_query(boxes.query, manifest, sizes)
-    new = boxes.definition(replacement.successor.definition)
+    new = boxes.new_query(replacement)
     return "\n".join(
         [
             f"Replacement {replacement.number}, by {replacement.strategy}, "
@@ -91,7 +92,7 @@ def explain_replacement(
             lines.append(f"  {name}: refused: {error}")
             refused = error
             continue
-        replayed = _replayed(boxes.query, manifest, query) if strategy.history != "none" else ()
+        replayed = shared_streams(boxes.query, query) if strategy.history != "none" else ()
         until = handover_time(boxes.query, manifest, query, replayed)
         whose = "all results are the new definition's"
         if until is not None:
@@ -120,21 +121,15 @@ def _show(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else str(value or "none")
 
 
-def _replayed(old: Query, manifest: Manifest, new: Query) -> list[str]:
-    shared = shared_streams(old, new)
-    return [n for n in shared if keeps_all_keys(old, new, n) or not manifest.streams[n].null_key]
-
-
 def _history(boxes: Boxes, manifest: Manifest, query: Query) -> Iterator[str]:
     missing = missing_columns(boxes.query, query, boxes.layout(manifest))
-    replayed = _replayed(boxes.query, manifest, query)
     yield "Stored rows:"
     for name in query.names:
         if name in missing:
             yield f"  {name}: lack {', '.join(missing[name])}"
         elif name not in boxes.query.by_name:
             yield f"  {name}: a new stream, whose rows are joined from now on"
-        elif name not in replayed:
+        elif has_dropped_rows(boxes.query, manifest, query, name):
             yield f"  {name}: some were not stored, as a key was null that is none any more"
         else:
             yield f"  {name}: have what the new definition needs"

@@ -11,7 +11,9 @@ It is fixed when the new box goes live, from what is known at that boundary, suc
 From which time on the new box has all rows of a stream depends on what it got of the old one's states. Of
 a stream that is replayed, the old box has every row that a row to come can meet by its own windows
 (``state/expiry.py``). Of one that is not, the new box has the rows that arrive from now on, so all that
-are after the latest until now. Of one that the old box did not have, it gets all rows there are.
+are after the latest until now. Of one that the old box did not have, it gets all rows there are. Rows
+that the old box has dropped for a null key, which is none of the new one's, count as rows that are not
+replayed.
 
 The old box is done when none of its results to come is at or before the hand-over.
 """
@@ -23,6 +25,7 @@ from collections.abc import Collection, Iterator, Mapping
 from midstream.aggregate.next_step import earliest_result
 from midstream.query.query import Query
 from midstream.query.window import Windows
+from midstream.replace.shared_streams import has_dropped_rows, shared_streams
 from midstream.state.manifest import Manifest
 
 Marks = Mapping[str, int | None]
@@ -31,14 +34,19 @@ Marks = Mapping[str, int | None]
 def handover_time(old: Query, manifest: Manifest, new: Query, replayed: Collection[str]) -> int | None:
     """The hand-over if the new box goes live after ``manifest``; None if no row has come yet."""
     times = [progress.latest for progress in manifest.streams.values() if progress.latest is not None]
-    for stream in new.names:
-        if stream not in manifest.streams:
-            continue
-        complete_from = _complete_from(old, manifest, stream, stream in replayed)
+    if not times:
+        return None
+    latest = max(times)
+    for stream in shared_streams(old, new):
+        if has_dropped_rows(old, manifest, new, stream):
+            # Nothing is known of their times: as a rule they were not ahead of all others.
+            complete_from: int | None = latest + 1
+        else:
+            complete_from = _complete_from(old, manifest, stream, stream in replayed)
         reach = longest_window(new, stream)
         if complete_from is not None and reach is not None:
             times.append(complete_from - 1 + reach)
-    return max(times, default=None)
+    return max(times)
 
 
 def longest_window(query: Query, stream: str) -> int | None:

@@ -17,8 +17,8 @@ from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
 from midstream.protocol.rescaling import places_of
 from midstream.query.query import Query
-from midstream.replace.check_replacement import keeps_all_keys, shared_streams
 from midstream.replace.handover_time import handover_time, is_done, last_window_end
+from midstream.replace.shared_streams import shared_streams
 from midstream.state.manifest import EndedReplacement, Manifest, Replacement, Retired
 from midstream.state.replacement import ReplacementRequest
 
@@ -80,16 +80,22 @@ def begin(manifest: Manifest, request: ReplacementRequest, old: Coordinator, new
         manifest.id, parse_plan(request.plan, new.query.names)
     )
     streams = shared_streams(old.query, new.query)
+    sources = manifest.sources or old.query.names
     gets_rows = BLACK_BOX_STRATEGIES[request.strategy].history != "none"
     return Replacement(
         number=manifest.replacements + 1,
         strategy=request.strategy,
         start_epoch=manifest.epoch + 1,
+        plan_only=not request.definition,
         path=request.path,
         old_path=request.old_path,
         history=streams if gets_rows else (),
         successor=replace(
-            first, epoch=manifest.epoch, spark_query=manifest.spark_query, migrations=manifest.migrations
+            first,
+            epoch=manifest.epoch,
+            spark_query=manifest.spark_query,
+            migrations=manifest.migrations,
+            sources=(*sources, *(name for name in new.query.names if name not in sources)),
         ),
     )
 
@@ -99,8 +105,9 @@ def carry_on(
 ) -> BoxStep:
     """What both boxes do in the epoch after ``manifest``.
 
-    While the new box catches up, it gets the rows of one epoch more than there is time for in the
-    background: as many as come meanwhile, and those.
+    While the new box catches up, it gets the rows of one epoch more than there is time for in the background:
+    as many as come meanwhile, and those. Epochs whose rows have all expired take no time: there are twice as
+    many in a portion as long as nothing is found.
     """
     epoch = manifest.epoch + 1
     if replacement.live_since is not None:
@@ -108,7 +115,8 @@ def carry_on(
     portion = background_epochs
     if BLACK_BOX_STRATEGIES[replacement.strategy].history != "in portions":
         portion = None
-    end = epoch if portion is None else min(epoch, _first_stored(manifest, replacement) + portion + 1)
+    first = _first_stored(manifest, replacement)
+    end = epoch if portion is None else min(epoch, first + max(portion + 1, 2 * replacement.empty_portion))
     if portion == 0 and end < epoch:
         end = replacement.replayed_before
     # Until then it knows of the streams what the old box does, since it sees no rows of theirs.
@@ -120,10 +128,10 @@ def carry_on(
     if end < epoch:
         caught_up = replace(replacement, replayed_before=end)
         return BoxStep(caught_up, is_live=False, ends=False, replayed=span)
-    replayed = [
-        name for name in replacement.history if keeps_all_keys(old, new, name) or not marks[name].null_key
-    ]
-    until = handover_time(old, manifest, new, replayed)
+    until = handover_time(old, manifest, new, replacement.history)
+    # What it has made of rows of streams that were added, while it caught up, has not left.
+    latest = [p.latest for n, p in streams.items() if n not in manifest.streams and p.latest is not None]
+    until = max([*latest, *([] if until is None else [until])], default=None)
     live = replace(
         replacement,
         replayed_before=epoch,
@@ -178,9 +186,14 @@ def replacement_after(
     new_report: Report,
 ) -> Manifest:
     """The manifest of an epoch of two boxes, from those that each would have by itself."""
+    assert step.program is not None, "both boxes have run"  # noqa: S101
+    replay = step.program.replay
+    is_empty = replay is not None and not new_report.work.inserted_rows
+    portion = replay.epochs.end - replay.epochs.first if replay is not None and is_empty else 0
+    replacement = replace(step.replacement, empty_portion=portion, successor=replace(new, outputs=()))
     return replace(
         old,
-        replacement=replace(step.replacement, successor=replace(new, outputs=())),
+        replacement=replacement,
         replacements=step.replacement.number,
         applied_replacements=intent.applied_replacements,
         outputs=(*old.outputs, *new_report.outputs),
@@ -217,6 +230,7 @@ def after_end(
             start_epoch=replacement.start_epoch,
             live_since=replacement.live_since,
             until=replacement.until,
+            plan_only=replacement.plan_only,
             path=replacement.path,
         ),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from midstream.migration.strategies import check_black_box_strategy
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, parse_plan
@@ -14,6 +16,14 @@ from midstream.state.manifest import Manifest
 from midstream.state.replacement import ReplacementRequest
 
 DEFAULT_STRATEGY = "generalized_hybrid"
+
+
+def make_plan_request(
+    boxes: Boxes, manifest: Manifest, plan: str | Plan, strategy: str
+) -> ReplacementRequest:
+    """A request for another plan of the same definition, on whatever terms it then has."""
+    request = make_replacement(boxes, manifest, boxes.query, plan, strategy, "")
+    return replace(request, definition={})
 
 
 def make_replacement(

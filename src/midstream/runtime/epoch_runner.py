@@ -26,7 +26,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from midstream.engine.migration_step import MigrationStep
-from midstream.engine.program import Program, RunIdentity
+from midstream.engine.program import Program, ReplacementStep, RunIdentity
 from midstream.errors import CheckpointError, MigrationError, StreamError
 from midstream.migration.request import Request
 from midstream.protocol.coordinator import EPOCHS_KEPT, deletable_slices, still_holds
@@ -92,6 +92,7 @@ class EpochRunner:
         self.millis: dict[str, float] = {}
         self.migration_step: MigrationStep | None = None
         """What the last epoch did about a migration."""
+        self.replacement_step: ReplacementStep | None = None
         self._digest = committed.digest
         self._publisher = publisher
         self._lease = lease
@@ -151,11 +152,12 @@ class EpochRunner:
             self._requests.check_plan(self.manifest, request.plan)
             self._keep(self._requests.plans, request)
 
-    def request_replacement(self, request: ReplacementRequest, query: Query) -> None:
-        """Keep a request for another definition, that of ``query``."""
+    def request_replacement(self, request: ReplacementRequest, query: Query | None = None) -> None:
+        """Keep a request for another definition, that of ``query``, or for another plan alone."""
         with self._requests.lock:
             self._requests.check_no_replacement(self.manifest)
-            self.coordinator = self.coordinator.knowing(query)
+            if query is not None:
+                self.coordinator = self.coordinator.knowing(query)
             self._keep(self._requests.replacements, request)
 
     @property
@@ -178,9 +180,8 @@ class EpochRunner:
 
     def _rescale_to_settings(self) -> None:
         """Request the number of partitions that the query is started with, if it would get another one."""
-        asked = self.coordinator.settings.partitions
-        if self.coordinator.query.topology is not None:
-            return  # the sites say how many there are
+        # At sites, these say how many there are.
+        asked = None if self.coordinator.query.topology else self.coordinator.settings.partitions
         if asked is not None and asked != self._requests.next_partitions(self.manifest):
             self.request_rescale(asked)
 
@@ -206,6 +207,8 @@ class EpochRunner:
         replaced, replacement = self.manifest.applied_replacements, None
         if request is None:
             replaced, replacement = self._requests.due_replacement(self.manifest)
+            if replacement is not None and not self.coordinator.may_replace(self.manifest, replacement):
+                replacement = None
         return Intent(
             query=self.manifest.id,
             epoch=self.manifest.epoch + 1,
@@ -286,7 +289,7 @@ class EpochRunner:
         crash_point("before the step")
         with self._timed("step"):
             program, report = self._run_step(shell, intent, program)
-        self.migration_step = program.migration_step
+        self.migration_step, self.replacement_step = program.migration_step, program.replacement
         crash_point("after the step")
         # A driver that has taken over runs the epoch as well: the sink need not get it twice.
         self._lease.check()

@@ -87,6 +87,12 @@ def _check_can_be_set_back(store: Store, stored: Committed, stream: str, waterma
             got="a query with aggregates, whose windows leave once",
             hint="start a new query with another checkpointLocation, without the rows with a wrong time",
         )
+    if stored.manifest.replacement is not None or stored.manifest.handed_over is not None:
+        raise CheckpointError(
+            "the definition must not be in replacement when a watermark is set back",
+            got="one whose results pass over at an event time that is not reached yet",
+            hint="start the query, and stop it when the replacement has ended",
+        )
     if stored.manifest.memory.cuts:
         raise CheckpointError(
             "no state must be spilled when a watermark is set back",

@@ -6,6 +6,7 @@ The results of an epoch do not depend on how much it rebuilds in the background.
 from __future__ import annotations
 
 from midstream.engine.migration_step import MigrationStep
+from midstream.engine.program import ReplacementStep
 
 # Without an interval between triggers there is no idle time: epochs may then take longer by this share.
 _BACKGROUND_SHARE = 0.25
@@ -46,8 +47,13 @@ class BackgroundBudget:
         # At most twice as much as last time, to limit the effect of a wrong estimate.
         return max(1, min(int(available / self._epoch_worth_ms), 2 * self._last))
 
-    def learn(self, step: MigrationStep | None, total: float) -> None:
+    def learn(
+        self, step: MigrationStep | None, total: float, replacement: ReplacementStep | None = None
+    ) -> None:
         """Update the estimates with an epoch that took ``total`` milliseconds."""
+        if replacement is not None:
+            self._learn_replay(replacement, total)
+            return
         rebuilds, moves = (step.rebuilds, step.moves) if step is not None else ((), ())
         if step is not None and (step.ends or any(move.epochs is None for move in moves)):
             return  # its time is not that of a usual epoch
@@ -61,6 +67,15 @@ class BackgroundBudget:
             self._epoch_worth_ms = max(
                 (total - self._foreground_ms) / self._last, _MIN_COST_SHARE * self._foreground_ms
             )
+
+    def _learn_replay(self, step: ReplacementStep, total: float) -> None:
+        """The same with an epoch in which a new box has caught up; one of two boxes is no usual epoch."""
+        replay = step.program.replay if step.program is not None else None
+        if replay is None or step.replacement.live_since is not None or self._foreground_ms is None:
+            return
+        self._last = max(replay.epochs.end - replay.epochs.first, 1)
+        floor = _MIN_COST_SHARE * self._foreground_ms
+        self._epoch_worth_ms = max((total - self._foreground_ms) / self._last, floor)
 
     def _available(self) -> float | None:
         """The time that an epoch has left, in milliseconds; None before the first epoch."""

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.engine.encode import make_encoders
-from midstream.errors import CheckpointError, MidstreamError, error_fields, error_from
+from midstream.errors import CheckpointError, MidstreamError, QueryError, error_fields, error_from
 from midstream.migration.request import BackgroundChoice
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.plan.build_layout import build_layout
@@ -28,7 +28,7 @@ from midstream.protocol.rescaling import places_of
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
 from midstream.replace.boxes import Boxes
-from midstream.replace.request import make_replacement
+from midstream.replace.request import make_plan_request, make_replacement
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
@@ -101,7 +101,8 @@ class MicroBatchHandler:
     def migrate(self, plan: str | Plan, strategy: str | None, *, background: BackgroundChoice | None) -> None:
         """Request another plan; None means what the options say."""
         if strategy is not None and strategy in BLACK_BOX_STRATEGIES:
-            self.replace(self.coordinator.query, plan, strategy)
+            asked = make_plan_request(self.coordinator, self.manifest, plan, strategy)
+            self.runner.request_replacement(asked)
             return
         policy = self.coordinator.settings.policy
         request = policy.request(self.coordinator.query, plan, strategy, background=background)
@@ -112,6 +113,14 @@ class MicroBatchHandler:
     ) -> ReplacementRequest:
         """Request another definition; results of another schema go to a path of their own."""
         boxes, manifest = self.coordinator, self.manifest
+        left_out = [name for name in boxes.query.names if name not in query.by_name]
+        if left_out:
+            raise QueryError(
+                "a definition on Spark must have all streams of the one that it replaces, as Spark's "
+                "checkpoint knows sources only by their position",
+                got=f"no stream {left_out[0]}",
+                hint="start a new query with another checkpointLocation",
+            )
         old = boxes.query.aggregation
         if old is not None and old.updates and query.aggregation is not None:
             query = replace(query, aggregation=replace(query.aggregation, updates=True))
@@ -260,7 +269,8 @@ class MicroBatchHandler:
             # An epoch without a batch was begun, by a driver before this one or by a drain that failed.
             self._epoch_without_batch(identity)
             before = self.manifest
-        self._budget.learn(self.runner.migration_step, self.runner.millis["total"])
+        step, total = self.runner.migration_step, self.runner.millis["total"]
+        self._budget.learn(step, total, self.runner.replacement_step)
         self._serve_definition()
         if not self._sources.counted_by_spark:
             self._source_facts.count_rows(batch, {name: count.rows for name, count in report.counts.items()})

@@ -172,7 +172,7 @@ class ParquetSources:
     def check_have(self, query: Query, encoders: Encoders) -> None:
         """Refuse a definition that needs columns that the files do not have, or other streams."""
         for name in encoders:
-            known = self.query.by_name[name].schema if name in self.frames else pa.schema([])
+            known = self.query.by_name[name].schema if name in self.query.by_name else pa.schema([])
             for column in sorted(query.columns_of(name)):
                 if known.get_field_index(column) < 0:
                     raise QueryError(

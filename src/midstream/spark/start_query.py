@@ -33,6 +33,7 @@ from midstream.spark.resume import begin_or_resume
 from midstream.spark.row_source import Encoding, Sources
 from midstream.spark.session_defaults import check_session_settings, with_session_defaults
 from midstream.spark.sink_formats import SinkContext, SinkRequest
+from midstream.spark.source_order import add_sources, in_order
 from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
 from midstream.spark.task_ranges import TaskRanges
 from midstream.spark.trigger import Trigger
@@ -100,12 +101,7 @@ def start_query(
         context = SinkContext(
             spark=spark, schema=query.output_schema, tables=tables, options=options, query_name=name
         )
-        built_sink = sink.format.build(context)
-        late_table = tables.late_rows_in(options.late_rows) if options.late_rows else None
-        writer = ParquetWriter(
-            built_sink.table, late_table, query.output_schema, late_columns(query), partition_columns
-        )
-        outputs = Outputs(built_sink, late_table, writer, path=options.path, open_table=tables.results_in)
+        outputs = _make_outputs(sink, context, query, partition_columns)
         outputs.serve(committed.manifest.replacement)
         runner = EpochRunner(
             store=store,
@@ -120,6 +116,8 @@ def start_query(
         runner.recover()
         if options.replace is not None:
             _replace(runner, given, options.replace)
+        frames = in_order(runner.manifest, frames)
+        add_sources(store, len(frames))
         sources = _make_sources(runner, frames, parallelism, whole_rows=outputs.keeps_late_rows)
         stream = sources.stream()
         driver = MicroBatchHandler(
@@ -141,6 +139,16 @@ def start_query(
     stop_on_ctrl_c(handle)
     stop_at_exit(handle)
     return handle
+
+
+def _make_outputs(
+    sink: SinkRequest, context: SinkContext, query: Query, partition_columns: tuple[str, ...]
+) -> Outputs:
+    """The sink of the results, and the folder of late rows if there is one."""
+    built, tables, options = sink.format.build(context), context.tables, context.options
+    late_table = tables.late_rows_in(options.late_rows) if options.late_rows else None
+    writer = ParquetWriter(built.table, late_table, context.schema, late_columns(query), partition_columns)
+    return Outputs(built, late_table, writer, path=options.path, open_table=tables.results_in)
 
 
 def _replace(runner: EpochRunner, given: Query, strategy: str) -> None:

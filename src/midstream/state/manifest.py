@@ -75,6 +75,8 @@ class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     strategy: str
     """The name of its strategy (``migration/strategies.py``)."""
     start_epoch: int
+    plan_only: bool = False
+    """Whether both boxes have the same definition, and only other plans."""
     path: str = ""
     """Where results of the new box go; empty if they go where those of the old one do."""
     old_path: str = ""
@@ -83,6 +85,8 @@ class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The streams whose rows the new box gets that the old one has stored."""
     replayed_before: int = 0
     """It has got those that arrived before this epoch."""
+    empty_portion: int = 0
+    """How many epochs the last portion had, if none of their rows was of use any more."""
     live_since: int | None = None
     """The epoch since which it takes new rows; None as long as it is catching up."""
     until: int | None = None
@@ -100,6 +104,7 @@ class EndedReplacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     start_epoch: int
     live_since: int
     until: int | None
+    plan_only: bool = False
     path: str = ""
 
 
@@ -132,6 +137,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The replacement in progress."""
     ended_replacement: EndedReplacement | None = None
     """The replacement that ended with this epoch."""
+    sources: tuple[str, ...] = ()
+    """The streams in the order of Spark's sources; empty if that is the order of the definition."""
     handed_over: int | None = None
     """Results up to this time, and windows of them that begin by then, were those of another definition that
     this one has replaced; None if none of them can come any more."""

@@ -11,7 +11,7 @@ class ReplacementRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Another definition of a query, or another plan for the same one, and how to get there."""
 
     definition: dict[str, Any]
-    """The new definition, as in a manifest."""
+    """The new definition, as in a manifest; empty if only the plan changes."""
     plan: str
     strategy: str
     """The name of a black-box strategy (``migration/strategies.py``)."""

@@ -25,6 +25,7 @@ from midstream.migration.request import WrittenRequest
 from midstream.migration.strategies import AUTO, SITE_SWITCH, STRATEGIES
 from midstream.plan.tree import Plan
 from midstream.protocol.intent import Intent
+from midstream.protocol.terms import Terms, committed_terms
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.migration import Migration
@@ -91,7 +92,7 @@ class MigrationPromises:
     def begin(self, intent: Intent) -> str | None:
         """An epoch is begun; returns what is wrong with the request that it applies, or None."""
         self._intents[intent.epoch] = intent
-        if self._under_way(intent.epoch - 1) is not None:
+        if self._under_way(intent.epoch - 1) is not None or self.is_replacing(intent.epoch - 1):
             return None if intent.request is None else f"epoch {intent.epoch} applies a request too early"
         if intent.waiting is not None and intent.request is None:
             # It waits for spilled groups that it would change.
@@ -128,7 +129,11 @@ class MigrationPromises:
 
     def stale(self, requests: list[str], manifest: Manifest) -> list[str]:
         """The requests in a store that have been applied, and should have been deleted."""
-        applied = {"requests/": manifest.applied_requests, "requests/partitions-": manifest.applied_rescales}
+        applied = {
+            "requests/": manifest.applied_requests,
+            "requests/partitions-": manifest.applied_rescales,
+            "requests/replacement-": manifest.applied_replacements,
+        }
         return [name for name in requests if int(name[-6:]) <= applied[name[:-6]]]
 
     def check_requests(self, manifest: Manifest) -> str | None:
@@ -178,6 +183,14 @@ class MigrationPromises:
     def emitted(self, epoch: int) -> int | None:
         """The output watermark of an epoch, by which windows of aggregates leave."""
         return self._manifests[epoch].emitted if epoch in self._manifests else None
+
+    def is_replacing(self, epoch: int) -> bool:
+        """Whether another box runs beside that of the query after an epoch."""
+        return epoch in self._manifests and self._manifests[epoch].replacement is not None
+
+    def committed_terms(self, epoch: int) -> Terms:
+        """The terms of an epoch that is committed."""
+        return committed_terms(self._manifests[epoch])
 
     def is_under_way(self, epoch: int) -> bool:
         """Whether a migration is under way after an epoch."""
@@ -231,7 +244,11 @@ class MigrationPromises:
 
     def _is_spilled(self, epoch: int) -> bool:
         """Whether groups are spilled after an epoch."""
-        return epoch in self._manifests and bool(self._manifests[epoch].memory.cuts)
+        manifest = self._manifests.get(epoch)
+        if manifest is None:
+            return False
+        step = manifest.replacement
+        return bool(manifest.memory.cuts or (step is not None and step.successor.memory.cuts))
 
     def _under_way(self, epoch: int) -> Migration | None:
         """The migration that is under way after an epoch."""

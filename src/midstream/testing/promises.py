@@ -41,7 +41,7 @@ from midstream.plan.state_id import StateId
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.protocol.intent import Intent
 from midstream.protocol.rescaling import places_of
-from midstream.protocol.terms import terms_of
+from midstream.protocol.terms import query_on, terms_of
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.slices import Slice
@@ -109,6 +109,11 @@ class Promises:
             now=intent.now,
         )
         query = next((query for query in asked if terms_of(query) == intent.terms), None)
+        if self.migration_promises.is_replacing(epoch - 1):
+            # Terms stay until it has ended.
+            committed = self.migration_promises.committed_terms(epoch - 1)
+            hold("terms", intent.terms == committed, f"epoch {epoch} changes the terms of two boxes")
+            query = query_on(committed, self.workload.query)
         if query is None:
             raise BrokenPromiseError("terms", f"epoch {epoch} is begun on terms that no driver has asked for")
         self.expected.begin(epoch, rules, query, without_batch=intent.without_batch)
@@ -250,6 +255,8 @@ class Promises:
 
     def check_state(self, store: MemoryStore, manifest: Manifest) -> None:
         """*conservation*, of the state: it has the accepted rows except for those that have expired."""
+        if manifest.replacements:
+            return  # what was replayed has arrived once more, in another epoch
         files, places = SliceFiles(store), places_of(manifest)
         unplaced = unplaced_states(self.workload.query, manifest)
         held: dict[str, dict[tuple[StateId, tuple[int, ...]], Counter[tuple[int, int]]]] = {

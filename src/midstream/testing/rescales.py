@@ -75,6 +75,8 @@ class Rescales:
         allowed = {request.partitions for request in waiting if not request.taken}
         taken = [request for request in waiting if request.taken]
         allowed |= {request.partitions for request in taken[-1:]}
+        if intent.partitions is None and intent.waiting_partitions in allowed:
+            return None  # until a replacement has ended
         if intent.partitions not in (allowed if taken else allowed | {None}):
             return f"epoch {intent.epoch} runs in {intent.partitions} partitions, not {sorted(allowed)}"
         if intent.partitions is not None:

@@ -33,6 +33,7 @@ from midstream.storage.fsck import collect_garbage
 from midstream.storage.intents import intent_name
 from midstream.storage.lease import Lease, seize_lease
 from midstream.storage.manifest_log import newest_manifest
+from midstream.testing.black_boxes import BlackBoxes
 from midstream.testing.broken_promise import hold, other_errors_are_broken_promises
 from midstream.testing.drains import Drains
 from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash, faults_survived
@@ -70,8 +71,7 @@ def simulate(seed: int) -> Outcome:
 
 class _Simulation:
     def __init__(self, seed: int) -> None:
-        chance = random.Random(seed)  # noqa: S311  # it must be reproducible
-        self.chance = chance
+        chance = self.chance = random.Random(seed)  # noqa: S311  # it must be reproducible
         # Drawn separately, so that seeds differ only where users and operators do something.
         self.user = random.Random(f"user {seed}")  # noqa: S311  # it must be reproducible
         self.reset_rate = self.user.choice((0.0, 0.0, 0.5))
@@ -92,6 +92,7 @@ class _Simulation:
             on_call=self._before_call,
         )
         self.outcome = Outcome(seed, str(self.workload))
+        self.black_boxes = BlackBoxes(seed, self.outcome)
         self.drains = Drains(self.store, self.outcome)
         self.crash_rate = chance.choice((0.0, 0.01, 0.04))
         self.rot_rate = chance.choice((0.0, 0.2, 0.5))
@@ -101,15 +102,14 @@ class _Simulation:
         self.move_rate = chance.choice((0.0, 0.1, 0.5))
         # Only where the last driver was stopped is no epoch under way.
         self.stop_rate = 0.3 if self.reset_rate else self.stop_rate
-        epochs = len(self.workload.epochs) + self.drains.left
-        self.max_lives = (1 + MAX_REFUSED_CALLS) * self.store.budget + epochs + 1
+        self.max_lives = 1 + len(self.workload.epochs) + self.drains.left
+        self.max_lives += (1 + MAX_REFUSED_CALLS) * self.store.budget
         self.deciding = late_verdicts(seed, self.workload.query)
         self.rescales = Rescales(self.outcome, may_ask=self.workload.query.topology is None)
         self.promises = Promises(self.workload, self.rescales)
         self.resets = WatermarkResets(self.store, self.promises, self.user)
-        self.readers = [Reader(self.store, "results")]
-        if self.workload.keeps_late:
-            self.readers.append(Reader(self.store, "late"))
+        late = [Reader(self.store, "late")] if self.workload.keeps_late else []
+        self.readers = [Reader(self.store, "results"), *late]
         self.checks = StoreChecks(self.store, self.promises, self.readers)
         self.life = Process()
         self.asked: dict[int, list[Query]] = {}
@@ -129,10 +129,10 @@ class _Simulation:
             self._check_end()
             self.life = Process(pausable=False)  # none of the query's
             check_variation(self.workload, self.promises, self.chance)
-        self.outcome.results = sum(table.num_rows for table in self.promises.expected.tables["results"])
-        self.outcome.late = sum(table.num_rows for table in self.promises.expected.tables["late"])
-        self.outcome.replays = self.promises.replays
-        self.outcome.faults = self.store.faults
+        tables = self.promises.expected.tables
+        self.outcome.results = sum(table.num_rows for table in tables["results"])
+        self.outcome.late = sum(table.num_rows for table in tables["late"])
+        self.outcome.replays, self.outcome.faults = self.promises.replays, self.store.faults
         self.outcome.features |= features_of(self.workload) | self.promises.features()
         return self.outcome
 
@@ -174,13 +174,13 @@ class _Simulation:
         lease = self._take_lease("driver")
         self.life.query = query = self._open(lease)
         self.promises.confirm(query.manifest.epoch)
-        background = self.chance.choice(
-            (self.workload.background_epochs, self.workload.background_epochs, 0, 1, None)
-        )
+        usual = self.workload.background_epochs
+        background = self.chance.choice((usual, usual, 0, 1, None))
         has_begun_drain = False
         while query.manifest.batch + 1 < len(self.workload.epochs):
             self._enter_epoch(query)
             self._request_migration(query)
+            self.black_boxes.maybe_ask(query, self._is_fenced)
             if self.rescales.is_asked_for():
                 self._rescale(query)
             now = self._clock()
@@ -241,7 +241,7 @@ class _Simulation:
 
     def _request_migration(self, query: InlineJoin) -> None:
         """Make the request of the workload before this epoch, if it has one; sometimes repeat one."""
-        requests, epoch = self.workload.requests, self.life.epoch
+        requests, epoch = {} if query.is_replacing else self.workload.requests, self.life.epoch
         repeats = requests and self.chance.random() < 0.1 * self.change_rate
         if epoch in requests and epoch not in self.requested:
             request = requests[epoch]
@@ -257,7 +257,7 @@ class _Simulation:
         query, requests = self.life.query, list(self.workload.requests.values())
         if query is None:
             return
-        if requests and self.user.random() < self.ask_rate:
+        if requests and not query.is_replacing and self.user.random() < self.ask_rate:
             with faults_survived(self._is_fenced):
                 self._request(query, self.user.choice(requests))
                 self.outcome.features.add("a request while an epoch runs")

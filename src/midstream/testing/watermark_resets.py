@@ -25,9 +25,9 @@ class WatermarkResets:
         """The stream and watermark of each reset that may yet be committed, by its lease."""
 
     def are_possible(self) -> bool:
-        """Whether something is committed, no epoch under way, and no state spilled."""
+        """Whether something is committed, no epoch under way, no state spilled, and no plan replaced."""
         manifest = newest_manifest(self._store.inner)
-        if manifest is None or manifest.memory.cuts:
+        if manifest is None or manifest.memory.cuts or manifest.replacement or manifest.handed_over:
             return False
         return intent_name(manifest.epoch + 1) not in self._store.inner.files
 
