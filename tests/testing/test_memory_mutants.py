@@ -33,7 +33,7 @@ def _only_inputs(cuts: StateCuts) -> ProbedRows:
 
 
 MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
-    "no holds": (154, lambda: mock.patch("midstream.memory.next_step.holds_of", return_value=())),
+    "no holds": (744, lambda: mock.patch("midstream.memory.next_step.holds_of", return_value=())),
     "purged debts": (43, lambda: mock.patch.object(SpillRetention, "_first_cut", return_value=None)),
     "intermediate rows are probed across a cut": (
         44,
