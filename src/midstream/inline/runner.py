@@ -181,7 +181,7 @@ class InlineJoin(ReportingQuery):
 
     @property
     def is_replacing(self) -> bool:
-        """Whether another definition, or another plan by a black box, is asked for or takes over."""
+        """Whether another definition, or plan by a black box, is asked for."""
         return self._runner.is_replacing
 
     def explain_replace(self, query: Query, plan: str | Plan | None = None, path: str = "") -> str:
@@ -320,8 +320,8 @@ class _InlineExecution:
         self.new_tables: list[pa.Table] = []
         """Results of a new box, if they have a place of their own."""
         self.late_rows: list[tuple[str, pa.Table]] = []
-        self._program: Program | None = None
-        """What runs now."""
+        self._program: Program
+        """What runs now, or did last."""
         self._store = store
         self._arrivals = arrivals
         self._sinks = sinks
@@ -336,6 +336,8 @@ class _InlineExecution:
 
     def _run(self, program: Program) -> Report:
         self._program = program
+        if program.is_idle:
+            return Report()
         messages, report = self._encode(program)
         for partition in range(program.moving_partitions):
             messages += move_states(program, partition, self._store)
@@ -361,7 +363,6 @@ class _InlineExecution:
         """Keep results, and let the sink stage them."""
         if rows is None:
             return []
-        assert self._program is not None, "results are of a program that runs"  # noqa: S101
         table = self._program.output_table
         is_beside = table == "successor" and self._program.replacement is None
         (self.new_tables if is_beside else self.tables).append(rows)
@@ -374,7 +375,6 @@ class _InlineExecution:
         sink = self._sinks["late"]
         if sink is None:
             return []
-        assert self._program is not None, "late rows are of a program that runs"  # noqa: S101
         columns = late_columns(self._program.query)
         parts = [late_rows(task.epoch, name, part, columns[name]) for name, part in rows.items()]
         return [sink.stage(task, pa.concat_tables(parts))]
