@@ -18,7 +18,12 @@ from midstream.state.manifest import EndedReplacement, Replacement
 from midstream.storage.fsck import check
 from midstream.storage.memory import MemoryStore
 from midstream.testing import assert_same_rows
-from midstream.testing.aggregate_oracle import aggregate_results, assert_same_windows, results_with_times
+from midstream.testing.aggregate_oracle import (
+    aggregate_results,
+    assert_same_windows,
+    last_updates,
+    results_with_times,
+)
 from midstream.testing.oracle import matching_rows, outputs
 from midstream.testing.reference import Accepted, AcceptRules, ExpectedProgress, accept_epoch, times_of
 
@@ -111,6 +116,8 @@ class ReplacementRun:
         got = pa.concat_tables([want.schema.empty_table(), *tables])
         if query.aggregation is None:
             assert_same_rows(got, want)
+        elif query.aggregation.updates:
+            assert_same_windows(last_updates([got], query), want, query)
         else:
             assert_same_windows(got, want, query)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from midstream.errors import QueryError
 from midstream.migration.strategies import WITHOUT_HISTORY
+from midstream.query.query import Query
 from tests.replace.replacement_cases import ReplacementCase, replacement_cases
 from tests.replace.replacement_run import ReplacementRun
 
@@ -25,7 +28,8 @@ def run_case(drawn: ReplacementCase) -> ReplacementRun:
                 event(f"refused: {error.must[:40]}")
                 run.replace(drawn.new, WITHOUT_HISTORY, drawn.new_plan, drawn.path)
         run.process(epoch, drawn.paces[number])
-        if drawn.old.aggregation is None and drawn.new.aggregation is None:
+        # In append mode windows are still to come.
+        if all(query.aggregation is None or query.aggregation.updates for query in (drawn.old, drawn.new)):
             run.check()
     event("ended" if run.has_ended else "not ended")
     event("live" if run.live_since is not None else "not live")
@@ -45,3 +49,15 @@ def test_so_they_are_if_the_query_is_restarted_meanwhile_with_either_definition(
 @given(st.data())
 def test_windows_are_those_of_each_definition(data):
     run_case(data.draw(replacement_cases(aggregates=True, with_stops=True))).finish()
+
+
+@given(st.data())
+def test_in_update_mode_the_last_update_of_a_window_is_that_of_its_definition(data):
+    drawn = data.draw(replacement_cases(aggregates=True, with_stops=True))
+    run_case(replace(drawn, old=_updating(drawn.old), new=_updating(drawn.new)))
+
+
+def _updating(query: Query) -> Query:
+    if query.aggregation is None:
+        return query
+    return replace(query, aggregation=replace(query.aggregation, updates=True))

@@ -2,17 +2,21 @@
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from midstream.aggregate.read_aggregation import read_aggregation
+from midstream.aggregate.window import window
 from midstream.errors import CheckpointError
 from midstream.protocol.settings import Settings, definition_of
 from midstream.query.aggregation import Aggregation
 from midstream.query.types import TIMESTAMP
 from midstream.replace.definition import read_query
-from midstream.testing.hypothesis_aggregates import aggregated
+from midstream.testing.hypothesis_aggregates import aggregated, with_aggregation
 from midstream.testing.hypothesis_strategies import cases
+from tests.aggregate.user_classes import median
 from tests.helpers import small_query
 
 SETTINGS = Settings(2, 8)
@@ -51,3 +55,16 @@ def test_what_is_not_a_definition_is_refused():
     for change in ({"on": ["a.k = "]}, {"select": ["a.zz AS x"]}, {"within": {"a, c": "1 day"}}):
         with pytest.raises(CheckpointError, match="must be readable from the checkpoint"):
             read_query(described | change, query, SETTINGS)
+
+
+def test_a_function_of_a_user_is_known_to_the_definition_that_has_it():
+    plain = small_query(["a.k = b.k"], "ab", default_window=10)
+    call = median("a.k").alias("middle")
+    # What Spark makes of the text of its type.
+    call = replace(call, function=replace(call.function, type=pa.float64()))
+    aggregation = read_aggregation([window("10 seconds")], [call, "count(*) AS n"], plain.streams)
+    counted = with_aggregation(plain, aggregation)
+    described = definition_of(counted, SETTINGS)
+    assert read_query(described, counted, SETTINGS).aggregation == aggregation
+    with pytest.raises(CheckpointError, match="a function of a user must be known"):
+        read_query(described, plain, SETTINGS)

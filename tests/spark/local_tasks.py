@@ -50,6 +50,7 @@ class LocalTasks:
 
     def _run(self, shell: execution.InlineExecution, program: Program) -> Report:
         shell.schema = program.query.output_schema
+        shell._program = program
         partitions = program.places.partitions
         ranges = TaskRanges(partitions, min(partitions, self.tasks))
         sent = [*self._encode(shell, program, ranges)]

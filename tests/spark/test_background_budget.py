@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from midstream.engine.epoch_filter import EpochRange
+from midstream.engine.epoch_filter import EpochRange, EpochSpan
 from midstream.engine.migration_step import MigrationStep, Move, Rebuild
+from midstream.engine.program import Program, ReplacementStep, Replay
 from midstream.plan.handover import Handover
 from midstream.plan.state_id import StateId
 from midstream.spark.background_budget import BackgroundBudget
+from midstream.state.manifest import Manifest, Replacement
 from midstream.state.migration import Migration
 
 A = StateId("a")
@@ -100,3 +102,28 @@ def test_epochs_that_move_states_or_end_a_migration_are_ignored():
     budget.learn(replace(STEP, handover=None), 9000)
     budget.learn(work(1), 500)
     assert budget.next() == 1
+
+
+def _caught_up(epochs: int) -> ReplacementStep:
+    source = Program.__new__(Program)
+    replay = Replay(source, ("a",), EpochSpan(10, 10 + epochs)) if epochs else None
+    program = Program.__new__(Program)
+    object.__setattr__(program, "replay", replay)
+    successor = Manifest(
+        id="", epoch=0, spark_query="", definition={}, plan="", initial_plan="", streams={}, routings=()
+    )
+    replacement = Replacement(number=1, strategy="generalized_hybrid", start_epoch=1, successor=successor)
+    return ReplacementStep(replacement=replacement, program=program)
+
+
+def test_portions_of_a_new_box_grow_while_its_job_is_most_of_their_time():
+    budget = BackgroundBudget(None)
+    budget.learn(None, 400)
+    portions = []
+    for _ in range(40):
+        epochs = budget.next()
+        # The job takes 300 ms, and an epoch's worth 10 ms.
+        budget.learn(None, 700 + 10 * epochs if epochs else 400, _caught_up(epochs))
+        portions.append(epochs)
+    assert max(portions) >= 8
+    assert 700 + 10 * max(portions) < 2.5 * 400

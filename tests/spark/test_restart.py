@@ -166,6 +166,15 @@ def _single_partition(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
     scenario.check(scenario.runner.out)
 
 
+def _replaces(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
+    """The definition is the same, so nothing is replaced; test_replace.py has what happens otherwise."""
+    query = scenario.start(scenario.join(), replace="generalized_hybrid")
+    query.awaitTermination()
+    assert not query._handler.runner.is_replacing
+    assert query._handler.manifest.replacements == 0
+    scenario.check(scenario.runner.out)
+
+
 def _partitions(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
     query = scenario.start(scenario.join(), partitions=GROUPS)
     query.awaitTermination()
@@ -259,6 +268,7 @@ ALLOWED = {
     "spill": _memory("spill", "largest"),
     "spillShare": _memory("spillShare", "0.5"),
     "cleanupDelay": _memory("cleanupDelay", "5 seconds"),
+    "replace": _replaces,
     "balance": _balance("balance", "lazy_disk"),
     "balanceThreshold": _balance("balanceThreshold", "0.9"),
     "balancePause": _balance("balancePause", "1 second"),

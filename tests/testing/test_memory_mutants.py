@@ -44,7 +44,7 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
         lambda: mock.patch("midstream.memory.next_step._rebuilt_after", return_value={}),
     ),
     "a batch takes the number of a drain that was begun": (
-        154,
+        183,
         lambda: mock.patch.object(epoch_runner, "write_or_read_intent", _as_asked),
     ),
 }

@@ -181,3 +181,8 @@ def test_the_command_says_in_one_line_which_promise_was_broken(monkeypatch):
 
 def test_a_seed_always_does_the_same():
     assert str(simulate(7)) == str(simulate(7))
+
+
+def test_seeds_that_have_found_something_pass():
+    # A late row, rows that were replayed in the same epoch, and a state in between that had expired.
+    simulate(1177)

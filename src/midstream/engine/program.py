@@ -99,6 +99,11 @@ class Program:
         return None if self.replacement is None else self.replacement.program
 
     @property
+    def is_idle(self) -> bool:
+        """Whether it is that of a box that catches up, and gets nothing in this epoch."""
+        return self.replay is None and self.not_taken >= set(self.query.names)
+
+    @property
     def moving_partitions(self) -> int:
         """In how many partitions there may be rows to move or to replay before the first stage."""
         own, replay = self.places.partitions, self.replay

@@ -80,8 +80,8 @@ class InlineExecution:
         self.new_tables: list[pa.Table] = []
         """Results of a new box, if they have a place of their own."""
         self.late_rows: list[tuple[str, pa.Table]] = []
-        self._program: Program | None = None
-        """What runs now."""
+        self._program: Program
+        """What runs now, or did last."""
         self._store = store
         self._arrivals = arrivals
         self._sinks = sinks
@@ -96,6 +96,8 @@ class InlineExecution:
 
     def _run(self, program: Program) -> Report:
         self._program = program
+        if program.is_idle:
+            return Report()
         messages, report = self._encode(program)
         for partition in range(program.moving_partitions):
             moved = list(move_states(program, partition, self._store))
@@ -134,7 +136,6 @@ class InlineExecution:
         """Keep results, and let the sink stage them."""
         if rows is None:
             return []
-        assert self._program is not None, "results are of a program that runs"  # noqa: S101
         table = self._program.output_table
         is_beside = table == "successor" and self._program.replacement is None
         (self.new_tables if is_beside else self.tables).append(rows)
@@ -147,7 +148,6 @@ class InlineExecution:
         sink = self._sinks["late"]
         if sink is None:
             return []
-        assert self._program is not None, "late rows are of a program that runs"  # noqa: S101
         columns = late_columns(self._program.query)
         parts = [late_rows(task.epoch, name, part, columns[name]) for name, part in rows.items()]
         return [sink.stage(task, pa.concat_tables(parts))]

@@ -156,7 +156,7 @@ class InlineJoin(ReportingQuery):
 
     @property
     def is_replacing(self) -> bool:
-        """Whether another definition, or another plan by a black box, is asked for or takes over."""
+        """Whether another definition, or plan by a black box, is asked for."""
         return self._runner.is_replacing
 
     def explain_replace(self, query: Query, plan: str | Plan | None = None, path: str = "") -> str:

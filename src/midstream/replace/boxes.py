@@ -187,7 +187,7 @@ class Boxes:
         old = self._old_query(manifest)
         step = carry_on(old, manifest, replacement, new.query, budget)
         before = step.replacement.successor
-        theirs = new.program(before, intent_of_new_box(intent, before, replays=step.replays))
+        theirs = new.program(before, intent_of_new_box(intent, step.replacement))
         if replacement.path:
             theirs = replace_field(theirs, output_table="successor", output_path=replacement.path)
         if step.ends:
@@ -213,8 +213,7 @@ class Boxes:
             return without_handover(self.query, self.current.commit(manifest, intent, program, report))
         before = step.replacement.successor
         new = Coordinator(self.new_query(step.replacement), self.settings)
-        replays = step.program is not None and step.program.replay is not None
-        their_intent = intent_of_new_box(intent, before, replays=replays)
+        their_intent = intent_of_new_box(intent, step.replacement)
         if step.program is None:
             after = new.commit(before, their_intent, program, report)
             return after_end(manifest, intent, step.replacement, after, report)

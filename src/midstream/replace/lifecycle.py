@@ -52,16 +52,12 @@ class BoxStep:
         """The streams whose new rows the new box gets later."""
         return frozenset() if self.is_live else frozenset(self.replacement.history)
 
-    @property
-    def replays(self) -> bool:
-        """Whether the new box gets stored rows."""
-        return self.replayed is not None and bool(self.replacement.history)
-
     def replay(self, old: Program) -> Replay | None:
         """The rows that the new box gets from the old one."""
-        if self.replayed is None or not self.replacement.history:
+        span = self.replayed
+        if span is None or span.first >= span.end or not self.replacement.history:
             return None
-        return Replay(old, self.replacement.history, self.replayed)
+        return Replay(old, self.replacement.history, span)
 
     def is_overdue(self, old: Query, manifest: Manifest) -> bool:
         """Whether only what spilled groups owe keeps the old box from being done: then it has to be made."""
@@ -86,6 +82,7 @@ def begin(manifest: Manifest, request: ReplacementRequest, old: Coordinator, new
         number=manifest.replacements + 1,
         strategy=request.strategy,
         start_epoch=manifest.epoch + 1,
+        replayed_in=manifest.epoch,
         plan_only=not request.definition,
         path=request.path,
         old_path=request.old_path,
@@ -105,9 +102,9 @@ def carry_on(
 ) -> BoxStep:
     """What both boxes do in the epoch after ``manifest``.
 
-    While the new box catches up, it gets the rows of one epoch more than there is time for in the background:
-    as many as come meanwhile, and those. Epochs whose rows have all expired take no time: there are twice as
-    many in a portion as long as nothing is found.
+    While the new box catches up, it gets the rows of as many epochs as there is time for in the background,
+    and of as many more as have come since it got some last. Epochs whose rows have all expired take no time:
+    there are twice as many in a portion as long as nothing is found.
     """
     epoch = manifest.epoch + 1
     if replacement.live_since is not None:
@@ -116,7 +113,10 @@ def carry_on(
     if BLACK_BOX_STRATEGIES[replacement.strategy].history != "in portions":
         portion = None
     first = _first_stored(manifest, replacement)
-    end = epoch if portion is None else min(epoch, first + max(portion + 1, 2 * replacement.empty_portion))
+    meanwhile = epoch - replacement.replayed_in
+    end = epoch
+    if portion is not None:
+        end = min(epoch, first + max(meanwhile + portion, 2 * replacement.empty_portion))
     if portion == 0 and end < epoch:
         end = replacement.replayed_before
     # Until then it knows of the streams what the old box does, since it sees no rows of theirs.
@@ -126,7 +126,8 @@ def carry_on(
     replacement = replace(replacement, successor=replace(successor, streams=streams))
     span = EpochSpan(replacement.replayed_before, end)
     if end < epoch:
-        caught_up = replace(replacement, replayed_before=end)
+        last = epoch if portion else replacement.replayed_in
+        caught_up = replace(replacement, replayed_before=end, replayed_in=last)
         return BoxStep(caught_up, is_live=False, ends=False, replayed=span)
     until = handover_time(old, manifest, new, replacement.history)
     # What it has made of rows of streams that were added, while it caught up, has not left.
@@ -161,12 +162,14 @@ def intent_of_old_box(intent: Intent, *, drains: bool) -> Intent:
     )
 
 
-def intent_of_new_box(intent: Intent, before: Manifest, *, replays: bool) -> Intent:
-    """What an epoch of two boxes asks of the new one, which goes on from ``before``.
+def intent_of_new_box(intent: Intent, replacement: Replacement) -> Intent:
+    """What an epoch of two boxes asks of the new one.
 
     It spills nothing while it gets stored rows, which may be older than what spilled groups are cut by.
     """
-    settings = replace_field(intent.settings, memory=None) if replays else intent.settings
+    before, settings = replacement.successor, intent.settings
+    if replacement.live_since in (None, intent.epoch):
+        settings = replace_field(settings, memory=None)
     return replace(
         intent_of_old_box(intent, drains=False),
         settings=settings,

@@ -31,6 +31,8 @@ class BackgroundBudget:
         """What an epoch's worth of a state takes to rebuild."""
         self._last = 0
         """How many epochs' worth were rebuilt last."""
+        self._replay: int | None = None
+        """How many epochs' worth of stored rows a new box gets next, while it catches up."""
         self._saved_ms = 0.0
         """Time that earlier epochs had left, each too little for an epoch's worth."""
 
@@ -44,6 +46,8 @@ class BackgroundBudget:
             if self._saved_ms < self._epoch_worth_ms:
                 return 0
         self._saved_ms = 0.0
+        if self._replay is not None:
+            return max(1, self._replay)
         # At most twice as much as last time, to limit the effect of a wrong estimate.
         return max(1, min(int(available / self._epoch_worth_ms), 2 * self._last))
 
@@ -54,6 +58,7 @@ class BackgroundBudget:
         if replacement is not None:
             self._learn_replay(replacement, total)
             return
+        self._replay = None
         rebuilds, moves = (step.rebuilds, step.moves) if step is not None else ((), ())
         if step is not None and (step.ends or any(move.epochs is None for move in moves)):
             return  # its time is not that of a usual epoch
@@ -69,13 +74,22 @@ class BackgroundBudget:
             )
 
     def _learn_replay(self, step: ReplacementStep, total: float) -> None:
-        """The same with an epoch in which a new box has caught up; one of two boxes is no usual epoch."""
-        replay = step.program.replay if step.program is not None else None
-        if replay is None or step.replacement.live_since is not None or self._foreground_ms is None:
+        """The same with an epoch in which a new box has caught up; one of two boxes is no usual epoch.
+
+        Its job takes some time whatever it replays, so portions grow as long as an epoch does not take
+        twice as long with one.
+        """
+        if step.program is None or step.replacement.live_since is not None:
+            return
+        replay = step.program.replay
+        if replay is None or self._foreground_ms is None:
+            self._foreground_ms = total
             return
         self._last = max(replay.epochs.end - replay.epochs.first, 1)
         floor = _MIN_COST_SHARE * self._foreground_ms
-        self._epoch_worth_ms = max((total - self._foreground_ms) / self._last, floor)
+        extra = total - self._foreground_ms
+        self._epoch_worth_ms = max(extra / self._last, floor)
+        self._replay = 2 * self._last if extra < self._foreground_ms else self._last
 
     def _available(self) -> float | None:
         """The time that an epoch has left, in milliseconds; None before the first epoch."""

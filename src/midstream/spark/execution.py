@@ -49,7 +49,8 @@ class SparkExecution:
             report = self._run_job(program)
             if program.successor is None:
                 return report
-            return replace_struct(report, successor=self._run_job(program.successor))
+            successor = Report() if program.successor.is_idle else self._run_job(program.successor)
+            return replace_struct(report, successor=successor)
         except (Py4JJavaError, PySparkException) as error:
             raise failed_job(error, program.epoch) from error
 

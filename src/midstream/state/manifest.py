@@ -85,6 +85,8 @@ class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The streams whose rows the new box gets that the old one has stored."""
     replayed_before: int = 0
     """It has got those that arrived before this epoch."""
+    replayed_in: int = 0
+    """The epoch in which it got some last; before it got any, the one before it began."""
     empty_portion: int = 0
     """How many epochs the last portion had, if none of their rows was of use any more."""
     live_since: int | None = None
