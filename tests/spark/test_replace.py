@@ -8,6 +8,7 @@ import pytest
 
 from midstream import Join, window
 from midstream.errors import MidstreamError
+from midstream.spark.background_budget import BackgroundBudget
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.testing import accept, assert_same_rows, generate
@@ -18,6 +19,12 @@ from tests.spark.migration_scenario import ASKED, ONE_KEY, SEVERAL_KEYS, SHAPE, 
 from tests.spark.runner import one_key
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def _time_for_one_more_epoch(monkeypatch):
+    """Batches leave as much time in the background, however busy the machine is."""
+    monkeypatch.setattr(BackgroundBudget, "next", lambda _: 1)
 
 
 class Replacing:

@@ -136,6 +136,17 @@ class Boxes:
         """Whether the epoch after ``manifest`` may change to a plan."""
         return manifest.replacement is None and self.current.may_begin(manifest, plan)
 
+    def must_wait(self, manifest: Manifest, request: ReplacementRequest) -> bool:
+        """Whether rows are stored that other windows hold for than those of now.
+
+        The rule of changed windows goes by when rows arrived, which a box that gets them again does not know.
+        Another definition has windows of its own.
+        """
+        if request.definition:
+            return False
+        changes = self.next_terms(manifest).within != committed_terms(manifest).within
+        return changes or bool(manifest.window_changes)
+
     def may_replace(self, manifest: Manifest, request: ReplacementRequest) -> bool:
         """Whether results of a definition that was asked for still go where they are to go.
 

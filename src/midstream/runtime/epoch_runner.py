@@ -206,7 +206,7 @@ class EpochRunner:
         rescales_now = asked is not None and may_rescale(self.manifest)
         replaced, replacement = self.manifest.applied_replacements, None
         if request is None:
-            replaced, replacement = self._requests.due_replacement(self.manifest)
+            replaced, replacement = self._requests.due_replacement(self.manifest, self.coordinator.must_wait)
             if replacement is not None and not self.coordinator.may_replace(self.manifest, replacement):
                 replacement = None
         return Intent(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -106,11 +106,13 @@ class RequestQueue:
             return manifest.applied_requests, None
         return number, write_request(request)
 
-    def due_replacement(self, manifest: Manifest) -> tuple[int, ReplacementRequest | None]:
-        """The same for another definition; a plan that waits comes first."""
+    def due_replacement(
+        self, manifest: Manifest, must_wait: Callable[[Manifest, ReplacementRequest], bool]
+    ) -> tuple[int, ReplacementRequest | None]:
+        """The same for another definition, unless it must wait; a plan that waits comes first."""
         number, request = self.replacements.due(manifest.applied_replacements)
         _, plan = self.plans.due(manifest.applied_requests)
-        if request is None or plan is not None or _is_changing(manifest):
+        if request is None or plan is not None or _is_changing(manifest) or must_wait(manifest, request):
             return manifest.applied_replacements, None
         return number, request
 
