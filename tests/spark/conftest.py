@@ -28,7 +28,7 @@ def scenario(spark, feed: Feed, runner: Runner) -> MigrationScenario:
     return MigrationScenario(spark, feed, runner)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteCluster]:
     """A cluster with a worker at each of three sites, between which links have 50 Mbit/s."""
     folder = tmp_path_factory.mktemp("cluster")
