@@ -20,7 +20,7 @@ from midstream.engine.program import Program
 from midstream.query.window import Windows
 from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.runtime.partition_task import OutputWriter
-from midstream.spark import micro_batch_handler
+from midstream.spark import execution
 from midstream.spark.messages import AddressedMessage
 from midstream.spark.stage_task import stage_task
 from midstream.spark.task_ranges import TaskRanges
@@ -87,7 +87,7 @@ def failing_tasks(marks: Path, faults: Sequence[Fault]) -> AbstractContextManage
 
         return task
 
-    return patch.object(micro_batch_handler, "stage_task", stage_task_that_fails)
+    return patch.object(execution, "stage_task", stage_task_that_fails)
 
 
 def migration_of(program: Program) -> str:

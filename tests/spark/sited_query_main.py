@@ -19,9 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from midstream import Join
-from midstream.engine.encode import Encoder, make_encoders
+from midstream.engine.encode import Encoder
 from midstream.engine.places import Places
+from midstream.engine.program import Program
 from midstream.protocol.progress import EpochProgress
+from midstream.spark.execution import encoders_of
 from midstream.spark.site_tasks import find_site_hosts
 from midstream.spark.task_ranges import SiteHosts, TaskRanges
 from midstream.testing.random_streams import START
@@ -105,13 +107,13 @@ def hashed_over(hosts: SiteHosts) -> Iterator[None]:
     def for_places(places: Places, _cores: int, _hosts: SiteHosts) -> TaskRanges:
         return TaskRanges(places.partitions, places.partitions, sites, hosts)
 
-    def encoders(*arguments: Any, **options: Any) -> dict[str, Encoder]:
-        made = make_encoders(*arguments, **options)
+    def encoders(program: Program, *, whole_rows: bool) -> dict[str, Encoder]:
+        made = encoders_of(program, whole_rows=whole_rows)
         return {name: replace(encoder, site=HOMES[name]) for name, encoder in made.items()}
 
     with (
         mock.patch.object(TaskRanges, "for_places", for_places),
-        mock.patch("midstream.spark.micro_batch_handler.make_encoders", encoders),
+        mock.patch("midstream.spark.execution.encoders_of", encoders),
     ):
         yield
 

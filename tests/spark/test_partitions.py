@@ -8,7 +8,7 @@ import pytest
 
 from midstream import Join
 from midstream.plan.tree import parse_plan
-from midstream.spark import micro_batch_handler
+from midstream.spark import execution
 from midstream.spark.task_ranges import TaskRanges
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
@@ -75,7 +75,7 @@ def test_a_cluster_that_has_grown_since_the_query_started_gets_more_tasks(
         def for_cores(cls, partitions: int, cores: int) -> TaskRanges:
             return TaskRanges.for_cores(partitions, 2 * cores)
 
-    monkeypatch.setattr(micro_batch_handler, "TaskRanges", Grown)
+    monkeypatch.setattr(execution, "TaskRanges", Grown)
     query = run(spark, feed, runner, 64, source)
     assert max(stages_of(spark, query)) == 8 * spark.sparkContext.defaultParallelism
 
