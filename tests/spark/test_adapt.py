@@ -120,5 +120,5 @@ def test_what_was_decided_is_carried_out_though_the_query_no_longer_adapts(join,
 def test_explain_knows_its_modes(join, runner):
     query = runner.run(join, plan=DEAR, partitions=2)
     assert query.explanation("adaptive").startswith("== Adapting (off) ==")
-    with pytest.raises(OptionError, match=r"'extended', 'adaptive'; got 'cost'"):
+    with pytest.raises(OptionError, match=r"'adaptive', 'json', 'mermaid'; got 'cost'"):
         query.explain("cost")
