@@ -105,6 +105,14 @@ def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path):
             with pytest.raises(MidstreamError) as error:
                 query.replace(wider(), **options)
             errors.append(str(error.value))
+        renamed = scenario.join(ONE_KEY, rows).select("a.id AS x")
+        own = query._handler._outputs._path
+        for folder in (f"{scenario.runner.checkpoint}/spark", own):
+            with pytest.raises(MidstreamError, match=r"of (its|their) own"):
+                query.replace(renamed, path=folder)
+        for no_join in ("a.k > b.k", renamed.writeStream):
+            with pytest.raises(MidstreamError, match="must be a join, as it is before writeStream"):
+                query.replace(no_join)
         with pytest.raises(MidstreamError, match="no stream d"):
             query.replace(one_key(scenario.spark, scenario.feed))
         query.explain_replace(wider())
@@ -118,6 +126,36 @@ def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path):
     assert "must be one of generalized_hybrid" in errors[3]
     assert "Replacement" not in texts[0]
     assert query.lastProgress["replacement"] is None
+
+
+def test_what_begins_at_a_start_may_have_been_asked_for_before(scenario, tmp_path):
+    """Results of the old definition stay where they are; a stream is not added while a plan waits."""
+    elsewhere = tmp_path / "elsewhere"
+
+    def old():
+        return scenario.join(ONE_KEY).within("25 seconds")
+
+    def new():
+        return old().select("a.t AS at", "a.v AS av")
+
+    def with_another():
+        join = old().stream("e", scenario.feed.df("a"), time="t", lateness="5 seconds")
+        return join.on("a.k = e.k")
+
+    def ask_for_a_plan(query, point):
+        if point == "before the step" and query._handler.manifest.epoch == 0:
+            query.migrate("a (b (c d))", "moving_state")
+
+    scenario.run(join=old, look=ask_for_a_plan, epochs=2)
+    with pytest.raises(MidstreamError, match="must be added by a replacement that can begin at once"):
+        scenario.run(join=with_another, look=lambda *_: None, epochs=0, replace="generalized_hybrid")
+    replacing = Replacing(scenario, new, "generalized_parallel_track", path=str(elsewhere))
+    scenario.run(join=old, look=replacing.look, epochs=ASKED)
+    assert replacing.asked
+    scenario.run(join=new, look=replacing.look, epochs=2, path=str(elsewhere))
+    scenario.run(join=old, look=replacing.look, epochs=6)
+    schemas = {tuple(pq.read_schema(path).names) for path in elsewhere.glob("*.parquet")}
+    assert schemas == {tuple(new().schema.names)}
 
 
 def test_results_of_another_schema_go_to_a_path_of_their_own_over_restarts(scenario, tmp_path):

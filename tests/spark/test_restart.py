@@ -170,7 +170,7 @@ def _replaces(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
     """The definition is the same, so nothing is replaced; test_replace.py has what happens otherwise."""
     query = scenario.start(scenario.join(), replace="generalized_hybrid")
     query.awaitTermination()
-    assert not query._handler.runner.is_replacing
+    assert not query._handler.runner.requests.is_replacing(query._handler.manifest)
     assert query._handler.manifest.replacements == 0
     scenario.check(scenario.runner.out)
 

@@ -134,11 +134,11 @@ def test_a_request_like_one_that_a_fenced_driver_has_made_and_applied_meanwhile_
     fenced = InlineJoin(QUERY, PLAN, settings=SETTINGS, store=store)
     query = InlineJoin(QUERY, PLAN, settings=SETTINGS, store=store)
     # The fenced driver wakes when both of its threads have looked at the lease.
-    fenced._runner._requests.plans.add(request(OTHER_PLAN))
+    fenced._runner.requests.plans.add(request(OTHER_PLAN))
     intent = replace(fenced._runner.new_intent(0, None), first=query.manifest)
     write_or_read_intent(store, intent)
     query.run_epoch(EPOCHS[0])
     assert query.manifest.plan == OTHER_PLAN
     # The query may have left that plan again by itself.
     query.migrate(OTHER_PLAN, "moving_state")
-    assert query._runner._requests.due(query.manifest) == (2, write_request(request(OTHER_PLAN)))
+    assert query._runner.requests.due(query.manifest) == (2, write_request(request(OTHER_PLAN)))

@@ -31,7 +31,6 @@ from midstream.runtime.epoch_reporter import EpochReporter, ReportingQuery
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.partition_task import Clock
 from midstream.state.manifest import Manifest, OutputTableName
-from midstream.storage.intents import find_intent
 from midstream.storage.lease import seize_lease
 from midstream.storage.memory import MemoryStore
 from midstream.storage.open_checkpoint import initial_manifest, open_manifest
@@ -75,8 +74,7 @@ class InlineJoin(ReportingQuery):
             first = coordinator.first_manifest("inline", chosen or settings.first_plan(query))
             stored = initial_manifest(first)
         else:
-            begun = find_intent(self.store, stored.manifest.epoch + 1)
-            asked = asked_definition(self.store, stored.manifest, begun)
+            asked = asked_definition(self.store, stored.manifest)
             coordinator = Boxes.resume(query, settings, stored.manifest, asked)
         super().__init__(EpochReporter(coordinator.query, HealthLimits()))
         self.report = Report()
@@ -157,7 +155,7 @@ class InlineJoin(ReportingQuery):
     @property
     def is_replacing(self) -> bool:
         """Whether another definition, or plan by a black box, is asked for."""
-        return self._runner.is_replacing
+        return self._runner.requests.is_replacing(self.manifest)
 
     def explain_replace(self, query: Query, plan: str | Plan | None = None, path: str = "") -> str:
         """What would change, and what each strategy would take; nothing is done."""

@@ -31,13 +31,15 @@ def make_replacement(
 ) -> ReplacementRequest:
     """A request for another definition, if the query can get it by this strategy.
 
-    Without a plan, that of now goes on if it is one of the same streams.
+    Without a plan, that of now goes on if it is one of the same streams; if a migration is under way, that
+    which it leads to.
     """
     traits = check_black_box_strategy(strategy)
     check_replacement(boxes.query, query, boxes.layout(manifest), traits, path)
     if plan is None:
         same = set(query.names) == set(boxes.query.names)
-        chosen = parse_plan(manifest.plan, query.names) if same else default_plan(query)
+        now = manifest.plan if manifest.migration is None else manifest.migration.new_plan
+        chosen = parse_plan(now, query.names) if same else default_plan(query)
     else:
         chosen = parse_plan(str(plan), query.names)
     boxes.settings.check_plan(query, chosen, places_of(manifest).partitions)

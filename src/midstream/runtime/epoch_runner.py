@@ -96,7 +96,7 @@ class EpochRunner:
         self._digest = committed.digest
         self._publisher = publisher
         self._lease = lease
-        self._requests = RequestQueue(store, coordinator.query, coordinator.settings)
+        self.requests = RequestQueue(store, coordinator.query, coordinator.settings)
         self._run_identity = RunIdentity(self.manifest.id, lease.number, run)
         self._deciding = deciding(self._decide)
         self._measurements: tuple[Measurement, ...] | None = None
@@ -128,7 +128,7 @@ class EpochRunner:
     def recover(self) -> None:
         """On start: finish publishing the last epoch, and find what the last run has left behind."""
         self.publish()
-        self._requests.load(self.manifest, find_intent(self.store, self.manifest.epoch + 1))
+        self.requests.load(self.manifest, find_intent(self.store, self.manifest.epoch + 1))
         self._rescale_to_settings()
         # No driver before us can commit any more. If our first commit succeeds, no driver after us had taken
         # over yet, so what is listed now is not theirs and may be deleted then.
@@ -147,29 +147,24 @@ class EpochRunner:
 
         If this fails, the request may have been kept nevertheless.
         """
-        with self._requests.lock:
-            self._requests.check_no_replacement(self.manifest)
-            self._requests.check_plan(self.manifest, request.plan)
-            self._keep(self._requests.plans, request)
+        with self.requests.lock:
+            self.requests.check_no_replacement(self.manifest)
+            self.requests.check_plan(self.manifest, request.plan)
+            self._keep(self.requests.plans, request)
 
     def request_replacement(self, request: ReplacementRequest, query: Query | None = None) -> None:
         """Keep a request for another definition, that of ``query``, or for another plan alone."""
-        with self._requests.lock:
-            self._requests.check_no_replacement(self.manifest)
+        with self.requests.lock:
+            self.requests.check_replacement(self.manifest, request, query)
             if query is not None:
                 self.coordinator = self.coordinator.knowing(query)
-            self._keep(self._requests.replacements, request)
-
-    @property
-    def is_replacing(self) -> bool:
-        """Whether the definition is, or is about to be, replaced."""
-        return self._requests.is_replacing(self.manifest)
+            self._keep(self.requests.replacements, request)
 
     def request_rescale(self, partitions: int) -> None:
         """Keep a request for another number of engine partitions; the newest one counts."""
-        with self._requests.lock:
-            self._requests.check_partitions(self.manifest, partitions)
-            self._keep(self._requests.partitions, partitions)
+        with self.requests.lock:
+            self.requests.check_partitions(self.manifest, partitions)
+            self._keep(self.requests.partitions, partitions)
 
     def _keep(self, requests: NumberedRequests[R], request: R) -> None:
         self._lease.check()
@@ -182,7 +177,7 @@ class EpochRunner:
         """Request the number of partitions that the query is started with, if it would get another one."""
         # At sites, these say how many there are.
         asked = None if self.coordinator.query.topology else self.coordinator.settings.partitions
-        if asked is not None and asked != self._requests.next_partitions(self.manifest):
+        if asked is not None and asked != self.requests.next_partitions(self.manifest):
             self.request_rescale(asked)
 
     def new_intent(
@@ -198,17 +193,18 @@ class EpochRunner:
 
         What was decided is dropped if a plan is requested, or if it no longer holds.
         """
-        applied, request = self._requests.due(self.manifest)
+        applied, request = self.requests.due(self.manifest)
         waiting = None
         if request is not None and not self.coordinator.may_begin(self.manifest, request.plan):
             applied, request, waiting = self.manifest.applied_requests, None, request
-        rescales, asked = self._requests.partitions.due(self.manifest.applied_rescales)
-        rescales_now = asked is not None and may_rescale(self.manifest)
         replaced, replacement = self.manifest.applied_replacements, None
         if request is None:
-            replaced, replacement = self._requests.due_replacement(self.manifest, self.coordinator.must_wait)
+            replaced, replacement = self.requests.due_replacement(self.manifest, self.coordinator.must_wait)
             if replacement is not None and not self.coordinator.may_replace(self.manifest, replacement):
                 replacement = None
+        rescales, asked = self.requests.partitions.due(self.manifest.applied_rescales)
+        # A new box begins with as many partitions as there are.
+        rescales_now = asked is not None and replacement is None and may_rescale(self.manifest)
         return Intent(
             query=self.manifest.id,
             epoch=self.manifest.epoch + 1,
@@ -280,7 +276,7 @@ class EpochRunner:
         new = self.new_intent(now, background_epochs, decided, drains=drains, without_batch=without_batch)
         intent = write_or_read_intent(self.store, new)
         check_of_this_query(intent, self.manifest)
-        self._requests.leave_out(intent)
+        self.requests.leave_out(intent)
         crash_point("after the intent is written")
         if intent.without_batch != without_batch:
             # A drain that failed, or another driver, has begun it: its number is taken, for other rows.
@@ -309,7 +305,7 @@ class EpochRunner:
         with self._timed("publish"):
             self.publish()
         with self._timed("clean"):
-            self._requests.delete_applied(after)
+            self.requests.delete_applied(after)
             self._clean(before)
         self.millis |= {"total": 1000 * (time.perf_counter() - begin), "decide": self._deciding_ms}
         return report
@@ -342,7 +338,7 @@ class EpochRunner:
         coordinator = self.coordinator.after(manifest)
         if coordinator is not self.coordinator:
             self.coordinator = coordinator
-            self._requests.serve(coordinator.query)
+            self.requests.serve(coordinator.query)
 
     def _add_written(self, report: Report) -> RunIdentity:
         """The writer with the slices that tasks of this run have written and that are in use."""

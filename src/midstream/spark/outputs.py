@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from msgspec.structs import replace as replace_struct
 from pyspark.sql import SparkSession
@@ -22,6 +23,8 @@ from midstream.storage.output_table import OutputTable, ParquetWriter
 
 OpenTable = Callable[[str], OutputTable]
 """Opens the table in a folder of the user's."""
+CheckPath = Callable[[str], None]
+"""Refuses a folder that is the checkpoint's, that of late rows, or one that a stream reads."""
 
 
 class Outputs:
@@ -35,6 +38,7 @@ class Outputs:
         *,
         path: str | None,
         open_table: OpenTable,
+        check_path: CheckPath,
     ) -> None:
         """``path`` is that of the Parquet sink, if it is one."""
         self._sink = sink
@@ -42,6 +46,7 @@ class Outputs:
         self._writer = writer
         self._path = path
         self._open_table = open_table
+        self._check_path = check_path
         self._successor: ParquetSink | None = None
 
     @property
@@ -59,11 +64,18 @@ class Outputs:
                 got="another sink",
                 hint="start a new query, or select the same columns with the same names",
             )
+        self._check_path(request.path)
+        if Path(request.path).resolve() == Path(self._path).resolve():
+            raise OptionError(
+                "results of another definition must have a folder of their own, if a path is given",
+                got=f"that of the query, {request.path}",
+                hint="leave path out if the columns stay the same, or give another one",
+            )
         self._open_table(request.path)  # now, as an error later would end the query
         return replace_struct(request, old_path=self._path)
 
-    def serve(self, replacement: Replacement | None) -> None:
-        """Before anything is published: open the folder of a new definition that has one."""
+    def serve(self, replacement: Replacement | ReplacementRequest | None) -> None:
+        """Before anything is published: open the folder of a new definition that has one, or will have."""
         if replacement is None or not replacement.path:
             return
         if self._path not in (replacement.path, replacement.old_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import wait
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
@@ -18,6 +18,7 @@ from midstream.plan.explain_sites import SITED_FORMS, explain_sited_as
 from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
 from midstream.protocol.rescaling import places_of
+from midstream.query.query import Query
 from midstream.replace.explain import explain_replacement, explain_running
 from midstream.replace.request import DEFAULT_STRATEGY
 from midstream.runtime.epoch_reporter import ReportingQuery
@@ -147,7 +148,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
             "get another definition",
             "start the new one with the same checkpointLocation and the option replace",
         )
-        self._handler.replace(new_join.query(), plan, strategy, path)
+        self._handler.replace(_definition_of(new_join), plan, strategy, path)
 
     def explain_replace(
         self, new_join: Join, *, plan: str | Plan | None = None, path: str | None = None
@@ -157,7 +158,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         Nothing is done: not even a definition that cannot be is an error.
         """
         manifest, boxes = self._handler.manifest, self._handler.coordinator
-        print(explain_replacement(boxes, manifest, new_join.query(), plan, path or ""))
+        print(explain_replacement(boxes, manifest, _definition_of(new_join), plan, path or ""))
 
     @property
     def partitions(self) -> int:
@@ -302,3 +303,15 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     def __repr__(self) -> str:
         state = "active" if self.isActive else "ended"
         return f"<JoinStreamingQuery {self.name or self.id} {state}: {self.plan}>"
+
+
+def _definition_of(new_join: Join) -> Query:
+    """What a join asks for; an error if it is something else."""
+    query = getattr(new_join, "query", None)
+    if query is None:
+        raise OptionError(
+            "another definition must be a join, as it is before writeStream",
+            got=show_value(new_join),
+            hint="build it as for a start, and leave out .writeStream",
+        )
+    return cast("Query", query())

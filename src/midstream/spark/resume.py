@@ -22,7 +22,6 @@ from midstream.spark.options import QueryOptions
 from midstream.spark.spark_checkpoint import check_as_new_as_spark, last_batch_done, unmark_batch_done
 from midstream.state.manifest import Manifest
 from midstream.state.replacement import ReplacementRequest
-from midstream.storage.intents import find_intent
 from midstream.storage.manifest_log import Committed
 from midstream.storage.open_checkpoint import initial_manifest, open_manifest
 from midstream.storage.request_queue import asked_definition
@@ -41,8 +40,7 @@ def begin_or_resume(
     plan = parse_plan(options.plan, query.names) if options.plan else None
     if committed is None:
         return _begin(query, settings, plan or settings.first_plan(query), options.partitions)
-    begun = find_intent(store, committed.manifest.epoch + 1)
-    asked = asked_definition(store, committed.manifest, begun)
+    asked = asked_definition(store, committed.manifest)
     coordinator = _resume(query, settings, committed.manifest, asked, replaces=options.replace is not None)
     if plan is not None:
         _check_plan_of_checkpoint(plan, committed.manifest)

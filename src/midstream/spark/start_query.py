@@ -11,7 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from midstream.engine.encode import make_encoders
-from midstream.errors import CheckpointError
+from midstream.errors import CheckpointError, OptionError
+from midstream.plan.build_layout import build_layout
+from midstream.plan.default_plan import default_plan
 from midstream.protocol.health import HealthLimits
 from midstream.query.query import Query
 from midstream.replace.request import make_replacement
@@ -24,7 +26,7 @@ from midstream.spark.logical_plan import source_folders
 from midstream.spark.micro_batch_handler import MicroBatchHandler
 from midstream.spark.options import QueryOptions
 from midstream.spark.output_tables import QueryTables
-from midstream.spark.outputs import Outputs
+from midstream.spark.outputs import CheckPath, Outputs
 from midstream.spark.parquet_source import sources_of
 from midstream.spark.program_end import stop_at_exit
 from midstream.spark.query import JoinStreamingQuery
@@ -46,6 +48,7 @@ from midstream.storage.late_rows import late_columns
 from midstream.storage.lease import acquire_lease
 from midstream.storage.output_table import ParquetWriter
 from midstream.storage.remote import is_remote, store_at
+from midstream.storage.request_queue import asked_definition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +82,12 @@ def start_query(
     check_workers(spark.sparkContext, remote=is_remote(checkpoint))
     store = store_at(checkpoint)
     local_checkpoint = None if is_remote(checkpoint) else checkpoint
-    check_folders(options.path, options.late_rows, local_checkpoint)
-    check_not_sources({"path": options.path, "lateRows": options.late_rows}, source_folders(frames))
+
+    def check_path(path: str | None) -> None:
+        check_folders(path, options.late_rows, local_checkpoint)
+        check_not_sources({"path": path, "lateRows": options.late_rows}, source_folders(frames))
+
+    check_path(options.path)
     run = uuid.uuid4().hex[:8]
     with explain_unusable("checkpointLocation", checkpoint, CheckpointError):
         check_not_foreign(checkpoint, store)
@@ -101,8 +108,8 @@ def start_query(
         context = SinkContext(
             spark=spark, schema=query.output_schema, tables=tables, options=options, query_name=name
         )
-        outputs = _make_outputs(sink, context, query, partition_columns)
-        outputs.serve(committed.manifest.replacement)
+        outputs = _make_outputs(sink, context, query, partition_columns, check_path)
+        outputs.serve(committed.manifest.replacement or asked_definition(store, committed.manifest))
         runner = EpochRunner(
             store=store,
             coordinator=coordinator,
@@ -142,13 +149,24 @@ def start_query(
 
 
 def _make_outputs(
-    sink: SinkRequest, context: SinkContext, query: Query, partition_columns: tuple[str, ...]
+    sink: SinkRequest,
+    context: SinkContext,
+    query: Query,
+    partition_columns: tuple[str, ...],
+    check_path: CheckPath,
 ) -> Outputs:
     """The sink of the results, and the folder of late rows if there is one."""
     built, tables, options = sink.format.build(context), context.tables, context.options
     late_table = tables.late_rows_in(options.late_rows) if options.late_rows else None
     writer = ParquetWriter(built.table, late_table, context.schema, late_columns(query), partition_columns)
-    return Outputs(built, late_table, writer, path=options.path, open_table=tables.results_in)
+    return Outputs(
+        built,
+        late_table,
+        writer,
+        path=options.path,
+        open_table=tables.results_in,
+        check_path=check_path,
+    )
 
 
 def _replace(runner: EpochRunner, given: Query, strategy: str) -> None:
@@ -157,7 +175,15 @@ def _replace(runner: EpochRunner, given: Query, strategy: str) -> None:
     What is due already, because it was requested before, goes on.
     """
     boxes, manifest = runner.coordinator, runner.manifest
-    if given in boxes.known and not runner.is_replacing:
+    if given in boxes.known and not runner.requests.is_replacing(manifest):
+        added = [name for name in given.names if name not in boxes.query.by_name]
+        if added and runner.requests.is_changing_plan(manifest):
+            raise OptionError(
+                "a stream must be added by a replacement that can begin at once: its rows would be read and "
+                "not be joined until then",
+                got=f"stream {added[0]}, and a change of plan that has not ended",
+                hint="start the query as it was until the change of plan has ended",
+            )
         runner.request_replacement(make_replacement(boxes, manifest, given, None, strategy, ""), given)
 
 
@@ -170,9 +196,13 @@ def _make_sources(
     """
     program = runner.coordinator.program(runner.manifest, runner.new_intent(0, None))
     programs = [program] if program.successor is None else [program, program.successor]
+    layouts = {each.query: each.layout for each in programs}
+    # A definition that waits gets its rows from the same stream once it begins.
+    waiting = [query for query in runner.coordinator.known if query not in layouts]
+    layouts |= {query: build_layout(query, default_plan(query)) for query in waiting}
     encodings = [
-        Encoding(each.query, make_encoders(each.query, each.layout, each.places, whole_rows=whole_rows))
-        for each in programs
+        Encoding(query, make_encoders(query, layout, program.places, whole_rows=whole_rows))
+        for query, layout in layouts.items()
     ]
     ranges = TaskRanges.for_places(program.places, cores, {})
     return sources_of(encodings, frames, ranges)

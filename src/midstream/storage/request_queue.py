@@ -18,6 +18,7 @@ from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.replacement import ReplacementRequest
 from midstream.state.sealed import UNREADABLE, reason_unreadable
+from midstream.storage.intents import find_intent
 from midstream.storage.numbered_requests import REQUESTS, NumberedRequests, RequestKind
 from midstream.storage.store import Store
 
@@ -70,15 +71,24 @@ class RequestQueue:
         _, waiting = self.partitions.due(applied)
         return waiting or (begun and begun.partitions) or places_of(manifest).partitions
 
-    def check_plan(self, manifest: Manifest, plan: Plan) -> None:
+    def check_plan(self, manifest: Manifest, plan: Plan, query: Query | None = None) -> None:
         """Refuse a plan that is forbidden in as many partitions as there are, or will be."""
         partitions = max(places_of(manifest).partitions, self.next_partitions(manifest))
-        self._settings.check_plan(self._query, plan, partitions)
+        self._settings.check_plan(query or self._query, plan, partitions)
+
+    def check_replacement(self, manifest: Manifest, request: ReplacementRequest, query: Query | None) -> None:
+        """Refuse another definition, or plan of this one, while one waits, or if its plan is forbidden."""
+        self.check_no_replacement(manifest)
+        asked = query or self._query
+        self.check_plan(manifest, parse_plan(request.plan, asked.names), asked)
 
     def check_partitions(self, manifest: Manifest, partitions: int) -> None:
         """Refuse a number of partitions that cannot be, or that a plan of now or later is forbidden in."""
         check_rescale_of_sites(self._query)
         check_partitions(partitions, self._settings.groups)
+        if self._settings.single_partition == "forbid" and partitions > 1:
+            # What is forbidden depends on the definition, and that is changing.
+            self.check_no_replacement(manifest)
         for plan in self._plans(manifest):
             self._settings.check_plan(self._query, plan, partitions)
 
@@ -115,6 +125,13 @@ class RequestQueue:
         if request is None or plan is not None or _is_changing(manifest) or must_wait(manifest, request):
             return manifest.applied_replacements, None
         return number, request
+
+    def is_changing_plan(self, manifest: Manifest) -> bool:
+        """Whether a migration is, or is about to be, under way."""
+        begun = self._begun_after(manifest)
+        _, waiting = self.plans.due(manifest.applied_requests)
+        is_begun = begun is not None and begun.request is not None
+        return manifest.migration is not None or waiting is not None or is_begun
 
     def is_replacing(self, manifest: Manifest) -> bool:
         """Whether the definition is, or is about to be, replaced."""
@@ -156,8 +173,9 @@ def replacement_requests(store: Store) -> NumberedRequests[ReplacementRequest]:
     return NumberedRequests(store, kind)
 
 
-def asked_definition(store: Store, manifest: Manifest, begun: Intent | None) -> ReplacementRequest | None:
+def asked_definition(store: Store, manifest: Manifest) -> ReplacementRequest | None:
     """On start: the request for another definition that the next epoch has begun with, or that waits."""
+    begun = find_intent(store, manifest.epoch + 1)
     if begun is not None and begun.replacement is not None:
         return begun.replacement
     requests = replacement_requests(store)

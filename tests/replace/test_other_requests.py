@@ -1,0 +1,72 @@
+"""What else is asked for while a definition is replaced."""
+
+from __future__ import annotations
+
+import pytest
+
+from midstream.errors import OptionError
+from midstream.inline import InlineJoin
+from midstream.protocol.settings import Settings
+from midstream.query.build import build_query
+from midstream.query.query import Query
+from midstream.testing import Shape, generate, stream
+from midstream.values import Micros
+
+SHAPE = Shape(rows=6, keys=4)
+EPOCHS = generate(dict.fromkeys("abc", SHAPE), epochs=14, seed=1)
+KEYS = ("a.k = b.k", "b.k = c.k")
+OTHER_KEYS = ("a.k = b.k", "b.k2 = c.k2")
+
+
+def query(*on: str) -> Query:
+    streams = [stream(name, SHAPE) for name in "abc"]
+    return build_query(streams, on, default_window=Micros(5_000_000), select=["a.id", "b.id"], cross=True)
+
+
+def run(join: InlineJoin, epochs: int) -> None:
+    for _ in range(epochs):
+        join.run_epoch(EPOCHS[join.manifest.epoch + 1])
+
+
+def test_partitions_that_are_asked_for_at_the_same_time_come_after_it():
+    join = InlineJoin(query(*KEYS), settings=Settings(1, 8))
+    run(join, 3)
+    join.rescale(3)
+    join.replace(query(*KEYS, "a.id <> b.id"))
+    run(join, 11)
+    assert join.manifest.replacements == 1
+    assert not join.is_replacing
+    assert join.partitions == 3
+
+
+def test_the_plan_that_a_migration_leads_to_goes_on():
+    join = InlineJoin(query(*KEYS), "a (b c)", settings=Settings(2, 8))
+    run(join, 4)
+    join.migrate("(a b) c", "parallel_track")
+    run(join, 1)
+    assert join.manifest.migration is not None
+    join.replace(query(*KEYS, "a.id <> b.id"))
+    run(join, 9)
+    assert join.manifest.replacements == 1
+    assert join.manifest.plan == "(a b) c"
+
+
+def test_partitions_in_which_its_plan_is_forbidden_are_refused():
+    join = InlineJoin(query(*KEYS), "a b c", settings=Settings(1, 8, single_partition="forbid"))
+    run(join, 3)
+    join.replace(query(*OTHER_KEYS), "a b c", "generalized_parallel_track")
+    with pytest.raises(OptionError, match="a replacement that has not ended"):
+        join.rescale(3)
+    run(join, 11)
+    assert not join.is_replacing
+    with pytest.raises(OptionError, match="forbid"):
+        join.rescale(3)
+
+
+def test_a_plan_that_is_forbidden_in_partitions_to_come_is_refused():
+    join = InlineJoin(query(*KEYS), "a b c", settings=Settings(1, 8, single_partition="forbid"))
+    run(join, 3)
+    join.rescale(3)
+    with pytest.raises(OptionError, match="forbid"):
+        join.replace(query(*OTHER_KEYS), "a b c", "generalized_parallel_track")
+    assert not join.is_replacing
