@@ -50,6 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
+    from midstream.spark.worker_python import use_this_python
     from tests.jvm_archive import ensure_jvm_archive
     from tests.spark_session import make_session
 
@@ -64,6 +65,8 @@ def spark() -> Iterator[object]:
         ),
     }
     session = make_session("local[2]", config)
+    # Any test may be the first of its process: a DataFrame of Python values keeps the Python it is made with.
+    use_this_python(session)
     yield session
     session.stop()
 

@@ -17,7 +17,7 @@ import pytest
 
 from midstream.engine.program import Program
 from midstream.engine.routed_rows import Arrivals, RoutedRows
-from midstream.inline import InlineJoin, runner
+from midstream.inline import InlineJoin, execution
 from midstream.protocol.report import Report
 from midstream.query.build import build_query
 from midstream.runtime.crash_points import crash_hook
@@ -107,7 +107,7 @@ def test_of_two_attempts_of_a_task_one_counts_and_none_does_harm(pool, tmp_path,
     query.run_epoch(EPOCHS[0])
     for epoch in EPOCHS[1:-1]:
         rivals = Rivals(pool, table, zombies=zombies)
-        monkeypatch.setattr(runner, "run_partition", rivals)
+        monkeypatch.setattr(execution, "run_partition", rivals)
         query.run_epoch(epoch)
         committed = {output.staged for output in query.manifest.outputs}
         for pair in rivals.pairs:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,13 @@ print(json.dumps(found))
 def addresses() -> set[str]:
     """Where this process and those that it started listen."""
     me = psutil.Process()
-    found = [c for p in (me, *me.children(recursive=True)) for c in p.net_connections(kind="inet")]
-    return {c.laddr.ip for c in found if c.status == psutil.CONN_LISTEN}
+    found = set()
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # one that has ended meanwhile
+            found |= {
+                c.laddr.ip for c in process.net_connections(kind="inet") if c.status == psutil.CONN_LISTEN
+            }
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ FAULTS = {
     "read-only disks": 3,
     "rotten files": 20,
     "torn writes": 7,
-    "watermarks set back": 2,
+    "watermarks set back": 1,
 }
 
 
