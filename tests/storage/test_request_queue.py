@@ -142,3 +142,23 @@ def test_a_request_like_one_that_a_fenced_driver_has_made_and_applied_meanwhile_
     # The query may have left that plan again by itself.
     query.migrate(OTHER_PLAN, "moving_state")
     assert query._runner.requests.due(query.manifest) == (2, write_request(request(OTHER_PLAN)))
+
+
+def test_a_plan_is_changing_from_its_request_until_the_migration_has_ended():
+    store = MemoryStore()
+    query = InlineJoin(QUERY, PLAN, settings=SETTINGS, store=store)
+
+    def is_changing(join: InlineJoin) -> bool:
+        return join._runner.requests.is_changing_plan(join.manifest)
+
+    query.run_epoch(EPOCHS[0])
+    assert not is_changing(query)
+    query.migrate(OTHER_PLAN, "parallel_track")
+    assert is_changing(query)
+    # Another driver finds the epoch that was begun with it.
+    write_or_read_intent(store, query._runner.new_intent(0, None))
+    assert is_changing(InlineJoin(QUERY, PLAN, settings=SETTINGS, store=store))
+    query = InlineJoin(QUERY, PLAN, settings=SETTINGS, store=store)
+    query.run_epoch(EPOCHS[1])
+    assert query.manifest.migration is not None
+    assert is_changing(query)

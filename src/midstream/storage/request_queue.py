@@ -130,8 +130,11 @@ class RequestQueue:
         """Whether a migration is, or is about to be, under way."""
         begun = self._begun_after(manifest)
         _, waiting = self.plans.due(manifest.applied_requests)
-        is_begun = begun is not None and begun.request is not None
-        return manifest.migration is not None or waiting is not None or is_begun
+        if begun is not None:
+            is_decided = begun.verdict is not None and begun.verdict.migration is not None
+            if is_decided or begun.request is not None:
+                return True
+        return manifest.migration is not None or waiting is not None
 
     def is_replacing(self, manifest: Manifest) -> bool:
         """Whether the definition is, or is about to be, replaced."""
