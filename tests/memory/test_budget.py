@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.engine import step
 from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
-from midstream.memory import decision
+from midstream.memory import decision, next_step
 from midstream.memory.settings import MemorySettings
 from midstream.memory.statistics import GroupOutput, read_statistics
 from midstream.memory.strategies import SPILL_STRATEGIES
@@ -33,7 +34,7 @@ from tests.migration.test_any_migration import MigrationSchedule, migration_sche
 
 BUDGETS = st.builds(
     MemorySettings,
-    st.sampled_from([2_000, 500, 8_000, 1]),
+    st.sampled_from([2_000, 500, 8_000, 40_000, 1]),
     st.sampled_from(SPILL_STRATEGIES),
     st.sampled_from([0.3, 0.05, 1.0]),
     st.sampled_from([None, Micros(0), Micros(20_000_000)]),
@@ -151,6 +152,32 @@ def test_active_bytes_pass_the_budget_by_no_more_than_an_epoch_brings():
     assert _last(join)["memory"]["owedGroups"] > 0
     assert _last(join)["memory"]["owedRows"] > 0
     assert _last(join)["stateBytesTouched"] < _last(whole)["stateBytesTouched"]
+
+
+def test_groups_are_looked_at_once_a_partition_has_half_of_its_budget():
+    whole = _run(None, 12)
+    budget = _last(whole)["memory"]["busiestPartitionBytes"]
+    join = _run(budget, 0)
+    busiest, is_watched = [0], []
+    for epoch in range(12):
+        join.run_epoch(_arrivals(epoch))
+        busiest.append(_last(join)["memory"]["busiestPartitionBytes"])
+        is_watched.append(bool(join.manifest.memory.statistics))
+    first = is_watched.index(True)
+    # The epoch after the one that has passed the half is the first in which it is known.
+    assert max(busiest[:first]) <= budget / 2 < busiest[first]
+    assert 1 < first < 11
+    assert all(is_watched[first:])
+    # Slices from before it say how many rows of each group they have all the same.
+    assert all(s.group_rows for s in join.manifest.slices if s.owner.has_index_rows)
+
+
+def test_a_budget_that_is_never_reached_costs_nothing_but_counting_rows(monkeypatch):
+    monkeypatch.setattr(next_step, "group_sizes", None)
+    monkeypatch.setattr(step, "count_flows", None)
+    monkeypatch.setattr(step, "count_results", None)
+    join = _run(1 << 40, 6, TWO_KEYS)
+    assert _last(join)["memory"]["busiestPartitionBytes"] > 0
 
 
 PAIRS = {"a": 60, "b": 60, "c": 2}

@@ -56,7 +56,9 @@ class MemoryStep:
     """The states with groups that are spilled, or were rebuilt."""
     cleanups: tuple[Cleanup, ...] = ()
     counts_groups: bool = False
-    """Whether it is counted how many rows of each group are stored and produced."""
+    """Whether it is counted how many rows of each group are stored."""
+    counts_flows: bool = False
+    """Whether it is counted how many rows each group produces, and to which groups they go."""
     max_merged_bytes: int | None = None
     """How large slices may be that become one; None for any size."""
     holds: tuple[Hold, ...] = ()

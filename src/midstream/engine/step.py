@@ -307,8 +307,8 @@ class _Step:
 
     @property
     def _counts_flows(self) -> bool:
-        """Whether rows that leave are counted by group: if there is a budget, but not during a migration."""
-        counts = self.program.memory is not None and self.program.memory.counts_groups
+        """Whether rows that leave are counted by group: if a step says so, but not during a migration."""
+        counts = self.program.memory is not None and self.program.memory.counts_flows
         return counts and bool(self.fragment.key) and self.handover is None
 
     def _count_flows(self, hashes: Hashes, receivers: Hashes) -> None:

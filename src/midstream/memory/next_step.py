@@ -149,7 +149,12 @@ def memory_context(query: Query, manifest: Manifest, places: Places) -> MemoryCo
 
 
 def memory_step(
-    context: MemoryContext, decision: MemoryDecision, budget: int | None = None, *, counts_groups: bool
+    context: MemoryContext,
+    decision: MemoryDecision,
+    budget: int | None = None,
+    *,
+    counts_groups: bool,
+    counts_flows: bool,
 ) -> MemoryStep | None:
     """What the next epoch does about memory; None if groups are not counted, and none is or was spilled."""
     memory = context.memory
@@ -166,7 +171,7 @@ def memory_step(
         cuts=cuts,
         marks={epoch: memory.marks.get(epoch, mark) for epoch in epochs},
         rebuilt=_rebuilt_after(context, cleanups, fragments),
-        statistics=memory.statistics if counts_groups else {},
+        statistics=memory.statistics if counts_flows else {},
         changes=decision.changes,
     )
     return MemoryStep(
@@ -175,6 +180,7 @@ def memory_step(
         cleanups=cleanups,
         holds=context.holds,
         counts_groups=counts_groups,
+        counts_flows=counts_flows,
         max_merged_bytes=None if budget is None else max(_SMALL_MERGE, round(_MERGED_SHARE * budget)),
     )
 
@@ -198,6 +204,8 @@ def state_cuts(context: MemoryContext, memory: Memory) -> dict[StateId, StateCut
 
 def without_unused(memory: Memory, slices: Iterable[Slice], places: Places) -> Memory:
     """The memory after an epoch, without what it says of slices that are gone."""
+    if not memory.rebuilt:
+        return memory
     oldest: dict[tuple[StateId, Key], dict[int, int]] = {}
     for slice_ in slices:
         owner = slice_.owner

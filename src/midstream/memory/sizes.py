@@ -86,6 +86,22 @@ def group_sizes(
     return GroupSizes(sizes, fixed, places)
 
 
+def stored_bytes(slices: Iterable[Slice], places: Places) -> list[int] | None:
+    """For each partition, the bytes of all rows of streams that it has; None if partitions share a slice.
+
+    It is what is active while no group is spilled, and nothing has to be known of groups for it.
+    """
+    by_partition = [0] * places.partitions
+    for slice_ in slices:
+        if slice_.owner.has_rows_of_streams:
+            readers = places.readers(slice_)
+            if len(readers) > 1:
+                return None
+            for reader in readers:
+                by_partition[reader] += slice_.bytes
+    return by_partition
+
+
 def bytes_per_row(slices: Iterable[Slice], states: Set[StateId]) -> dict[StateId, float]:
     """The bytes of a row of each of these states, index and payload; others need not be looked at."""
     by_state = _by_state(slice_ for slice_ in slices if slice_.owner.state in states)

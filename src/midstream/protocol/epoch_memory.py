@@ -13,6 +13,8 @@ from midstream.errors import CheckpointError
 from midstream.memory.balance import ForcedSpill
 from midstream.memory.decision import Demands, decide_memory, owing_groups
 from midstream.memory.next_step import MemoryContext, memory_context, memory_step, without_unused
+from midstream.memory.settings import MemorySettings
+from midstream.memory.sizes import stored_bytes
 from midstream.memory.statistics import update_statistics, with_intermediate
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
@@ -21,13 +23,17 @@ from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.memory import Memory
 
+_WATCHED_SHARE = 0.5
+"""The share of its budget that a partition may have before it is looked at what its groups produce."""
+
 
 def next_memory_step(
     context: MemoryContext, manifest: Manifest, intent: Intent, forced: ForcedSpill | None
 ) -> MemoryStep | None:
     """What the epoch after ``manifest`` does about memory; ``forced`` is for the sake of balance."""
-    settings = intent.settings.memory
-    has_sizes = settings is not None or manifest.memory.cuts
+    settings, balances = intent.settings.memory, intent.settings.balance.mode != "off"
+    watches = settings is not None and _watches(context, manifest, settings)
+    has_sizes = watches or forced is not None or manifest.memory.cuts
     demands = Demands(
         settings=settings,
         latest=context.latest,
@@ -43,10 +49,25 @@ def next_memory_step(
         statistics = with_intermediate(context.memory.statistics, sizes)
         context = replace_field(context, memory=replace(context.memory, statistics=statistics))
     decision = decide_memory(context, sizes, demands)
-    counts_groups = settings is not None or intent.settings.balance.mode != "off"
     return memory_step(
-        context, decision, None if settings is None else settings.budget, counts_groups=counts_groups
+        context,
+        decision,
+        None if settings is None else settings.budget,
+        # Slices say how many rows of each group they have from the beginning: it cannot be made up for.
+        counts_groups=settings is not None or balances,
+        counts_flows=watches or balances,
     )
+
+
+def _watches(context: MemoryContext, manifest: Manifest, settings: MemorySettings) -> bool:
+    """Whether it is looked at what groups produce: once some partition has come near its budget.
+
+    Until then a budget costs next to nothing.
+    """
+    if manifest.memory.statistics or manifest.memory.cuts:
+        return True
+    stored = stored_bytes(manifest.slices, context.places)
+    return stored is None or max(stored) > _WATCHED_SHARE * settings.budget
 
 
 def memory_after(
@@ -58,7 +79,7 @@ def memory_after(
         return Memory()
     memory = without_unused(step.after, after.slices, program.places)
     memory = replace(memory, waiting_plan=intent.waiting.plan if intent.waiting is not None else "")
-    if not step.counts_groups or program.migration_step is not None:
+    if not step.counts_flows or program.migration_step is not None:
         return memory
     statistics = update_statistics(
         program.query,

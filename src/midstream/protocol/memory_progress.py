@@ -7,6 +7,7 @@ from typing import Any
 
 from midstream.memory.decision import owing_groups
 from midstream.memory.next_step import memory_context
+from midstream.memory.sizes import stored_bytes
 from midstream.protocol.json_time import show_event_time
 from midstream.protocol.report import Report
 from midstream.protocol.rescaling import places_of
@@ -22,7 +23,8 @@ class MemoryProgress:
     touched_bytes: int = 0
     """The size of the slices that the epoch has opened."""
     busiest_partition_bytes: int | None = None
-    """Active bytes of the partition that has most, which is what ``stateMemory`` limits; None without it."""
+    """Active bytes of the partition that has most, which is what ``stateMemory`` limits; None if that is
+    not known: without a budget, rows of slices that partitions share are not counted by group."""
     spilled_bytes: int = 0
     owed_groups: int = 0
     """The spilled groups that may owe something."""
@@ -42,11 +44,12 @@ class MemoryProgress:
 
 
 def memory_progress(query: Query, manifest: Manifest, report: Report) -> MemoryProgress:
-    """What an epoch has left of the budget, if there is one."""
-    memory = manifest.memory
+    """How much state is active after an epoch, and what is owed."""
+    memory, places = manifest.memory, places_of(manifest)
     if memory == Memory():
-        return MemoryProgress(touched_bytes=report.touched_bytes)
-    places = places_of(manifest)
+        stored = stored_bytes(manifest.slices, places)
+        busiest = max(stored) if stored is not None else None
+        return MemoryProgress(touched_bytes=report.touched_bytes, busiest_partition_bytes=busiest)
     context = memory_context(query, manifest, places)
     sizes = context.sizes(manifest.slices)
     spilled = [sizes.fragments[fragment] for fragment in memory.cuts]

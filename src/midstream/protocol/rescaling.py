@@ -54,13 +54,13 @@ def check_same_shares(settings: Settings, manifest: Manifest) -> None:
 
 def places_of(manifest: Manifest) -> Places:
     """Where groups are after the epoch of a manifest, and where they were."""
-    routings = msgspec.msgpack.encode(manifest.routings)
-    return _places(read_definition(manifest.definition).groups, routings)
+    return _places(msgspec.msgpack.encode(manifest.definition), msgspec.msgpack.encode(manifest.routings))
 
 
 @lru_cache(maxsize=64)
-def _places(groups: int, routings: bytes) -> Places:
-    """Made once, as what follows from places is kept with them. Tables have no hash, so they come encoded."""
+def _places(definition: bytes, routings: bytes) -> Places:
+    """Made once, as what follows from places is kept with them. Both have no hash, so they come encoded."""
+    groups = read_definition(msgspec.msgpack.decode(definition)).groups
     return Places(groups, _ROUTINGS.decode(routings))
 
 
