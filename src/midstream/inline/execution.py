@@ -15,9 +15,10 @@ from midstream.engine.links import LinkCounter
 from midstream.engine.program import Program, StreamCounts
 from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.plan.state_id import StateId
-from midstream.protocol.report import Report
+from midstream.protocol.report import Report, merge_reports
 from midstream.query.network import Site
 from midstream.runtime.partition_task import Clock, move_states, run_partition
+from midstream.state.costs import MeasuredPart
 from midstream.state.manifest import OutputFile, OutputTableName
 from midstream.storage.late_rows import late_columns, late_rows
 from midstream.storage.output_table import TaskId
@@ -98,36 +99,37 @@ class InlineExecution:
         self._program = program
         if program.is_idle:
             return Report()
-        messages, report = self._encode(program)
+        by_partition: dict[int, list[RoutedRows]] = {}
+        messages, reports = self._encode(program)
+        _pass_on(messages, by_partition)
         for partition in range(program.moving_partitions):
             moved = list(move_states(program, partition, self._store))
-            report += self._sent(program, program.places.site_of.get(partition), moved)
-            messages += moved
+            reports += self._sent(program, program.places.site_of.get(partition), moved)
+            _pass_on(moved, by_partition)
         for stage in range(program.stages):
             passed_on: list[RoutedRows] = []
             for partition in range(program.places.partitions):
                 arrivals: dict[tuple[StateId, RowsKind], list[pa.Table]] = {}
-                for rows in messages:
-                    if rows.partition == partition:
-                        arrivals.setdefault((rows.input, rows.kind), []).append(rows.table)
-                partition_report, outgoing = run_partition(
+                for rows in by_partition.get(partition, ()):
+                    arrivals.setdefault((rows.input, rows.kind), []).append(rows.table)
+                report, outgoing = run_partition(
                     program, stage, partition, arrivals, self._store, self, self._clock
                 )
-                report += partition_report
-                report += self._sent(program, program.places.site_of.get(partition), outgoing)
+                reports.append(report)
+                reports += self._sent(program, program.places.site_of.get(partition), outgoing)
                 passed_on += outgoing
-            messages += passed_on
-        return report
+            _pass_on(passed_on, by_partition)
+        return merge_reports(reports)
 
-    def _sent(self, program: Program, source: Site | None, rows: Iterable[RoutedRows]) -> Report:
-        """A report of what goes from a site to others; here a table is a message."""
+    def _sent(self, program: Program, source: Site | None, rows: Iterable[RoutedRows]) -> list[Report]:
+        """A report of what goes from a site to others, if there are sites; here a table is a message."""
         if source is None:
-            return Report()
+            return []
         counter = LinkCounter(source)
         for sent in rows:
             target = program.places.site_of[sent.partition]
             counter.count(target, sent.table.nbytes, sent.table.num_rows)
-        return Report(links=counter.links)
+        return [Report(links=counter.links)]
 
     def prepare(self, program: Program, report: Report) -> None:
         """Do nothing: the caller gets the results after the commit."""
@@ -152,9 +154,9 @@ class InlineExecution:
         parts = [late_rows(task.epoch, name, part, columns[name]) for name, part in rows.items()]
         return [sink.stage(task, pa.concat_tables(parts))]
 
-    def _encode(self, program: Program) -> tuple[list[RoutedRows], Report]:
+    def _encode(self, program: Program) -> tuple[list[RoutedRows], list[Report]]:
         messages: list[RoutedRows] = []
-        report = Report()
+        reports: list[Report] = []
         begin = 0.0 if self._clock is None else self._clock()
         for stream, table in self._arrivals.items():
             if stream not in program.query.by_name or stream in program.not_taken:
@@ -166,11 +168,16 @@ class InlineExecution:
             messages += parts
             topology = program.query.topology
             home = None if topology is None else topology.site_of[stream]
-            report += self._sent(program, home, parts)
-            report += Report(counts={stream: StreamCounts(null_key=nulls)})
+            reports += self._sent(program, home, parts)
+            reports.append(Report(counts={stream: StreamCounts(null_key=nulls)}))
         if self._clock is not None:
             sent = sum(rows.table.num_rows for rows in messages)
-            report += Report(
-                cpu_seconds={"send": self._clock() - begin}, received_rows=sent, receives=len(self._arrivals)
-            )
-        return messages, report
+            cpu_seconds: dict[MeasuredPart, float] = {"send": self._clock() - begin}
+            receives = len(self._arrivals)
+            reports.append(Report(cpu_seconds=cpu_seconds, received_rows=sent, receives=receives))
+        return messages, reports
+
+
+def _pass_on(messages: Iterable[RoutedRows], by_partition: dict[int, list[RoutedRows]]) -> None:
+    for rows in messages:
+        by_partition.setdefault(rows.partition, []).append(rows)

@@ -67,9 +67,6 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     successor: Report | None = None
     """What the new box reports, while it runs beside the old one; tasks report of one box at a time."""
 
-    def __add__(self, other: Report) -> Report:
-        return merge_reports((self, other))
-
 
 def merge_reports(reports: Sequence[Report]) -> Report:
     """Several reports as one, in time that follows their size, not the square of their number."""
@@ -101,9 +98,15 @@ def merge_reports(reports: Sequence[Report]) -> Report:
 
 
 def _merge(parts: Iterable[dict[K, V]], combine: Callable[[list[V]], V]) -> dict[K, V]:
-    """Several dictionaries as one; the values of a key are combined."""
+    """Several dictionaries as one; the values of a key are combined.
+
+    Most reports say nothing of most things, and then there is nothing to combine.
+    """
+    filled = [part for part in parts if part]
+    if len(filled) < 2:
+        return filled[0] if filled else {}
     values: dict[K, list[V]] = {}
-    for part in parts:
+    for part in filled:
         for key, value in part.items():
             values.setdefault(key, []).append(value)
     return {key: combine(each) for key, each in values.items()}

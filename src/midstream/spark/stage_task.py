@@ -15,7 +15,7 @@ from midstream.engine.program import Program, Replay, StreamCounts
 from midstream.engine.routed_rows import RowsKind
 from midstream.errors import InternalError
 from midstream.plan.state_id import StateId
-from midstream.protocol.report import Report, encode_report
+from midstream.protocol.report import Report, encode_report, merge_reports
 from midstream.runtime.partition_task import OutputWriter, StageRun, move_states
 from midstream.spark.messages import (
     AddressedMessage,
@@ -66,7 +66,7 @@ def stage_task(program: Program, stage: int, ranges: TaskRanges, store: Store, w
         stage_run = StageRun(with_own_slices(common, slices[0]), stage, store, writer, time.process_time)
         arrivals, counts = _by_partition(received, earlier)
         received.clear()
-        report = Report(
+        received_report = Report(
             counts=counts,
             millis={"receive": 1000 * (time.perf_counter() - begin)},
             cpu_seconds={"send": time.process_time() - cpu_begin},
@@ -80,10 +80,13 @@ def stage_task(program: Program, stage: int, ranges: TaskRanges, store: Store, w
             outgoing = stage_run.run(partition, arrivals.pop(partition, {}))
             yield from outbox.add(outgoing, partition)
         yield from outbox.flush()
-        report += stage_run.finish()
-        elsewhere = ran_elsewhere(ranges.site_of(task), ranges.hosts)
-        report += Report(links=outbox.links, elsewhere=elsewhere)
-        report += Report(stage_times={stage: (begun, time.time())})
+        finished = stage_run.finish()
+        sent = Report(
+            links=outbox.links,
+            elsewhere=ran_elsewhere(ranges.site_of(task), ranges.hosts),
+            stage_times={stage: (begun, time.time())},
+        )
+        report = merge_reports([received_report, finished, sent])
         yield task, ControlMessage(task, "report", pa.py_buffer(encode_report(report)))
 
     return lambda task, messages: errors_as_messages("a step", run(task, messages), task, common.epoch)
