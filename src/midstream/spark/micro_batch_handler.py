@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ from midstream.replace.request import make_plan_request, make_replacement
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
+from midstream.spark.compare_frames import check_same_rows, differences
 from midstream.spark.execution import SparkExecution
 from midstream.spark.join_arguments import session_runs
 from midstream.spark.outputs import Outputs
@@ -39,6 +40,7 @@ from midstream.spark.query_identity import identity_of, running_query
 from midstream.spark.row_source import Sources
 from midstream.spark.site_tasks import executor_ids, find_site_hosts
 from midstream.spark.source_facts import SourceFacts
+from midstream.spark.source_order import check_may_leave
 from midstream.spark.stopping import BatchStopped, is_caused_by_stopping
 from midstream.spark.task_ranges import SiteHosts
 from midstream.state.manifest import Manifest
@@ -109,26 +111,45 @@ class MicroBatchHandler:
         self.runner.request_migration(request)
 
     def replace(
-        self, query: Query, plan: str | Plan | None, strategy: str, path: str | None = None
+        self,
+        query: Query,
+        plan: str | Plan | None,
+        strategy: str,
+        path: str | None = None,
+        *,
+        frames: Mapping[str, DataFrame],
     ) -> ReplacementRequest:
         """Request another definition; results of another schema go to a path of their own."""
         boxes, manifest = self.coordinator, self.manifest
-        left_out = [name for name in boxes.query.names if name not in query.by_name]
-        if left_out:
+        added = [name for name in query.names if name not in boxes.query.by_name]
+        if added:
             raise QueryError(
-                "a definition on Spark must have all streams of the one that it replaces, as Spark's "
-                "checkpoint knows sources only by their position",
-                got=f"no stream {left_out[0]}",
-                hint="start a new query with another checkpointLocation",
+                "a running query must get a definition of streams that it reads",
+                got=f"stream {added[0]}",
+                hint="stop the query, and start the new one with the same checkpointLocation and the option "
+                "'replace'",
             )
+        for name in boxes.query.names:
+            if name not in query.by_name:
+                check_may_leave(name, self._sources.frames)
         old = boxes.query.aggregation
         if old is not None and old.updates and query.aggregation is not None:
             query = replace(query, aggregation=replace(query.aggregation, updates=True))
         request = make_replacement(boxes, manifest, query, plan, strategy, path or "")
         self._check_sources(query, request)
+        check_same_rows(self._sources.frames, frames, self._columns(query))
         request = self._outputs.with_paths(request)
         self.runner.request_replacement(request, query)
         return request
+
+    def differences(self, query: Query, frames: Mapping[str, DataFrame]) -> dict[str, str]:
+        """What the DataFrames of another definition have that the running ones do not."""
+        return differences(self._sources.frames, frames, self._columns(query))
+
+    def _columns(self, query: Query) -> dict[str, Collection[str]]:
+        """The columns that are read of each stream: late rows are written whole."""
+        whole = self._outputs.keeps_late_rows
+        return {s.name: s.schema.names if whole else query.columns_of(s.name) for s in query.streams}
 
     def _check_sources(self, query: Query, request: ReplacementRequest) -> None:
         layout = build_layout(query, parse_plan(request.plan, query.names))

@@ -148,7 +148,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
             "get another definition",
             "start the new one with the same checkpointLocation and the option replace",
         )
-        self._handler.replace(_definition_of(new_join), plan, strategy, path)
+        self._handler.replace(_definition_of(new_join), plan, strategy, path, frames=new_join.frames)
 
     def explain_replace(
         self, new_join: Join, *, plan: str | Plan | None = None, path: str | None = None
@@ -158,7 +158,12 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         Nothing is done: not even a definition that cannot be is an error.
         """
         manifest, boxes = self._handler.manifest, self._handler.coordinator
-        print(explain_replacement(boxes, manifest, _definition_of(new_join), plan, path or ""))
+        query = _definition_of(new_join)
+        lines = [explain_replacement(boxes, manifest, query, plan, path or "")]
+        differences = self._handler.differences(query, new_join.frames)
+        lines += ["Refused, as the running query does not read them:"] if differences else []
+        lines += [f"  {stream}: {difference}" for stream, difference in differences.items()]
+        print("\n".join(lines))
 
     @property
     def partitions(self) -> int:
