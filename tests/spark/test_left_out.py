@@ -116,6 +116,9 @@ class Leaving:
 def test_streams_leave_one_after_the_other_and_come_back(feed, runner, source):
     leaving = Leaving(feed, runner, source)
 
+    leaving.run("acbd", sources="acbd", epochs=1)
+    with pytest.raises(MidstreamError, match=r"left out while the query runs.*; got no stream c"):
+        runner.start(leaving.join("abd"), replace="generalized_hybrid")
     leaving.run("acbd", becomes="abd", epochs=4, sources="acbd")
     assert leaving.until == []
     with pytest.raises(MidstreamError, match="must be started with all streams of a replacement"):

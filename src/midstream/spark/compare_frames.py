@@ -39,25 +39,16 @@ def check_same_rows(
     columns: Mapping[str, Collection[str]],
 ) -> None:
     """Refuse DataFrames that have other rows than the running ones, in the columns that are read of each."""
-    for stream, difference in differences(running, given, columns).items():
+    shared = [name for name in columns if name in running]
+    compared = ((name, _difference(running[name], given[name], columns[name])) for name in shared)
+    if found := [f"{difference} in the one of stream {name}" for name, difference in compared if difference]:
         raise QueryError(
-            "a running query goes on with the DataFrames that it was started with, so that of stream "
-            f"{stream!r} must have the same rows",
-            got=difference,
+            "a running query goes on with the DataFrames that it was started with, and those of another "
+            "definition must have the same rows",
+            got="; ".join(found),
             hint="put a condition into the join instead; or stop the query, and start the new one with the "
             "same checkpointLocation and the option 'replace', which reads the new DataFrames from then on",
         )
-
-
-def differences(
-    running: Mapping[str, DataFrame],
-    given: Mapping[str, DataFrame],
-    columns: Mapping[str, Collection[str]],
-) -> dict[str, str]:
-    """What differs in the DataFrames of streams, as text."""
-    shared = [name for name in columns if name in running]
-    found = ((name, _difference(running[name], given[name], columns[name])) for name in shared)
-    return {name: difference for name, difference in found if difference}
 
 
 def _difference(running: DataFrame, given: DataFrame, columns: Collection[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ from midstream.replace.request import make_plan_request, make_replacement
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
-from midstream.spark.compare_frames import check_same_rows, differences
+from midstream.spark.compare_frames import check_same_rows
 from midstream.spark.execution import SparkExecution
 from midstream.spark.join_arguments import session_runs
 from midstream.spark.outputs import Outputs
@@ -121,7 +121,19 @@ class MicroBatchHandler:
     ) -> ReplacementRequest:
         """Request another definition; results of another schema go to a path of their own."""
         boxes, manifest = self.coordinator, self.manifest
-        added = [name for name in query.names if name not in boxes.query.by_name]
+        old = boxes.query.aggregation
+        if old is not None and old.updates and query.aggregation is not None:
+            query = replace(query, aggregation=replace(query.aggregation, updates=True))
+        request = make_replacement(boxes, manifest, query, plan, strategy, path or "")
+        self.check_reads(query, parse_plan(request.plan, query.names), frames)
+        request = self._outputs.with_paths(request)
+        self.runner.request_replacement(request, query)
+        return request
+
+    def check_reads(self, query: Query, plan: Plan, frames: Mapping[str, DataFrame]) -> None:
+        """Refuse a definition that needs other rows than those that the running query reads."""
+        running, before = self._sources.frames, self.coordinator.query
+        added = [name for name in query.names if name not in before.by_name]
         if added:
             raise QueryError(
                 "a running query must get a definition of streams that it reads",
@@ -129,34 +141,16 @@ class MicroBatchHandler:
                 hint="stop the query, and start the new one with the same checkpointLocation and the option "
                 "'replace'",
             )
-        for name in boxes.query.names:
+        for name in before.names:
             if name not in query.by_name:
-                check_may_leave(name, self._sources.frames)
-        old = boxes.query.aggregation
-        if old is not None and old.updates and query.aggregation is not None:
-            query = replace(query, aggregation=replace(query.aggregation, updates=True))
-        request = make_replacement(boxes, manifest, query, plan, strategy, path or "")
-        self._check_sources(query, request)
-        check_same_rows(self._sources.frames, frames, self._columns(query))
-        request = self._outputs.with_paths(request)
-        self.runner.request_replacement(request, query)
-        return request
-
-    def differences(self, query: Query, frames: Mapping[str, DataFrame]) -> dict[str, str]:
-        """What the DataFrames of another definition have that the running ones do not."""
-        return differences(self._sources.frames, frames, self._columns(query))
-
-    def _columns(self, query: Query) -> dict[str, Collection[str]]:
-        """The columns that are read of each stream: late rows are written whole."""
+                check_may_leave(name, running)
         whole = self._outputs.keeps_late_rows
-        return {s.name: s.schema.names if whole else query.columns_of(s.name) for s in query.streams}
-
-    def _check_sources(self, query: Query, request: ReplacementRequest) -> None:
-        layout = build_layout(query, parse_plan(request.plan, query.names))
-        encoders = make_encoders(
-            query, layout, places_of(self.manifest), whole_rows=self._outputs.keeps_late_rows
+        layout = build_layout(query, plan)
+        self._sources.check_have(
+            query, make_encoders(query, layout, places_of(self.manifest), whole_rows=whole)
         )
-        self._sources.check_have(query, encoders)
+        columns = {s.name: s.schema.names if whole else query.columns_of(s.name) for s in query.streams}
+        check_same_rows(running, frames, columns)
 
     def rescale(self, partitions: int) -> None:
         """Request another number of engine partitions."""

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from midstream.adapt.explain import explain_adaptive
 from midstream.errors import FencedError, MidstreamError, OptionError, StreamError, show_value
 from midstream.migration.request import BackgroundChoice
+from midstream.plan.default_plan import default_plan
 from midstream.plan.explain_sites import SITED_FORMS, explain_sited_as
 from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
@@ -159,11 +160,12 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         """
         manifest, boxes = self._handler.manifest, self._handler.coordinator
         query = _definition_of(new_join)
-        lines = [explain_replacement(boxes, manifest, query, plan, path or "")]
-        differences = self._handler.differences(query, new_join.frames)
-        lines += ["Refused, as the running query does not read them:"] if differences else []
-        lines += [f"  {stream}: {difference}" for stream, difference in differences.items()]
-        print("\n".join(lines))
+        text = explain_replacement(boxes, manifest, query, plan, path or "")
+        try:
+            self._handler.check_reads(query, default_plan(query), new_join.frames)
+        except MidstreamError as error:
+            text = f"{text}\nRefused while the query runs: {error}"
+        print(text)
 
     @property
     def partitions(self) -> int:
