@@ -49,6 +49,7 @@ class Leaving:
         self.read: dict[int, int] = {}
         self.until: list[int | None] = []
         """The hand-over times of the replacements that have ended."""
+        self.refused: list[str] = []
 
     def join(self, names):
         join = Join(self.feed.spark)
@@ -76,6 +77,8 @@ class Leaving:
                 started[0].replace(self.join(becomes))
             if point == "after forgetting a manifest" and manifest.ended_replacement is not None:
                 self.until.append(manifest.ended_replacement.until)
+                if becomes:
+                    self.come_back(started[0], names)
 
         with crash_hook(happen):
             query = self.runner.start(self.join(names), **options)
@@ -88,6 +91,13 @@ class Leaving:
         self._note(sources)
         assert fsck(LocalStore(str(self.runner.checkpoint))).problems == ()
         return query
+
+    def come_back(self, query, names):
+        """What has left a running query cannot come back to it, though Spark still reads it."""
+        try:
+            query.replace(self.join(names))
+        except MidstreamError as error:
+            self.refused.append(str(error))
 
     def _note(self, sources):
         """What Spark's offsets say of the batches of a run, before another one writes them anew."""
@@ -134,8 +144,11 @@ def test_streams_leave_one_after_the_other_and_come_back(feed, runner, source):
     leaving.run("abd", epochs=2, sources="a-bd", dies_at="before the step")
     query = leaving.run("abd", sources="a-bd", becomes="ab", epochs=8)
     assert len(leaving.until) == 2
+    assert "streams that it reads; got stream d" in leaving.refused[-1]
     query = leaving.run("ab", sources="a-b-", epochs=2)
     told = {**query.lastProgress, "text": query.explanation()}
+    folders = {name: [read["description"] for read in told["sources"][name]["offsets"]] for name in "ab"}
+    assert folders == {name: [f"FileStreamSource[file:{feed.root}/{name}]"] for name in "ab"}
     assert [set(told[part]) for part in ("sources", "watermark")] == [set("ab"), set("ab")]
     assert not {"{c}", "{d}", "{c", "d}"} & set(told["text"].replace(",", " ").split())
 
