@@ -36,6 +36,9 @@ def _time_for_one_more_epoch(monkeypatch):
     monkeypatch.setattr(BackgroundBudget, "next", lambda _: 1)
 
 
+ONCE_ENDED = "in the step after the one that ends a replacement"
+
+
 class DriverDiesError(Exception):
     pass
 
@@ -67,7 +70,7 @@ class Leaving:
         started: list[JoinStreamingQuery] = []
 
         def happen(point):
-            if point == dies_at:
+            if point == dies_at or (dies_at == ONCE_ENDED and point == "before the step" and self.until):
                 raise DriverDiesError
             if not started:
                 return
@@ -86,8 +89,8 @@ class Leaving:
             if dies_at:
                 with pytest.raises(Exception, match="DriverDiesError"):
                     query.awaitTermination()
-                return query
-            query.awaitTermination()
+            else:
+                query.awaitTermination()
         self._note(sources)
         assert fsck(LocalStore(str(self.runner.checkpoint))).problems == ()
         return query
@@ -114,6 +117,11 @@ class Leaving:
                 self.read[place] = upto
             self.batches.append(batch)
 
+    def last_offsets(self):
+        """The offsets of the last batch, by the positions of sources."""
+        path = self.runner.checkpoint / "spark" / "offsets" / str(len(self.batches) - 1)
+        return path.read_text().splitlines()[2:]
+
     def results_of(self, places: Mapping[str, int], after, until):
         """What a definition has between two hand-over times, of what its sources have brought."""
         query = self.join(tuple(places)).query()
@@ -134,14 +142,16 @@ def test_streams_leave_one_after_the_other_and_come_back(feed, runner, source):
     with pytest.raises(MidstreamError, match="must be started with all streams of a replacement"):
         runner.start(leaving.join("abd"))
     # The old definition ends what was begun; then Spark still reads the stream, and nobody takes its rows.
-    query = leaving.run("acbd", epochs=9, sources="acbd")
+    query = leaving.run("acbd", epochs=9, sources="acbd", dies_at=ONCE_ENDED)
+    assert '"logOffset"' in leaving.last_offsets()[1]
     assert len(leaving.until) == 1
     assert set(query.lastProgress["sources"]) == set("abd")
     with pytest.raises(MidstreamError, match="the streams were a, b, d"):
         runner.start(leaving.join("acbd"))
 
-    # Whoever dies in the first batch without it begins that batch again.
+    # That batch runs again without the stream, also if it is not done this time either.
     leaving.run("abd", epochs=2, sources="a-bd", dies_at="before the step")
+    assert leaving.last_offsets()[1] == "-"
     query = leaving.run("abd", sources="a-bd", becomes="ab", epochs=8)
     assert len(leaving.until) == 2
     assert "streams that it reads; got stream d" in leaving.refused[-1]
