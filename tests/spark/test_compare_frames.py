@@ -19,7 +19,7 @@ READ = ["id", "k", "t"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("frames")
-    for name in ("live", "other"):
+    for name in ("live", "other", "one", "two"):
         (folder / name).mkdir()
         pq.write_table(pa.table({"id": [1], "k": [2], "v": [3]}), folder / name / "0.parquet")
     return folder
@@ -55,8 +55,11 @@ def read(spark, folder):
         return spark.read.parquet(str(folder / "other")).drop("id", "v")
 
     table = spark.createDataFrame([(1, 2)], "k long, w long")
-    return SimpleNamespace(
+    for name in ("one", "two"):
+        spark.sql(f"CREATE TABLE {name} ({SCHEMA}) USING parquet LOCATION '{folder}/{name}'")
+    yield SimpleNamespace(
         live=live,
+        of_table=spark.readStream.table,
         rate=rate,
         in_memory=in_memory,
         table=table,
@@ -65,6 +68,8 @@ def read(spark, folder):
         plus=F.udf(lambda x: x + 1, "long"),
         minus=F.udf(lambda x: x - 1, "long"),
     )
+    for name in ("one", "two"):
+        spark.sql(f"DROP TABLE {name}")
 
 
 def pairs_that_are_the_same(it):
@@ -79,6 +84,7 @@ def pairs_that_are_the_same(it):
     yield live().withWatermark("t", "1 second"), live().withWatermark("t", "1 second")
     yield live().withWatermark("t", "1 second").where("k > 1"), live().where("k > 1").drop("v")
     yield it.rate(1), it.rate(1).drop("v")
+    yield it.of_table("one"), it.of_table("one").drop("v")
     yield it.in_memory(0), it.in_memory(0).withColumn("x", F.lit(1))
     yield live().withColumn("k", it.made_again("k")), live().withColumn("k", it.made_again("k"))
     yield live().withColumn("k", it.minus("k")), live().drop("v").withColumn("k", it.minus("k"))
@@ -112,6 +118,7 @@ def pairs_that_differ(it):
     yield it.rate(1), it.rate(2), "another value of rowspersecond"
     yield it.in_memory(0), it.in_memory(1), "another source of format memory"
     yield live(), it.rate(1), "format rate instead of parquet"
+    yield it.of_table("one"), it.of_table("two"), "/two instead of "
     yield live().union(live(name="other")), live(), "nothing instead of Union"
     yield live().withColumn("k", plus("k")), live().withColumn("k", it.minus("k")), "Spark cannot say"
     yield live().where(F.rand() < 0.5), live().where(F.rand() < 0.5), "Filter (rand("

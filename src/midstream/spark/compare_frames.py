@@ -126,13 +126,12 @@ class _Source:
             options = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(source.options()))
             paths = [str(path) for path in elements(source.paths())]
             options |= {"path": ", ".join(paths)} if paths else {}
-            identifier = table.get().identifier() if table.isDefined() else None
+            options |= {"table": str(table.get().identifier().toString())} if table.isDefined() else {}
         else:
             name, options = str(leaf.sourceName()), dict(leaf.extraOptions())
-            identifier = leaf.identifier().get() if leaf.identifier().isDefined() else None
+            if leaf.identifier().isDefined():
+                options["table"] = f"{leaf.catalog().get().name()}.{leaf.identifier().get().toString()}"
             handle = leaf.table() if name == _IN_MEMORY else None
-        if identifier is not None:
-            options["table"] = str(identifier.toString())
         if name not in _FIND_COLUMNS_BY_NAME:
             columns = elements(leaf.output())
         return cls(name, {key.lower(): value for key, value in options.items()}, _types(columns), handle)
