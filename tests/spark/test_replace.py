@@ -16,7 +16,6 @@ from midstream.testing.aggregate_oracle import assert_same_windows
 from tests.replace.replacement_run import results_between
 from tests.spark.feed import noted_epochs
 from tests.spark.migration_scenario import ASKED, ONE_KEY, SEVERAL_KEYS, SHAPE, columns, rows
-from tests.spark.runner import one_key
 
 pytestmark = pytest.mark.spark
 
@@ -88,7 +87,7 @@ def test_a_query_gets_another_definition_while_it_runs(scenario, strategy, sourc
     replacing.check(join().query(), new().query(), scenario.runner.results())
 
 
-def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path):
+def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path, capsys):
     def wider():
         return scenario.join(ONE_KEY, rows).select("a.t AS at")
 
@@ -113,8 +112,19 @@ def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path):
         for no_join in ("a.k > b.k", renamed.writeStream):
             with pytest.raises(MidstreamError, match="must be a join, as it is before writeStream"):
                 query.replace(no_join)
-        with pytest.raises(MidstreamError, match="no stream d"):
-            query.replace(one_key(scenario.spark, scenario.feed))
+        more = scenario.join(ONE_KEY, rows).stream("e", scenario.feed.df("a"), time="t").on("a.k = e.k")
+        with pytest.raises(
+            MidstreamError, match="must get a definition of streams that it reads; got stream e"
+        ):
+            query.replace(more)
+        # The condition is of a DataFrame, which the running query does not look at.
+        filtered = scenario.join(ONE_KEY, lambda df: df.where("v > 1")).within("12 seconds")
+        with pytest.raises(MidstreamError, match=r"same rows; got .*\(v > 1\)\) inst.* stream a;") as error:
+            query.replace(filtered)
+        query.explain_replace(filtered)
+        assert f"\nRefused while the query runs: {error.value}\n" in capsys.readouterr().out
+        query.explain_replace(scenario.join(ONE_KEY, rows).within("12 seconds"))
+        assert "Refused" not in capsys.readouterr().out
         query.explain_replace(wider())
         texts.append(query.explanation())
 
@@ -126,6 +136,32 @@ def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path):
     assert "must be one of generalized_hybrid" in errors[3]
     assert "Replacement" not in texts[0]
     assert query.lastProgress["replacement"] is None
+
+
+def test_columns_of_late_rows_are_those_that_the_running_query_reads(scenario, tmp_path):
+    """Late rows are written whole, so all columns of a DataFrame are read."""
+    refused: list[str] = []
+
+    def join(source=columns, seconds=9, without="v"):
+        join = Join(scenario.spark)
+        for name in "ab":
+            folder = str(scenario.feed.root / name)
+            schema = scenario.feed.df(name).drop(without).schema
+            frame = source(scenario.spark.readStream.schema(schema).parquet(folder))
+            join = join.stream(name, frame, time="t")
+        return join.on("a.k = b.k").within(f"{seconds} seconds").select("a.id", "b.id")
+
+    def look(query, point):
+        if point == "before the step" and not refused:
+            for changed in ({"without": "nothing"}, {"source": lambda df: df.withColumn("k2", df.k)}):
+                try:
+                    query.replace(join(seconds=12, **changed))
+                except MidstreamError as error:
+                    refused.append(str(error))
+
+    scenario.run(join=join, look=look, epochs=1, lateRows=tmp_path / "late")
+    assert "that its streams had when it was started; got a.v." in refused[0]
+    assert "AS k2" in refused[1]
 
 
 def test_what_begins_at_a_start_may_have_been_asked_for_before(scenario, tmp_path):

@@ -222,6 +222,7 @@ def after_end(
         applied_rescales=manifest.applied_rescales,
         applied_replacements=intent.applied_replacements,
         replacements=manifest.replacements,
+        sources=tuple(name if name in new.streams else "" for name in new.sources),
         waiting_partitions=intent.waiting_partitions or 0,
         epochs_without_batch=manifest.epochs_without_batch + intent.without_batch,
         results=manifest.results + report.results,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
@@ -219,6 +220,11 @@ class Join:
         )
         check_output_time(query)
         return query
+
+    @property
+    def frames(self) -> Mapping[str, DataFrame]:
+        """The DataFrames of the streams."""
+        return self._frames
 
     @property
     def schema(self) -> StructType:

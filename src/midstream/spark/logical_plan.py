@@ -18,14 +18,27 @@ WATERMARK_NODE = "EventTimeWatermark"
 _FILES = "StreamingRelation"
 """The node that reads a stream of files."""
 
+_STREAMS = (_FILES, "StreamingRelationV2")
+"""The nodes that read streams, of the two interfaces that Spark's sources have."""
+
 
 def nodes_of(df: DataFrame) -> Iterator[Any]:
     """The nodes of the plan of a DataFrame."""
-    waiting = [df._jdf.queryExecution().analyzed()]
+    return nodes_below(df._jdf.queryExecution().analyzed())
+
+
+def nodes_below(plan: Any) -> Iterator[Any]:
+    """The nodes of a plan, from the top; what is read first comes first."""
+    waiting = [plan]
     while waiting:
         node = waiting.pop()
         yield node
-        waiting += elements(node.children())
+        waiting += reversed(list(elements(node.children())))
+
+
+def is_source(node: Any) -> bool:
+    """Whether a node reads a stream."""
+    return kind_of(node) in _STREAMS
 
 
 def source_folders(frames: Mapping[str, DataFrame]) -> dict[str, list[str]]:

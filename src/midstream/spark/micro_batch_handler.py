@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ from midstream.replace.request import make_plan_request, make_replacement
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.spark.background_budget import BackgroundBudget
+from midstream.spark.compare_frames import check_same_rows
 from midstream.spark.execution import SparkExecution
 from midstream.spark.join_arguments import session_runs
 from midstream.spark.outputs import Outputs
@@ -39,6 +40,7 @@ from midstream.spark.query_identity import identity_of, running_query
 from midstream.spark.row_source import Sources
 from midstream.spark.site_tasks import executor_ids, find_site_hosts
 from midstream.spark.source_facts import SourceFacts
+from midstream.spark.source_order import check_may_leave
 from midstream.spark.stopping import BatchStopped, is_caused_by_stopping
 from midstream.spark.task_ranges import SiteHosts
 from midstream.state.manifest import Manifest
@@ -109,33 +111,46 @@ class MicroBatchHandler:
         self.runner.request_migration(request)
 
     def replace(
-        self, query: Query, plan: str | Plan | None, strategy: str, path: str | None = None
+        self,
+        query: Query,
+        plan: str | Plan | None,
+        strategy: str,
+        path: str | None = None,
+        *,
+        frames: Mapping[str, DataFrame],
     ) -> ReplacementRequest:
         """Request another definition; results of another schema go to a path of their own."""
         boxes, manifest = self.coordinator, self.manifest
-        left_out = [name for name in boxes.query.names if name not in query.by_name]
-        if left_out:
-            raise QueryError(
-                "a definition on Spark must have all streams of the one that it replaces, as Spark's "
-                "checkpoint knows sources only by their position",
-                got=f"no stream {left_out[0]}",
-                hint="start a new query with another checkpointLocation",
-            )
         old = boxes.query.aggregation
         if old is not None and old.updates and query.aggregation is not None:
             query = replace(query, aggregation=replace(query.aggregation, updates=True))
         request = make_replacement(boxes, manifest, query, plan, strategy, path or "")
-        self._check_sources(query, request)
+        self.check_reads(query, parse_plan(request.plan, query.names), frames)
         request = self._outputs.with_paths(request)
         self.runner.request_replacement(request, query)
         return request
 
-    def _check_sources(self, query: Query, request: ReplacementRequest) -> None:
-        layout = build_layout(query, parse_plan(request.plan, query.names))
-        encoders = make_encoders(
-            query, layout, places_of(self.manifest), whole_rows=self._outputs.keeps_late_rows
+    def check_reads(self, query: Query, plan: Plan, frames: Mapping[str, DataFrame]) -> None:
+        """Refuse a definition that needs other rows than those that the running query reads."""
+        running, before = self._sources.frames, self.coordinator.query
+        added = [name for name in query.names if name not in before.by_name]
+        if added:
+            raise QueryError(
+                "a running query must get a definition of streams that it reads",
+                got=f"stream {added[0]}",
+                hint="stop the query, and start the new one with the same checkpointLocation and the option "
+                "'replace'",
+            )
+        for name in before.names:
+            if name not in query.by_name:
+                check_may_leave(name, running)
+        whole = self._outputs.keeps_late_rows
+        layout = build_layout(query, plan)
+        self._sources.check_have(
+            query, make_encoders(query, layout, places_of(self.manifest), whole_rows=whole)
         )
-        self._sources.check_have(query, encoders)
+        columns = {s.name: s.schema.names if whole else query.columns_of(s.name) for s in query.streams}
+        check_same_rows(running, frames, columns)
 
     def rescale(self, partitions: int) -> None:
         """Request another number of engine partitions."""

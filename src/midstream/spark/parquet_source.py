@@ -171,9 +171,9 @@ class ParquetSources:
 
     def check_have(self, query: Query, encoders: Encoders) -> None:
         """Refuse a definition that needs columns that the files do not have, or other streams."""
-        for name in encoders:
+        for name, encoder in encoders.items():
             known = self.query.by_name[name].schema if name in self.query.by_name else pa.schema([])
-            for column in sorted(query.columns_of(name)):
+            for column in sorted(_top_columns(encoder)):
                 if known.get_field_index(column) < 0:
                     raise QueryError(
                         "a running query must read columns that its streams had when it was started",

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from midstream.adapt.explain import explain_adaptive
 from midstream.errors import FencedError, MidstreamError, OptionError, StreamError, show_value
 from midstream.migration.request import BackgroundChoice
+from midstream.plan.default_plan import default_plan
 from midstream.plan.explain_sites import SITED_FORMS, explain_sited_as
 from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
@@ -148,7 +149,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
             "get another definition",
             "start the new one with the same checkpointLocation and the option replace",
         )
-        self._handler.replace(_definition_of(new_join), plan, strategy, path)
+        self._handler.replace(_definition_of(new_join), plan, strategy, path, frames=new_join.frames)
 
     def explain_replace(
         self, new_join: Join, *, plan: str | Plan | None = None, path: str | None = None
@@ -158,7 +159,13 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         Nothing is done: not even a definition that cannot be is an error.
         """
         manifest, boxes = self._handler.manifest, self._handler.coordinator
-        print(explain_replacement(boxes, manifest, _definition_of(new_join), plan, path or ""))
+        query = _definition_of(new_join)
+        text = explain_replacement(boxes, manifest, query, plan, path or "")
+        try:
+            self._handler.check_reads(query, default_plan(query), new_join.frames)
+        except MidstreamError as error:
+            text = f"{text}\nRefused while the query runs: {error}"
+        print(text)
 
     @property
     def partitions(self) -> int:

@@ -64,6 +64,14 @@ def _resume(
     except CheckpointError:
         if not replaces or asked is not None or manifest.replacement is not None:
             raise
+    left_out = [name for name in manifest.definition["order"] if name not in query.by_name]
+    if left_out:
+        raise OptionError(
+            "a stream must be left out while the query runs: until results have passed over, the definition "
+            "of before takes its rows",
+            got=f"no stream {left_out[0]}",
+            hint="start the query as it was, and then call query.replace(new_join)",
+        )
     return Boxes.resume_with_another(query, settings, manifest)
 
 

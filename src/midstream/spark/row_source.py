@@ -149,6 +149,8 @@ class RowSources:
                 for i, (column, kind) in enumerate(zip(encoder.source, kinds, strict=True))
             ]
             encodings.append(_StreamEncoding(number, encoder, _source_schema(query, encoder), begin))
+        if not encodings:  # of a stream that has left there are no rows
+            columns = [F.lit(0)]
         return frame.select(*columns).mapInArrow(_encode_task(encodings, self.ranges), _MESSAGE_COLUMNS)
 
 

@@ -35,7 +35,7 @@ from midstream.spark.resume import begin_or_resume
 from midstream.spark.row_source import Encoding, Sources
 from midstream.spark.session_defaults import check_session_settings, with_session_defaults
 from midstream.spark.sink_formats import SinkContext, SinkRequest
-from midstream.spark.source_order import add_sources, in_order
+from midstream.spark.source_order import fit_checkpoint, in_order
 from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
 from midstream.spark.task_ranges import TaskRanges
 from midstream.spark.trigger import Trigger
@@ -123,9 +123,9 @@ def start_query(
         runner.recover()
         if options.replace is not None:
             _replace(runner, given, options.replace)
-        frames = in_order(runner.manifest, frames)
-        add_sources(store, len(frames))
-        sources = _make_sources(runner, frames, parallelism, whole_rows=outputs.keeps_late_rows)
+        ordered = in_order(runner.manifest, frames)
+        fit_checkpoint(store, ordered, frames)
+        sources = _make_sources(runner, ordered, parallelism, whole_rows=outputs.keeps_late_rows)
         stream = sources.stream()
         driver = MicroBatchHandler(
             runner=runner,

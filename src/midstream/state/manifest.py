@@ -140,7 +140,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ended_replacement: EndedReplacement | None = None
     """The replacement that ended with this epoch."""
     sources: tuple[str, ...] = ()
-    """The streams in the order of Spark's sources; empty if that is the order of the definition."""
+    """The streams in the order of Spark's sources, an empty name for one that has left; empty if that is the
+    order of the definition."""
     handed_over: int | None = None
     """Results up to this time, and windows of them that begin by then, were those of another definition that
     this one has replaced; None if none of them can come any more."""
