@@ -29,7 +29,7 @@ def check_replacement(old: Query, new: Query, layout: Layout, strategy: BlackBox
     if missing:
         columns = [column for of_stream in missing.values() for column in of_stream]
         raise QueryError(
-            f"{strategy.name} must find the columns of the new definition in the stored rows",
+            "a strategy with stored rows must find the columns of the new definition in them",
             got=f"none of {', '.join(columns)}, which the query has not used so far",
             hint=_NO_HISTORY,
         )

@@ -100,19 +100,25 @@ class MicroBatchHandler:
 
     def migrate(self, plan: str | Plan, strategy: str | None, *, background: BackgroundChoice | None) -> None:
         """Request another plan; None means what the options say."""
-        if strategy is not None and strategy in BLACK_BOX_STRATEGIES:
-            asked = make_plan_request(self.coordinator, self.manifest, plan, strategy)
-            self.runner.request_replacement(asked)
-            return
-        policy = self.coordinator.settings.policy
-        request = policy.request(self.coordinator.query, plan, strategy, background=background)
-        self.runner.request_migration(request)
+        with self.runner.requests.lock:  # an epoch may end a replacement at any time
+            if strategy is not None and strategy in BLACK_BOX_STRATEGIES:
+                self.runner.request_replacement(make_plan_request(self.runner.running, plan, strategy))
+                return
+            policy = self.coordinator.settings.policy
+            request = policy.request(self.coordinator.query, plan, strategy, background=background)
+            self.runner.request_migration(request)
 
     def replace(
         self, query: Query, plan: str | Plan | None, strategy: str, path: str | None = None
     ) -> ReplacementRequest:
         """Request another definition; results of another schema go to a path of their own."""
-        boxes, manifest = self.coordinator, self.manifest
+        with self.runner.requests.lock:  # an epoch may end a replacement at any time
+            return self._replace(query, plan, strategy, path)
+
+    def _replace(
+        self, query: Query, plan: str | Plan | None, strategy: str, path: str | None
+    ) -> ReplacementRequest:
+        boxes = self.coordinator
         left_out = [name for name in boxes.query.names if name not in query.by_name]
         if left_out:
             raise QueryError(
@@ -124,7 +130,7 @@ class MicroBatchHandler:
         old = boxes.query.aggregation
         if old is not None and old.updates and query.aggregation is not None:
             query = replace(query, aggregation=replace(query.aggregation, updates=True))
-        request = make_replacement(boxes, manifest, query, plan, strategy, path or "")
+        request = make_replacement(self.runner.running, query, plan, strategy, path or "")
         self._check_sources(query, request)
         request = self._outputs.with_paths(request)
         self.runner.request_replacement(request, query)

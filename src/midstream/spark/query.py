@@ -16,7 +16,6 @@ from midstream.errors import FencedError, MidstreamError, OptionError, StreamErr
 from midstream.migration.request import BackgroundChoice
 from midstream.plan.explain_sites import SITED_FORMS, explain_sited_as
 from midstream.plan.tree import Plan
-from midstream.protocol.progress import state_sizes
 from midstream.protocol.rescaling import places_of
 from midstream.query.query import Query
 from midstream.replace.explain import explain_replacement, explain_running
@@ -91,9 +90,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         return modes[extended]()
 
     def _explain_plan(self) -> str:
-        manifest = self._handler.manifest
-        new = manifest if manifest.replacement is None else manifest.replacement.successor
-        return explain_running(self._handler.coordinator, manifest, state_sizes(manifest), state_sizes(new))
+        return explain_running(self._handler.runner.running)
 
     def _explain_sited_as(self, form: str) -> str:
         return explain_sited_as(form, self._handler.coordinator.query, self.plan)
@@ -157,8 +154,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
 
         Nothing is done: not even a definition that cannot be is an error.
         """
-        manifest, boxes = self._handler.manifest, self._handler.coordinator
-        print(explain_replacement(boxes, manifest, _definition_of(new_join), plan, path or ""))
+        print(explain_replacement(self._handler.runner.running, _definition_of(new_join), plan, path or ""))
 
     @property
     def partitions(self) -> int:
