@@ -175,7 +175,10 @@ def test_a_replacement_that_waits_is_explained():
     join.migrate("a b c", "generalized_parallel_track")
     assert join.explain().startswith(
         "A replacement is asked for: of the plan, by generalized_parallel_track, which waits to begin.\n"
-        "It begins once the migration has ended.\n\nMigration 1,"
+        "It begins once the migration has ended.\n"
+        "  plan: a (b c) -> a b c\n"
+        "\n"
+        "Migration 1,"
     )
 
 

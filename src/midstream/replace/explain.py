@@ -70,6 +70,8 @@ def _asked(running: RunningQuery, asked: ReplacementRequest) -> Iterator[str]:
         yield "It begins once the rows have expired that came before the windows changed."
     else:
         yield "It begins with the next epoch, unless another change of plan that was asked for comes first."
+    if asked.plan != running.plan:
+        yield f"  plan: {running.plan} -> {asked.plan}"
     if asked.definition:
         before = definition_of(boxes.query, boxes.settings)
         yield from (f"  {line}" for line in describe_changes(before, asked.definition))
