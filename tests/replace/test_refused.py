@@ -14,6 +14,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.storage.memory import MemoryStore
 from tests.helpers import rows, small_query
+from tests.messages import assert_plain
 
 KEYS = ("a.k = b.k", "b.k = c.k")
 SETTINGS = Settings(2, 8)
@@ -34,6 +35,7 @@ def test_a_replacement_must_change_something(join):
     for plan in (None, "(a b) c", parse_plan("(a b) c", "abc")):
         with pytest.raises(QueryError, match="must change something") as raised:
             join.replace(query(), plan)
+        assert_plain(raised.value)
         assert "migrate(plan)" in (raised.value.hint or "")
     assert not join.is_replacing
     text = join.explain_replace(query())
@@ -66,8 +68,9 @@ def test_arguments_in_each_others_place_are_told(join):
         join.replace(new, None, "a (b c)")
     with pytest.raises(OptionError, match=r"got 'hybrid'. Hint: that is one of migrations.*migrate\(plan"):
         join.replace(new, strategy="hybrid")
-    with pytest.raises(OptionError, match="must be one of generalized_hybrid"):
+    with pytest.raises(OptionError, match="must be one of generalized_hybrid") as raised:
         join.replace(new, strategy=parse_plan("a b c", "abc"))
+    assert_plain(raised.value)
     assert not join.is_replacing
 
 
@@ -89,6 +92,7 @@ def test_a_second_change_is_told_what_is_under_way_and_what_to_do(asks):
     def refusal() -> str:
         with pytest.raises(MidstreamError) as raised:
             ASKS[asks](join)
+        assert_plain(raised.value)
         assert raised.value.hint == "wait for the event replacement-ended; explain() shows how far it is"
         assert "It would be refused: a replacement must have ended" in join.explain_replace(query(window=30))
         return str(raised.value.got).removeprefix("a replacement that has not ended: ")

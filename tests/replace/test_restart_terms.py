@@ -24,6 +24,7 @@ from midstream.testing.random_streams import SECOND
 from midstream.testing.reference import AcceptRules
 from midstream.values import Micros
 from tests.aggregate.user_classes import median
+from tests.messages import assert_plain
 
 SHAPE = Shape(rows=8, keys=3)
 EPOCHS = generate(dict.fromkeys("abc", SHAPE), epochs=16, seed=2)
@@ -186,8 +187,11 @@ def test_windows_that_could_not_change_in_the_end_are_refused_at_the_start():
     run = Run(ask(), settings)
     run.until(ASKED).replace(ask(*OTHER))
     run.until(ASKED + 1)
-    with pytest.raises(CheckpointError, match="windows must stay as they are until a replacement has ended"):
+    with pytest.raises(
+        CheckpointError, match="windows must stay as they are until a replacement has ended"
+    ) as raised:
         run.start(ask(*OTHER, seconds=20))
+    assert_plain(raised.value)
     assert run.start(ask(*OTHER, lateness=9)).is_replacing
     assert run.start(ask(*OTHER, seconds=20), SETTINGS).is_replacing
 

@@ -102,7 +102,8 @@ def _check_output(old: Query, new: Query, path: str) -> None:
         raise QueryError(
             "results of another schema must have a place of their own",
             got=f"{_show(new)} instead of {_show(old)}",
-            hint="give replace a path for them, or select the same columns with the same names",
+            hint="let the running query have it with replace(..., path=folder), or select the same columns "
+            "with the same names",
         )
 
 
