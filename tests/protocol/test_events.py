@@ -47,7 +47,12 @@ from midstream.protocol.problems import (
     StreamMissing,
     StreamStalled,
 )
-from midstream.protocol.replacement_events import ReplacementEnded, ReplacementLive, ReplacementStarted
+from midstream.protocol.replacement_events import (
+    ReplacementDropped,
+    ReplacementEnded,
+    ReplacementLive,
+    ReplacementStarted,
+)
 from midstream.protocol.site_events import TaskElsewhere
 from midstream.state.adaptation import Adaptation, Decision
 from tests.helpers import small_query
@@ -104,9 +109,12 @@ EXAMPLES = (
     StateCleanedUp(batch_id=7, **SPILLED),
     StateBroughtBack(batch_id=7, **SPILLED),
     MigrationWaits(batch_id=7, plan="a (b c)"),
-    ReplacementStarted(batch_id=7, replacement=1, strategy="generalized_hybrid"),
-    ReplacementLive(batch_id=7, replacement=1, strategy="generalized_hybrid", until=1_500_000),
-    ReplacementEnded(batch_id=7, replacement=1, strategy="generalized_hybrid", epochs=3),
+    ReplacementStarted(batch_id=7, replacement=1, replaces="plan", strategy="generalized_hybrid"),
+    ReplacementLive(
+        batch_id=7, replacement=1, replaces="plan", strategy="generalized_hybrid", until=1_500_000
+    ),
+    ReplacementEnded(batch_id=7, replacement=1, replaces="plan", strategy="generalized_hybrid", epochs=3),
+    ReplacementDropped(batch_id=7, request=2),
     Rescaled(batch_id=7, before=2, partitions=64),
     RescaleWaits(batch_id=7, partitions=64),
     StateRelocated(batch_id=7, key="0", groups=1, bytes=45678, sender=2, receiver=0, ratio=0.25),
@@ -149,6 +157,7 @@ def test_there_is_an_example_of_every_kind_and_all_have_names_of_their_own():
         "replacement-started",
         "replacement-live",
         "replacement-ended",
+        "replacement-dropped",
         "rescaled",
         "rescale-waits",
         "state-relocated",
@@ -174,7 +183,8 @@ def test_the_json_form_has_the_type_the_epoch_the_fields_and_a_text(event):
 def test_problems_and_what_limits_scale_are_warnings_and_plans_are_for_information():
     severities = {type(event): event.severity for event in EXAMPLES}
     warnings = {kind for kind, severity in severities.items() if severity == "warning"}
-    assert warnings == {*kinds(Problem), MigrationTakenBack, SinglePartitionPlan, TaskElsewhere}
+    others = {MigrationTakenBack, SinglePartitionPlan, TaskElsewhere, ReplacementDropped}
+    assert warnings == {*kinds(Problem), *others}
     assert kinds(MigrationEvent) == {MigrationStarted, StateCompleted, MigrationEnded, MigrationJudged}
 
 

@@ -293,7 +293,7 @@ def test_rows_that_an_earlier_version_has_moved_stay_in_their_partition(monkeypa
 def test_a_request_waits_as_long_as_there_are_such_rows(monkeypatch):
     join = begun()
     join.rescale(5)
-    monkeypatch.setattr("midstream.runtime.epoch_runner.may_rescale", lambda _manifest: False)
+    monkeypatch.setattr("midstream.runtime.next_changes.may_rescale", lambda _manifest: False)
     join.run_epoch(epoch(1))
     assert (join.partitions, join.manifest.waiting_partitions) == (2, 5)
     assert [(e["type"], e["partitions"]) for e in events(join)] == [("rescale-waits", 5)]

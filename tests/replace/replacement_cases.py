@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.plan.tree import Plan
+from midstream.protocol.settings import definition_of
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.testing.domains import RESIDUALS
@@ -63,6 +65,8 @@ def replacement_cases(
     if set(old.names) != set(new.names):
         settings = replace(case.settings, idle_timeout=None)
         case = replace(case, settings=settings)
+    old_plan, new_plan = draw(plans(old.names)), draw(plans(new.names))
+    assume((definition_of(old, case.settings), old_plan) != (definition_of(new, case.settings), new_plan))
     count = len(case.epochs)
     paces = tuple(draw(st.lists(st.sampled_from([1, 2, None, 0]), min_size=count, max_size=count)))
     stop = st.sampled_from([None, None, False, True]) if with_stops else st.none()
@@ -70,8 +74,8 @@ def replacement_cases(
         case=case,
         old=old,
         new=new,
-        old_plan=draw(plans(old.names)),
-        new_plan=draw(plans(new.names)),
+        old_plan=old_plan,
+        new_plan=new_plan,
         strategy=draw(st.sampled_from(sorted(BLACK_BOX_STRATEGIES))),
         epoch=draw(st.integers(0, count - 1)),
         path=path,

@@ -68,7 +68,7 @@ def test_results_come_in_the_epochs_in_which_they_would_have_come(kind, strategy
             phases.append(progress["replacement"] and progress["replacement"]["phase"])
             assert progress["numOutputRows"] == got.num_rows
         expected = ["catching up"] if strategy == "generalized_hybrid" else []
-        assert list(dict.fromkeys(phases)) == [None, *expected, "both definitions", "ended"]
+        assert list(dict.fromkeys(phases)) == [None, *expected, "both plans", "ended"]
         manifest = join.manifest
         assert (manifest.plan, manifest.replacement, manifest.handed_over) == (new, None, None)
         assert manifest.results == alone.manifest.results

@@ -13,6 +13,8 @@ from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.testing import accept, assert_same_rows, generate
 from midstream.testing.aggregate_oracle import assert_same_windows
+from midstream.testing.expected import Expected
+from midstream.testing.reference import AcceptRules
 from tests.replace.replacement_run import results_between
 from tests.spark.feed import noted_epochs
 from tests.spark.migration_scenario import ASKED, ONE_KEY, SEVERAL_KEYS, SHAPE, columns, rows
@@ -206,6 +208,11 @@ def test_results_of_another_schema_go_to_a_path_of_their_own_over_restarts(scena
     replacing = Replacing(scenario, new, "generalized_parallel_track", path=str(elsewhere))
     scenario.run(join=old, look=replacing.look, epochs=5)
     assert set(replacing.phases.values()) == {"live"}
+    # Neither of them goes with the path of the other one.
+    for join, path in ((new, None), (old, elsewhere), (new, tmp_path / "third")):
+        options = {} if path is None else {"path": str(path)}
+        with pytest.raises(MidstreamError, match="definition must be started with its own path"):
+            scenario.runner.start(join(), partitions=2, **options)
     # With the new definition and its path, then with the old one and its own.
     scenario.run(join=new, look=replacing.look, epochs=1, path=str(elsewhere))
     assert set(replacing.phases.values()) == {"live"}
@@ -243,6 +250,49 @@ def test_a_definition_that_differs_at_a_start_replaces_the_old_one_if_asked_to(s
     assert list(replacing.phases.values())[-1] == "ended"
     assert query.lastProgress["replacement"] is None
     replacing.check(old().query(), new().query(), scenario.runner.results())
+
+
+def test_other_terms_that_are_given_meanwhile_hold_once_it_has_ended(scenario):
+    """Whoever reads the rows encodes them for the new definition; what it keeps stays."""
+
+    def old():
+        return scenario.join(ONE_KEY, rows).within("9 seconds")
+
+    def new():
+        return old().on("a.id <> d.id")
+
+    def on_other_terms():
+        return replace(new(), _select=()).within("12 seconds").select("b.id", "a.id AS first")
+
+    replacing = Replacing(scenario, new, "")
+    replacing.asked = True
+    scenario.run(join=old, epochs=4)
+    scenario.run(join=new, look=replacing.look, epochs=1, replace="generalized_moving_state")
+    # An option that is left in is no reason to refuse it, nor to replace it by itself.
+    query = scenario.run(join=on_other_terms, look=replacing.look, epochs=5, replace="generalized_hybrid")
+    assert list(dict.fromkeys(replacing.phases.values())) == ["live", "ended"]
+    manifest = query._handler.manifest
+    assert (manifest.replacements, manifest.definition["select"]) == (1, ["b.id AS b_id", "a.id AS first"])
+    assert set(manifest.definition["within"].values()) == {"12 seconds"}
+    ended = max(replacing.phases)
+    files = sorted(scenario.runner.out.glob("*.parquet"))
+    names = {tuple(pq.read_schema(path).names) for path in files}
+    assert names == {tuple(new().schema.names), ("b_id", "first")}
+    # The epochs after it have the results that they would have had on these terms.
+    expected = Expected(
+        new().within("12 seconds").query(), noted_epochs(scenario.feed, scenario.runner.checkpoint)
+    )
+    want = []
+    for number in range(manifest.epoch + 1):
+        asked = on_other_terms().query() if number > ended else new().query()
+        expected.begin(number, AcceptRules(), replace(asked, kept=new().query().outputs))
+        if number > ended:
+            want.append(expected.tables["results"][number].select(["b_id", "a_id"]))
+    got = [pq.read_table(path) for path in files if pq.read_schema(path).names == ["b_id", "first"]]
+    assert_same_rows(pa.concat_tables(got).rename_columns(["b_id", "a_id"]), pa.concat_tables(want))
+    # As ever, also with the option.
+    query = scenario.run(join=on_other_terms, epochs=1, replace="generalized_hybrid")
+    assert query.lastProgress["replacement"] is None
 
 
 @pytest.mark.parametrize("source", [rows, columns])

@@ -24,7 +24,7 @@ from midstream.protocol.settings import Settings
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
 from midstream.replace.boxes import Boxes
-from midstream.replace.explain import explain_replacement
+from midstream.replace.explain import explain_replacement, explain_running
 from midstream.replace.request import DEFAULT_STRATEGY, make_plan_request, make_replacement
 from midstream.runtime.deciding import Decide, DecideWhenTaken, Deciding
 from midstream.runtime.epoch_reporter import EpochReporter, ReportingQuery
@@ -128,13 +128,13 @@ class InlineJoin(ReportingQuery):
         None means what the migration policy of the settings says. ``isolated`` says whether a ``hybrid``
         that waits isolates its plans; None leaves that to the statistics of the streams.
         """
-        if strategy is not None and strategy in BLACK_BOX_STRATEGIES:
-            asked = make_plan_request(self.coordinator, self.manifest, plan, strategy)
-            self._runner.request_replacement(asked)
-            return
-        policy = self.coordinator.settings.policy
-        request = policy.request(self.query, plan, strategy, background=background, isolated=isolated)
-        self._runner.request_migration(request)
+        with self._runner.requests.lock:
+            if strategy is not None and strategy in BLACK_BOX_STRATEGIES:
+                self._runner.request_replacement(make_plan_request(self._runner.running, plan, strategy))
+                return
+            policy = self.coordinator.settings.policy
+            request = policy.request(self.query, plan, strategy, background=background, isolated=isolated)
+            self._runner.request_migration(request)
 
     def replace(
         self,
@@ -149,21 +149,23 @@ class InlineJoin(ReportingQuery):
 
         Results of another schema need a ``path``, a name of their own, and may have a ``sink``.
         """
-        self._replace(query, plan, strategy, path)
-        self._sinks["successor"] = sink
+        with self._runner.requests.lock:
+            request = make_replacement(self._runner.running, query, plan, strategy, path)
+            self._runner.request_replacement(request, query)
+            self._sinks["successor"] = sink
 
     @property
     def is_replacing(self) -> bool:
-        """Whether another definition, or plan by a black box, is asked for."""
+        """Whether another definition, or plan by a black box, is asked for or under way."""
         return self._runner.requests.is_replacing(self.manifest)
 
     def explain_replace(self, query: Query, plan: str | Plan | None = None, path: str = "") -> str:
         """What would change, and what each strategy would take; nothing is done."""
-        return explain_replacement(self.coordinator, self.manifest, query, plan, path)
+        return explain_replacement(self._runner.running, query, plan, path)
 
-    def _replace(self, query: Query, plan: str | Plan | None, strategy: str, path: str) -> None:
-        request = make_replacement(self.coordinator, self.manifest, query, plan, strategy, path)
-        self._runner.request_replacement(request, query)
+    def explain(self) -> str:
+        """The plan, and what its states hold; of a replacement also how far it is, and both definitions."""
+        return explain_running(self._runner.running)
 
     @property
     def partitions(self) -> int:

@@ -122,9 +122,12 @@ STRATEGY_CHOICES: tuple[str, ...] = (AUTO, *STRATEGIES)
 
 def check_black_box_strategy(name: str) -> BlackBoxStrategy:
     """The black-box strategy of a name; an error if it is none."""
-    if name not in BLACK_BOX_STRATEGIES:
+    if not isinstance(name, str) or name not in BLACK_BOX_STRATEGIES:
         must = f"the strategy of a replacement must be one of {', '.join(BLACK_BOX_STRATEGIES)}"
-        raise OptionError(must, got=show_value(name))
+        hint = "write plan=... for a plan"
+        if name in STRATEGY_CHOICES:
+            hint = "that is one of migrations, which change the plan alone: migrate(plan, strategy)"
+        raise OptionError(must, got=show_value(name), hint=hint)
     return BLACK_BOX_STRATEGIES[name]
 
 

@@ -23,7 +23,7 @@ from midstream.protocol.event import Event
 from midstream.protocol.json_time import iso, show_event_time
 from midstream.protocol.memory_progress import MemoryProgress
 from midstream.protocol.problems import Problem
-from midstream.protocol.replacement_events import ReplacementProgress
+from midstream.protocol.replacement_progress import ReplacementProgress
 from midstream.protocol.report import Report
 from midstream.protocol.trigger_facts import TREND_EPOCHS, Backlog, SourceOffsets, TriggerFacts, backlog_of
 from midstream.state.manifest import Manifest, StreamProgress

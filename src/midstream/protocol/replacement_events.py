@@ -1,13 +1,13 @@
-"""Events and progress of replacements: another definition takes the place of that of a query."""
+"""Events of replacements: another definition takes the place of that of a query."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from midstream.protocol.event import Event, counted
+from midstream.protocol.event import Event, Severity, counted
 from midstream.protocol.json_time import show_event_time
+from midstream.protocol.replacement_progress import Replaced, replaced_by
 from midstream.state.manifest import EndedReplacement, Manifest, Replacement
 from midstream.values import show_time
 
@@ -17,13 +17,15 @@ class ReplacementEvent(Event, frozen=True, kw_only=True):
 
     replacement: int
     """The number of the replacement."""
+    replaces: Replaced
+    """Whether it replaces the definition, or the plan alone."""
     strategy: str
 
 
 class ReplacementStarted(ReplacementEvent, frozen=True, kw_only=True, tag="replacement-started"):
     """The new definition is in the checkpoint, and gets the rows that it needs."""
 
-    template: ClassVar[str] = "replacement {replacement} started, by {strategy}"
+    template: ClassVar[str] = "replacement {replacement}, of the {replaces}, started, by {strategy}"
 
 
 class ReplacementLive(ReplacementEvent, frozen=True, kw_only=True, tag="replacement-live"):
@@ -36,7 +38,7 @@ class ReplacementLive(ReplacementEvent, frozen=True, kw_only=True, tag="replacem
     def message(self) -> str:
         """The event as a text for people."""
         whose = f"after {show_time(self.until)}" if self.until is not None else "from the first on"
-        return f"replacement {self.replacement}: results {whose} are those of the new definition"
+        return f"replacement {self.replacement}: results {whose} are those of the new {self.replaces}"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form, with the time in ISO 8601."""
@@ -52,17 +54,37 @@ class ReplacementEnded(ReplacementEvent, frozen=True, kw_only=True, tag="replace
     @property
     def message(self) -> str:
         """The event as a text for people."""
-        return f"replacement {self.replacement} ended after {counted(self.epochs, 'epoch')}"
+        return (
+            f"replacement {self.replacement}, of the {self.replaces}, ended after "
+            f"{counted(self.epochs, 'epoch')}"
+        )
+
+
+class ReplacementDropped(Event, frozen=True, kw_only=True, tag="replacement-dropped"):
+    """A request for another definition was dropped, as its results could not go where they were to go."""
+
+    severity: ClassVar[Severity] = "warning"
+    template: ClassVar[str] = (
+        "request {request} for another definition is dropped: since it was made, the query was started with "
+        "other outputs than those that the new definition was to go on with; ask for it again, if it is "
+        "still wanted"
+    )
+
+    request: int
+    """The number of the request."""
 
 
 def replacement_events(before: Manifest, after: Manifest) -> Iterator[Event]:
     """The events of an epoch about a replacement."""
+    if after.applied_replacements > before.applied_replacements and after.replacements == before.replacements:
+        yield ReplacementDropped(batch_id=after.epoch, request=after.applied_replacements)
     now: Replacement | EndedReplacement | None = after.replacement or after.ended_replacement
     if now is None:
         return
     fields: dict[str, Any] = {
         "batch_id": after.epoch,
         "replacement": now.number,
+        "replaces": replaced_by(now),
         "strategy": now.strategy,
     }
     if now.start_epoch == after.epoch:
@@ -71,41 +93,3 @@ def replacement_events(before: Manifest, after: Manifest) -> Iterator[Event]:
         yield ReplacementLive(until=now.until, **fields)
     if isinstance(now, EndedReplacement) and before.ended_replacement is None:
         yield ReplacementEnded(epochs=after.epoch - now.start_epoch, **fields)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplacementProgress:
-    """The replacement that is under way, or ended with the epoch."""
-
-    id: int
-    strategy: str
-    start_epoch: int
-    phase: str
-    """``catching up``, ``both definitions`` or ``ended``."""
-    until: int | None
-    """The hand-over time, once the new definition takes part."""
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> ReplacementProgress | None:
-        """What a manifest says of a replacement."""
-        now: Replacement | EndedReplacement | None = manifest.replacement or manifest.ended_replacement
-        if now is None:
-            return None
-        phase = "catching up" if now.live_since is None else "both definitions"
-        return cls(
-            id=now.number,
-            strategy=now.strategy,
-            start_epoch=now.start_epoch,
-            phase="ended" if manifest.replacement is None else phase,
-            until=now.until,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "id": self.id,
-            "strategy": self.strategy,
-            "startEpoch": self.start_epoch,
-            "phase": self.phase,
-            "until": show_event_time(self.until),
-        }

@@ -114,31 +114,50 @@ def _sites_of(query: Query) -> dict[str, Any]:
     return {"sites": {**sites, "partitions": topology.partitions_of_sites}}
 
 
-def check_same_definition(manifest: Manifest, query: Query, settings: Settings) -> Query:
-    """The query that goes on from a manifest: as it is asked now, with what the states keep.
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first thing that a query asks otherwise than a definition in a checkpoint, apart from its terms."""
 
-    Another query is refused, naming the first thing that differs, and so are terms that the state does not
-    allow. Columns of a source that the query does not use are in no state: they may be added, removed and
-    changed.
+    was: str
+    """What it was, such as ``on was ['a.k = b.k']``."""
+    now: str
+    hint: str
+
+
+def first_difference(definition: dict[str, Any], query: Query, settings: Settings) -> Difference | None:
+    """What a query asks otherwise than a definition, if it is not the same one up to its terms.
+
+    Columns of a source that the query does not use are in no state: they may be added, removed and changed.
     """
-    stored = manifest.definition
-    read_definition(stored)
-    kept = _kept_columns(stored)
+    read_definition(definition)
+    kept = _kept_columns(definition)
     used = {
         name: query.columns_of(name) | {ref.path[0] for ref, _ in kept if ref.stream == name}
         for name in query.names
     }
-    stored = _with_current_type_names(stored, query)
+    stored = _with_current_type_names(definition, query)
     before_now = (_fixed(stored, used), _fixed(definition_of(query, settings), used))
     for path, before, now in _differences(*before_now, ()):
         show = ", ".join if path == _ORDER else _show
-        was = f"{_subject(path, before, now)} {show(before)}"
-        raise CheckpointError(
-            f"a query must go on with what its checkpoint was made with: {was}",
-            got=show(now),
-            hint=_hint(path, before),
-        )
-    resumed = replace(query, kept=tuple(_output(query, ref, name) for ref, name in kept))
+        return Difference(f"{_subject(path, before, now)} {show(before)}", show(now), _hint(path, before))
+    return None
+
+
+def with_kept(definition: dict[str, Any], query: Query) -> Query:
+    """A query with what the states of a definition keep, of which it is the same one up to its terms."""
+    return replace(query, kept=tuple(_output(query, ref, name) for ref, name in _kept_columns(definition)))
+
+
+def check_same_definition(manifest: Manifest, query: Query, settings: Settings) -> Query:
+    """The query that goes on from a manifest: as it is asked now, with what the states keep.
+
+    Another query is refused, naming the first thing that differs, and so are terms that the state does not
+    allow.
+    """
+    if (difference := first_difference(manifest.definition, query, settings)) is not None:
+        must = f"a query must go on with what its checkpoint was made with: {difference.was}"
+        raise CheckpointError(must, got=difference.now, hint=difference.hint)
+    resumed = with_kept(manifest.definition, query)
     check_terms(manifest, resumed)
     return resumed
 

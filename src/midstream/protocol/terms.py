@@ -53,7 +53,11 @@ def terms_of(query: Query) -> Terms:
 
 def committed_terms(manifest: Manifest) -> Terms:
     """The terms of the last epoch; before the first, those that the query began with."""
-    definition = manifest.definition
+    return described_terms(manifest.definition)
+
+
+def described_terms(definition: Mapping[str, Any]) -> Terms:
+    """The terms in a definition."""
     lateness = {name: source["lateness"] for name, source in definition["streams"].items()}
     return Terms(lateness, definition["within"], definition["select"])
 

@@ -11,7 +11,6 @@ As with one box, everything follows from the manifest, the intent and the report
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replace_field
 from typing import Any
@@ -20,15 +19,15 @@ from msgspec.structs import replace
 
 from midstream.adapt.decision import DecisionContext
 from midstream.engine.program import Program, ReplacementStep
-from midstream.errors import CheckpointError, MidstreamError
 from midstream.plan.layout import Layout
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report
-from midstream.protocol.settings import Settings, definition_of
-from midstream.protocol.terms import Terms, committed_terms, query_on
+from midstream.protocol.settings import Settings, check_same_definition, first_difference, with_kept
+from midstream.protocol.terms import Terms, committed_terms, described_terms, query_on
 from midstream.query.query import Query
 from midstream.replace.definition import read_query
+from midstream.replace.given_definition import check_windows_may_change, is_new_definition
 from midstream.replace.lifecycle import (
     after_end,
     begin,
@@ -51,6 +50,8 @@ class Boxes:
     """That of the query, or of the old box."""
     known: tuple[Query, ...] = ()
     """Other definitions that the query was asked to get, or is about to get."""
+    is_given_new: bool = False
+    """Whether it was started with the new definition of a replacement."""
 
     @classmethod
     def resume(
@@ -61,13 +62,16 @@ class Boxes:
         ``asked`` is the request for another definition that waits, or that the next epoch has begun with.
         """
         replacement = manifest.replacement
-        new = asked.definition if asked is not None else {}
         if replacement is not None and not replacement.plan_only:
-            new = replacement.successor.definition
-        if new:
-            boxes = cls._of(given, settings, manifest, new)
+            new = _with_results(replacement.successor, manifest, replacement.path)
+        elif asked is not None and asked.definition:
+            new = _with_results(replace(manifest, definition=asked.definition), manifest, asked.path)
         else:
+            new = None
+        if new is None:
             boxes = cls(Coordinator.resume(given, settings, manifest))
+        else:
+            boxes = cls._of(given, settings, manifest, new)
         if replacement is not None:
             query = boxes.new_query(replacement)
             Coordinator.resume(query, settings, replacement.successor)
@@ -80,15 +84,15 @@ class Boxes:
         return cls(Coordinator.resume(old, settings, manifest), (given,))
 
     @classmethod
-    def _of(cls, given: Query, settings: Settings, manifest: Manifest, new: Mapping[str, Any]) -> Boxes:
-        if definition_of(given, settings) != new:
-            try:
-                return cls(Coordinator.resume(given, settings, manifest), (read_query(new, given, settings),))
-            except CheckpointError as error:
-                if _is_given(given, settings, manifest, new) is None:
-                    raise error from None
-        old = read_query(manifest.definition, given, settings)
-        return cls(Coordinator.resume(old, settings, manifest), (given,))
+    def _of(cls, given: Query, settings: Settings, manifest: Manifest, new: Manifest) -> Boxes:
+        is_running = manifest.replacement is not None
+        if is_new_definition(given, settings, manifest, new, is_running=is_running):
+            query = check_same_definition(new, given, settings)
+            check_windows_may_change(settings, new, query)
+            old = read_query(manifest.definition, given, settings)
+            return cls(Coordinator.resume(old, settings, manifest), (query,), is_given_new=True)
+        current = Coordinator.resume(given, settings, manifest)
+        return cls(current, (read_query(new.definition, given, settings),))
 
     @property
     def query(self) -> Query:
@@ -108,11 +112,15 @@ class Boxes:
         """What holds before the first epoch."""
         return self.current.first_manifest(*arguments)
 
-    def definition(self, definition: Mapping[str, Any]) -> Query:
-        """The query of a definition: one that is known, or else read back."""
-        for query in self.known:
-            if definition_of(query, self.settings) == definition:
-                return query
+    def definition(self, definition: dict[str, Any]) -> Query:
+        """The query of a definition, on the terms in it: one that is known, or else read back."""
+        return query_on(described_terms(definition), self._known_or_read(definition))
+
+    def _known_or_read(self, definition: dict[str, Any]) -> Query:
+        """The same; one that is known may have been given on other terms since it was asked for."""
+        for query in reversed(self.known):
+            if first_difference(definition, query, self.settings) is None:
+                return with_kept(definition, query)
         return read_query(definition, self.query, self.settings)
 
     def new_query(self, replacement: Replacement) -> Query:
@@ -221,7 +229,10 @@ class Boxes:
         """The manifest of the program's epoch, given what all its partitions report."""
         step = program.replacement
         if step is None:
-            return without_handover(self.query, self.current.commit(manifest, intent, program, report))
+            after = self.current.commit(manifest, intent, program, report)
+            # A request that is dropped is applied as well: it must not wait for ever.
+            after = replace(after, applied_replacements=intent.applied_replacements)
+            return without_handover(self.query, after)
         before = step.replacement.successor
         new = Coordinator(self.new_query(step.replacement), self.settings)
         their_intent = intent_of_new_box(intent, step.replacement)
@@ -234,17 +245,16 @@ class Boxes:
         return replacement_after(intent, step, ours, theirs, their_report)
 
     def after(self, manifest: Manifest) -> Boxes:
-        """The coordinator of the epochs after a manifest: of another definition once it has replaced."""
+        """The coordinator of the epochs after a manifest: of another definition once it has replaced.
+
+        Terms on which that was given at a start since it was asked for hold from then on.
+        """
         ended = manifest.ended_replacement
         if ended is None or ended.plan_only:
             return self
-        return Boxes(Coordinator(self.definition(manifest.definition), self.settings))
+        return Boxes(Coordinator(self._known_or_read(manifest.definition), self.settings))
 
 
-def _is_given(given: Query, settings: Settings, manifest: Manifest, new: Mapping[str, Any]) -> bool | None:
-    """True if the given query is the new definition but for its terms; None if it is not."""
-    try:
-        Coordinator.resume(given, settings, replace(manifest, definition=dict(new)))
-    except MidstreamError:
-        return None
-    return True
+def _with_results(new: Manifest, old: Manifest, path: str) -> Manifest:
+    """The manifest of a new box with the outputs of earlier results where its own go."""
+    return replace(new, earlier_outputs=() if path else old.earlier_outputs)

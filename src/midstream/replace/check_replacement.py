@@ -29,7 +29,7 @@ def check_replacement(old: Query, new: Query, layout: Layout, strategy: BlackBox
     if missing:
         columns = [column for of_stream in missing.values() for column in of_stream]
         raise QueryError(
-            f"{strategy.name} must find the columns of the new definition in the stored rows",
+            "a strategy with stored rows must find the columns of the new definition in them",
             got=f"none of {', '.join(columns)}, which the query has not used so far",
             hint=_NO_HISTORY,
         )
@@ -102,7 +102,8 @@ def _check_output(old: Query, new: Query, path: str) -> None:
         raise QueryError(
             "results of another schema must have a place of their own",
             got=f"{_show(new)} instead of {_show(old)}",
-            hint="give replace a path for them, or select the same columns with the same names",
+            hint="let the running query have it with replace(..., path=folder), or select the same columns "
+            "with the same names",
         )
 
 

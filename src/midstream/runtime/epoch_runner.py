@@ -29,17 +29,18 @@ from midstream.engine.migration_step import MigrationStep
 from midstream.engine.program import Program, ReplacementStep, RunIdentity
 from midstream.errors import CheckpointError, MigrationError, StreamError
 from midstream.migration.request import Request
-from midstream.protocol.coordinator import EPOCHS_KEPT, deletable_slices, still_holds
+from midstream.protocol.coordinator import EPOCHS_KEPT, deletable_slices
 from midstream.protocol.intent import Intent
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.measurements import measurements_of
 from midstream.protocol.report import Report
-from midstream.protocol.rescaling import may_rescale
 from midstream.query.query import Query
 from midstream.replace.boxes import Boxes
+from midstream.replace.request import RunningQuery
 from midstream.runtime.check_intent import check_of_this_query
 from midstream.runtime.crash_points import crash_point
 from midstream.runtime.deciding import Decide, Decided, Deciding
+from midstream.runtime.next_changes import with_changes
 from midstream.runtime.shell import EpochExecution, Publisher
 from midstream.state.adaptation import Verdict
 from midstream.state.costs import Measurement
@@ -142,6 +143,15 @@ class EpochRunner:
         """The query ends."""
         self._deciding.close()
 
+    @property
+    def running(self) -> RunningQuery:
+        """The query as a request finds it; while the lock of the requests is held, it stays so."""
+        with self.requests.lock:
+            manifest = self.manifest
+            partitions = self.requests.most_partitions(manifest)
+            asked = self.requests.asked_replacement(manifest)
+            return RunningQuery(self.coordinator, manifest, partitions, asked)
+
     def request_migration(self, request: Request) -> None:
         """Keep a request for another plan until no migration is under way; the newest one counts.
 
@@ -153,9 +163,11 @@ class EpochRunner:
             self._keep(self.requests.plans, request)
 
     def request_replacement(self, request: ReplacementRequest, query: Query | None = None) -> None:
-        """Keep a request for another definition, that of ``query``, or for another plan alone."""
+        """Keep a request for another definition, that of ``query``, or for another plan alone.
+
+        It was made of what is ``running``, and the lock of the requests is held since then.
+        """
         with self.requests.lock:
-            self.requests.check_replacement(self.manifest, request, query)
             if query is not None:
                 self.coordinator = self.coordinator.knowing(query)
             self._keep(self.requests.replacements, request)
@@ -189,43 +201,19 @@ class EpochRunner:
         drains: bool = False,
         without_batch: bool = False,
     ) -> Intent:
-        """What the next epoch depends on, if it was not begun before.
-
-        What was decided is dropped if a plan is requested, or if it no longer holds.
-        """
-        applied, request = self.requests.due(self.manifest)
-        waiting = None
-        if request is not None and not self.coordinator.may_begin(self.manifest, request.plan):
-            applied, request, waiting = self.manifest.applied_requests, None, request
-        replaced, replacement = self.manifest.applied_replacements, None
-        if request is None:
-            replaced, replacement = self.requests.due_replacement(self.manifest, self.coordinator.must_wait)
-            if replacement is not None and not self.coordinator.may_replace(self.manifest, replacement):
-                replacement = None
-        rescales, asked = self.requests.partitions.due(self.manifest.applied_rescales)
-        # A new box begins with as many partitions as there are.
-        rescales_now = asked is not None and replacement is None and may_rescale(self.manifest)
-        return Intent(
+        """What the next epoch depends on, if it was not begun before."""
+        intent = Intent(
             query=self.manifest.id,
             epoch=self.manifest.epoch + 1,
             now=now,
             settings=self.coordinator.settings,
-            terms=self.coordinator.next_terms(self.manifest),
             background_epochs=background_epochs,
-            applied_requests=applied,
-            request=request,
-            verdict=None if decided is None or request or replacement else self._verdict(decided),
             measurements=self._measurements or (),
-            waiting=waiting,
-            applied_rescales=rescales if rescales_now else self.manifest.applied_rescales,
-            partitions=asked if rescales_now else None,
-            waiting_partitions=None if rescales_now else asked,
-            applied_replacements=replaced,
-            replacement=replacement,
             drains=drains,
             without_batch=without_batch,
             first=self.manifest if self.manifest.epoch < 0 else None,
         )
+        return with_changes(intent, self.coordinator, self.manifest, self.requests, decided)
 
     def run_epoch(
         self, shell: EpochExecution, now: int, background_epochs: int | None = None, *, drains: bool = False
@@ -244,16 +232,6 @@ class EpochRunner:
         with self._fenced_or_damaged():
             # What a migration computes in the background is for the time that batches leave.
             return self._run_epoch(shell, now, 0, drains=True, without_batch=True)
-
-    def _verdict(self, decided: Decided) -> Verdict | None:
-        """What was decided, if it may be carried out now."""
-        if decided.verdict is None or not still_holds(decided.manifest, self.manifest):
-            return None
-        migration = decided.verdict.migration
-        if migration is not None and not self.coordinator.may_begin(self.manifest, migration.best_plan):
-            # It is decided again from the statistics of then.
-            return None
-        return decided.verdict
 
     def _run_epoch(
         self,
@@ -295,7 +273,7 @@ class EpochRunner:
         after = self.coordinator.commit(before, intent, program, report)
         after = replace(after, previous=self._digest, lease=self._lease.number)
         crash_point("before the commit")
-        with self._timed("commit"), self._lease.holding():
+        with self._timed("commit"):
             self._commit(after)
         crash_point("after the commit")
         self._deciding.begin(after)
@@ -330,15 +308,16 @@ class EpochRunner:
         return without_decision, shell.run(without_decision)
 
     def _commit(self, manifest: Manifest) -> None:
-        # The manifest is as large as the state is divided: it is encoded once.
-        self._digest = commit_manifest(self.store, manifest)
+        with self._lease.holding():
+            # The manifest is as large as the state is divided: it is encoded once.
+            self._digest = commit_manifest(self.store, manifest)
         self._manifest_files[manifest.epoch] = [manifest_name(manifest.lease, manifest.epoch)]
-        self.manifest = manifest
         self._is_published = False
-        coordinator = self.coordinator.after(manifest)
-        if coordinator is not self.coordinator:
-            self.coordinator = coordinator
-            self.requests.serve(coordinator.query)
+        # A request of another thread is checked against both, and may bring another definition.
+        with self.requests.lock:
+            self.manifest = manifest
+            self.coordinator = self.coordinator.after(manifest)
+            self.requests.serve(self.coordinator.query)
 
     def _add_written(self, report: Report) -> RunIdentity:
         """The writer with the slices that tasks of this run have written and that are in use."""

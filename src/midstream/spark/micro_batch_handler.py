@@ -21,7 +21,8 @@ from midstream.errors import CheckpointError, MidstreamError, QueryError, error_
 from midstream.migration.request import BackgroundChoice
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.plan.build_layout import build_layout
-from midstream.plan.tree import Plan, parse_plan
+from midstream.plan.default_plan import default_plan
+from midstream.plan.tree import Plan
 from midstream.protocol.health import HealthLimits
 from midstream.protocol.progress import QueryIdentity
 from midstream.protocol.rescaling import places_of
@@ -102,13 +103,13 @@ class MicroBatchHandler:
 
     def migrate(self, plan: str | Plan, strategy: str | None, *, background: BackgroundChoice | None) -> None:
         """Request another plan; None means what the options say."""
-        if strategy is not None and strategy in BLACK_BOX_STRATEGIES:
-            asked = make_plan_request(self.coordinator, self.manifest, plan, strategy)
-            self.runner.request_replacement(asked)
-            return
-        policy = self.coordinator.settings.policy
-        request = policy.request(self.coordinator.query, plan, strategy, background=background)
-        self.runner.request_migration(request)
+        with self.runner.requests.lock:  # an epoch may end a replacement at any time
+            if strategy is not None and strategy in BLACK_BOX_STRATEGIES:
+                self.runner.request_replacement(make_plan_request(self.runner.running, plan, strategy))
+                return
+            policy = self.coordinator.settings.policy
+            request = policy.request(self.coordinator.query, plan, strategy, background=background)
+            self.runner.request_migration(request)
 
     def replace(
         self,
@@ -120,17 +121,27 @@ class MicroBatchHandler:
         frames: Mapping[str, DataFrame],
     ) -> ReplacementRequest:
         """Request another definition; results of another schema go to a path of their own."""
-        boxes, manifest = self.coordinator, self.manifest
-        old = boxes.query.aggregation
+        with self.runner.requests.lock:  # an epoch may end a replacement at any time
+            return self._replace(query, plan, strategy, path, frames)
+
+    def _replace(
+        self,
+        query: Query,
+        plan: str | Plan | None,
+        strategy: str,
+        path: str | None,
+        frames: Mapping[str, DataFrame],
+    ) -> ReplacementRequest:
+        old = self.coordinator.query.aggregation
         if old is not None and old.updates and query.aggregation is not None:
             query = replace(query, aggregation=replace(query.aggregation, updates=True))
-        request = make_replacement(boxes, manifest, query, plan, strategy, path or "")
-        self.check_reads(query, parse_plan(request.plan, query.names), frames)
+        request = make_replacement(self.runner.running, query, plan, strategy, path or "")
+        self.check_reads(query, frames)
         request = self._outputs.with_paths(request)
         self.runner.request_replacement(request, query)
         return request
 
-    def check_reads(self, query: Query, plan: Plan, frames: Mapping[str, DataFrame]) -> None:
+    def check_reads(self, query: Query, frames: Mapping[str, DataFrame]) -> None:
         """Refuse a definition that needs other rows than those that the running query reads."""
         running, before = self._sources.frames, self.coordinator.query
         added = [name for name in query.names if name not in before.by_name]
@@ -145,7 +156,8 @@ class MicroBatchHandler:
             if name not in query.by_name:
                 check_may_leave(name, running)
         whole = self._outputs.keeps_late_rows
-        layout = build_layout(query, plan)
+        # Whatever the plan, the same columns are read.
+        layout = build_layout(query, default_plan(query))
         self._sources.check_have(
             query, make_encoders(query, layout, places_of(self.manifest), whole_rows=whole)
         )

@@ -74,16 +74,21 @@ class Outputs:
         self._open_table(request.path)  # now, as an error later would end the query
         return replace_struct(request, old_path=self._path)
 
-    def serve(self, replacement: Replacement | ReplacementRequest | None) -> None:
-        """Before anything is published: open the folder of a new definition that has one, or will have."""
+    def serve(self, replacement: Replacement | ReplacementRequest | None, *, of_new: bool) -> None:
+        """Before anything is published: open the folder of a new definition that has one, or will have.
+
+        ``of_new`` if the query was started with that definition.
+        """
         if replacement is None or not replacement.path:
             return
-        if self._path not in (replacement.path, replacement.old_path):
+        which, path = ("new", replacement.path) if of_new else ("old", replacement.old_path)
+        if self._path is None or Path(self._path).resolve() != Path(path).resolve():
             raise CheckpointError(
-                "the path must be that of one of the definitions until the replacement has ended: "
-                f"{replacement.old_path}, or {replacement.path}",
+                f"the {which} definition must be started with its own path, {path}, until a replacement has "
+                "ended",
                 got=self._path,
-                hint="start the query once more with one of them",
+                hint=f"results of the old one go to {replacement.old_path}, those of the new one to "
+                f"{replacement.path}",
             )
         self._sink = ParquetSink(self._open_table(replacement.old_path))
         self._successor = ParquetSink(self._open_table(replacement.path))

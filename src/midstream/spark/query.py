@@ -14,10 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from midstream.adapt.explain import explain_adaptive
 from midstream.errors import FencedError, MidstreamError, OptionError, StreamError, show_value
 from midstream.migration.request import BackgroundChoice
-from midstream.plan.default_plan import default_plan
 from midstream.plan.explain_sites import SITED_FORMS, explain_sited_as
 from midstream.plan.tree import Plan
-from midstream.protocol.progress import state_sizes
 from midstream.protocol.rescaling import places_of
 from midstream.query.query import Query
 from midstream.replace.explain import explain_replacement, explain_running
@@ -92,9 +90,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         return modes[extended]()
 
     def _explain_plan(self) -> str:
-        manifest = self._handler.manifest
-        new = manifest if manifest.replacement is None else manifest.replacement.successor
-        return explain_running(self._handler.coordinator, manifest, state_sizes(manifest), state_sizes(new))
+        return explain_running(self._handler.runner.running)
 
     def _explain_sited_as(self, form: str) -> str:
         return explain_sited_as(form, self._handler.coordinator.query, self.plan)
@@ -158,14 +154,9 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
 
         Nothing is done: not even a definition that cannot be is an error.
         """
-        manifest, boxes = self._handler.manifest, self._handler.coordinator
         query = _definition_of(new_join)
-        text = explain_replacement(boxes, manifest, query, plan, path or "")
-        try:
-            self._handler.check_reads(query, default_plan(query), new_join.frames)
-        except MidstreamError as error:
-            text = f"{text}\nRefused while the query runs: {error}"
-        print(text)
+        check = partial(self._handler.check_reads, query, new_join.frames)
+        print(explain_replacement(self._handler.runner.running, query, plan, path or "", check))
 
     @property
     def partitions(self) -> int:

@@ -109,7 +109,10 @@ def start_query(
             spark=spark, schema=query.output_schema, tables=tables, options=options, query_name=name
         )
         outputs = _make_outputs(sink, context, query, partition_columns, check_path)
-        outputs.serve(committed.manifest.replacement or asked_definition(store, committed.manifest))
+        outputs.serve(
+            committed.manifest.replacement or asked_definition(store, committed.manifest),
+            of_new=coordinator.is_given_new,
+        )
         runner = EpochRunner(
             store=store,
             coordinator=coordinator,
@@ -184,7 +187,7 @@ def _replace(runner: EpochRunner, given: Query, strategy: str) -> None:
                 got=f"stream {added[0]}, and a change of plan that has not ended",
                 hint="start the query as it was until the change of plan has ended",
             )
-        runner.request_replacement(make_replacement(boxes, manifest, given, None, strategy, ""), given)
+        runner.request_replacement(make_replacement(runner.running, given, None, strategy, ""), given)
 
 
 def _make_sources(
@@ -198,7 +201,8 @@ def _make_sources(
     programs = [program] if program.successor is None else [program, program.successor]
     layouts = {each.query: each.layout for each in programs}
     # A definition that waits gets its rows from the same stream once it begins.
-    waiting = [query for query in runner.coordinator.known if query not in layouts]
+    known = runner.coordinator.known if program.replacement is None else ()
+    waiting = [query for query in known if query not in layouts]
     layouts |= {query: build_layout(query, default_plan(query)) for query in waiting}
     encodings = [
         Encoding(query, make_encoders(query, layout, program.places, whole_rows=whole_rows))

@@ -11,6 +11,7 @@ from midstream.errors import CheckpointError, OptionError
 from midstream.migration.request import Request, WrittenRequest, decode_request, write_request
 from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.intent import Intent
+from midstream.protocol.replacement_progress import check_none_under_way
 from midstream.protocol.rescaling import check_partitions, places_of
 from midstream.protocol.settings import Settings
 from midstream.protocol.site_settings import check_rescale_of_sites
@@ -51,7 +52,7 @@ class RequestQueue:
         """Requests for another definition."""
 
     def serve(self, query: Query) -> None:
-        """From now on, requests are for another definition."""
+        """From now on, requests are for this definition."""
         self._query = query
 
     def load(self, manifest: Manifest, begun: Intent | None) -> None:
@@ -71,16 +72,13 @@ class RequestQueue:
         _, waiting = self.partitions.due(applied)
         return waiting or (begun and begun.partitions) or places_of(manifest).partitions
 
-    def check_plan(self, manifest: Manifest, plan: Plan, query: Query | None = None) -> None:
-        """Refuse a plan that is forbidden in as many partitions as there are, or will be."""
-        partitions = max(places_of(manifest).partitions, self.next_partitions(manifest))
-        self._settings.check_plan(query or self._query, plan, partitions)
+    def most_partitions(self, manifest: Manifest) -> int:
+        """As many partitions as there are, or will be."""
+        return max(places_of(manifest).partitions, self.next_partitions(manifest))
 
-    def check_replacement(self, manifest: Manifest, request: ReplacementRequest, query: Query | None) -> None:
-        """Refuse another definition, or plan of this one, while one waits, or if its plan is forbidden."""
-        self.check_no_replacement(manifest)
-        asked = query or self._query
-        self.check_plan(manifest, parse_plan(request.plan, asked.names), asked)
+    def check_plan(self, manifest: Manifest, plan: Plan) -> None:
+        """Refuse a plan that is forbidden in as many partitions as there are, or will be."""
+        self._settings.check_plan(self._query, plan, self.most_partitions(manifest))
 
     def check_partitions(self, manifest: Manifest, partitions: int) -> None:
         """Refuse a number of partitions that cannot be, or that a plan of now or later is forbidden in."""
@@ -136,21 +134,20 @@ class RequestQueue:
                 return True
         return manifest.migration is not None or waiting is not None
 
+    def asked_replacement(self, manifest: Manifest) -> ReplacementRequest | None:
+        """The request for another definition that no epoch up to ``manifest`` has applied."""
+        begun = self._begun_after(manifest)
+        if begun is not None and begun.replacement is not None:
+            return begun.replacement
+        return self.replacements.due(manifest.applied_replacements)[1]
+
     def is_replacing(self, manifest: Manifest) -> bool:
         """Whether the definition is, or is about to be, replaced."""
-        begun = self._begun_after(manifest)
-        _, waiting = self.replacements.due(manifest.applied_replacements)
-        is_begun = begun is not None and begun.replacement is not None
-        return manifest.replacement is not None or waiting is not None or is_begun
+        return manifest.replacement is not None or self.asked_replacement(manifest) is not None
 
     def check_no_replacement(self, manifest: Manifest) -> None:
-        """Refuse a request for another plan while the definition is, or is about to be, replaced."""
-        if self.is_replacing(manifest):
-            raise OptionError(
-                "a query must have one definition for its plan, or its definition, to be changed",
-                got="a replacement that has not ended",
-                hint="wait until it has ended",
-            )
+        """Refuse what must not be asked for while the definition is, or is about to be, replaced."""
+        check_none_under_way(manifest, self.asked_replacement(manifest))
 
     def leave_out(self, intent: Intent) -> None:
         """Give new requests later numbers than those that an epoch applies that is begun now."""
