@@ -221,7 +221,10 @@ class Boxes:
         """The manifest of the program's epoch, given what all its partitions report."""
         step = program.replacement
         if step is None:
-            return without_handover(self.query, self.current.commit(manifest, intent, program, report))
+            after = self.current.commit(manifest, intent, program, report)
+            # A request that was dropped counts as applied: otherwise it would come back.
+            after = replace(after, applied_replacements=intent.applied_replacements)
+            return without_handover(self.query, after)
         before = step.replacement.successor
         new = Coordinator(self.new_query(step.replacement), self.settings)
         their_intent = intent_of_new_box(intent, step.replacement)
