@@ -89,6 +89,9 @@ def main() -> int:
                 args.pictures.mkdir(parents=True, exist_ok=True)
                 first = {strategy: done[strategy] for strategy in migration.CONTESTANTS}
                 picture.draw_migration(first, args.pictures / "migration.svg")
+            if args.pictures and name == "replacement":
+                args.pictures.mkdir(parents=True, exist_ok=True)
+                picture.draw_replacement(done, args.pictures / "replacement.svg")
         for name in (n for n in args.workloads if n in WORKLOADS):
             runs = figures.setdefault(name, {})
             for _ in range(args.repeat):

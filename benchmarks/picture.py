@@ -98,6 +98,23 @@ def draw_migration(costs: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
+def draw_replacement(courses: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Output rate and CPU of each black-box strategy, epoch by epoch after a replacement has begun."""
+    parts = {"results": "results in the time of an epoch", "work": "units of work in the time of an epoch"}
+    figure, axes = plt.subplots(len(parts), figsize=(8, 5.5), layout="constrained", sharex=True)
+    colours = ("#1b6ca8", "#e07b39", "#2e9e6b")
+    for axis, (part, title) in zip(axes, parts.items(), strict=True):
+        for (name, course), colour in zip(courses.items(), colours, strict=True):
+            amounts = course["clock"][part]
+            axis.plot(range(len(amounts)), amounts, color=colour, label=name, linewidth=1.5)
+        axis.set_title(title, loc="left", fontsize=9)
+        axis.set_ylim(bottom=0)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[-1].set_xlabel("epochs since the replacement began, of a window of 60")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
+    figure.savefig(path)
+
+
 def profile(run: Mapping[str, Any]) -> dict[str, float]:
     """The parts of a steady epoch in milliseconds; of tasks that run side by side the longest counts."""
     epochs = steady_epochs(run)

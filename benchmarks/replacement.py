@@ -1,11 +1,16 @@
-"""Black boxes as in figure 22 of the paper on hybrid migration: results and work over time.
+"""Black boxes as in figure 22 of the paper on hybrid migration: output rate and CPU over time.
 
 A query goes over to another plan by each of the three strategies, from the same point of the same streams.
 Work is counted, so it is the same on any machine; what the formulas of the paper predict is set beside it.
+
+When results come depends on how fast the machine is. So counted batches are put on the clock of one of a
+given speed: a batch begins when its rows are there and the one before it is done, and takes as long as its
+work. Where more than that is to be done, rows wait, and come out in a spike afterwards.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -22,6 +27,7 @@ from midstream.migration.paper_models import (
     BlackBoxes,
     ghm_duration,
     gms_duration,
+    gms_spike_length,
     gpt_cpu,
     gpt_duration,
 )
@@ -50,6 +56,8 @@ class Setting:
     """How many epochs' worth of stored rows there is time for in the background, besides those that come."""
     measured: int = 90
     """Epochs from the start of the replacement on."""
+    load: float = 0.3
+    """The share of its time that new rows take in the new plan, on the machine whose clock it is."""
 
     @property
     def warm_up(self) -> int:
@@ -85,6 +93,8 @@ class Course:
     old_work: list[float] = field(default_factory=list)
     new_work: list[float] = field(default_factory=list)
     """In units of the cost model; that of the new plan alone once the old one is gone."""
+    seconds: list[float] = field(default_factory=list)
+    """The processor time."""
     live: int = -1
     """After how many epochs the new plan takes part."""
     ended: int = -1
@@ -109,7 +119,9 @@ def run_replacement(setting: Setting, strategy: str) -> Course:
     join.migrate(NEW, strategy)
     course = Course()
     for number, epoch in enumerate(setting.epochs(setting.warm_up, setting.measured)):
+        begin = time.process_time()
         course.results.append(join.run_epoch(epoch, background_epochs=setting.background).num_rows)
+        course.seconds.append(time.process_time() - begin)
         report, manifest = join.report, join.manifest
         own = work_in_units(report.work)
         successor = report.successor
@@ -193,20 +205,98 @@ def predicted_epochs(setting: Setting, model: BlackBoxes) -> dict[str, float]:
     }
 
 
+@dataclass(frozen=True)
+class Clock:
+    """A course on the clock of a machine; times are in epochs since the replacement began."""
+
+    results: list[float]
+    """Results that come out in each epoch's time."""
+    work: list[float]
+    """Units of work that are done in it."""
+    replayed: float
+    """Until when the machine does nothing but stored rows, and no result comes; 0 if it never does so."""
+    caught_up: float
+    """When rows no longer wait; 0 if they never do."""
+
+    @property
+    def spike(self) -> float:
+        """How long results come that rows have waited for."""
+        return self.caught_up - self.replayed
+
+
+def on_the_clock(course: Course, capacity: float, *, stored: float) -> Clock:
+    """The course on a machine that does so many units in the time of an epoch.
+
+    Stored rows, so many units of them, come before the rows of the first epoch, which arrive meanwhile.
+    """
+    results, work = ([0.0] * len(course.results) for _ in range(2))
+    replayed = free = stored / capacity
+    caught_up = 0.0 if not stored else None
+    _spread(work, 0.0, free, stored)
+    for number, count in enumerate(course.results):
+        units = course.old_work[number] + course.new_work[number] - (stored if number == 0 else 0.0)
+        begin = max(free, number + 1)
+        if caught_up is None and free <= number + 1:
+            caught_up = free
+        free = begin + units / capacity
+        _spread(work, begin, free, units)
+        _spread(results, begin, free, count)
+    return Clock(results, work, replayed, free if caught_up is None else caught_up)
+
+
+def _spread(amounts: list[float], begin: float, end: float, amount: float) -> None:
+    """Add an amount to the epochs that a time from begin to end is in."""
+    for number in range(int(begin), min(len(amounts), int(end) + 1)):
+        share = (min(end, number + 1) - max(begin, number)) / max(end - begin, 1e-9)
+        amounts[number] += amount * max(share, 0.0)
+
+
+def capacity_of(setting: Setting, model: BlackBoxes) -> float:
+    """The units that the machine does in the time of an epoch, on whose clock results come."""
+    return model.load_new / setting.load
+
+
+def clocks_of(setting: Setting, model: BlackBoxes, courses: dict[str, Course]) -> dict[str, Clock]:
+    """The courses on the clock."""
+    capacity = capacity_of(setting, model)
+    clocks = {}
+    for strategy, course in courses.items():
+        at_once = strategy == "generalized_moving_state"
+        stored = course.new_work[0] - model.load_new if at_once else 0.0
+        clocks[strategy] = on_the_clock(course, capacity, stored=stored)
+    return clocks
+
+
+def predicted_spike(setting: Setting, model: BlackBoxes) -> tuple[float, float]:
+    """How long moving state lasts on that machine by the formulas, and the spike after it, in epochs."""
+    capacity = capacity_of(setting, model)
+    scaled = replace(
+        model,
+        t_old=model.t_old / capacity,
+        t_new=model.t_new / capacity,
+        t_new_before=model.t_new_before / capacity,
+    )
+    return gms_duration(scaled), gms_spike_length(scaled)
+
+
 def run(console: Console) -> dict[str, Any]:
-    """Print results and work over time, and what the formulas predict."""
+    """Print output rate and CPU over time, and what the formulas predict."""
     setting = Setting()
     courses = {strategy: run_replacement(setting, strategy) for strategy in BLACK_BOX_STRATEGIES}
     model = model_of(setting)
-    table = Table(title="Results and work in units, per epoch, from the start of the replacement")
+    clocks = clocks_of(setting, model, courses)
+    title = "Results, units of work and ms of the processor in the time of an epoch"
+    table = Table(title=f"{title}, on a machine that new rows keep busy for {setting.load:.0%} of the time")
     table.add_column("epochs")
     for strategy in courses:
-        table.add_column(f"{strategy.removeprefix('generalized_')}\nresults, old, new", justify="right")
-    for begin in range(0, setting.measured, 10):
-        cells = [f"{begin} to {begin + 9}"]
-        for course in courses.values():
-            parts = (course.results, course.old_work, course.new_work)
-            cells.append(", ".join(f"{sum(part[begin : begin + 10]) / 10:,.0f}" for part in parts))
+        table.add_column(strategy.removeprefix("generalized_"), justify="right")
+    for begin in (0, 1, 2, 5, *range(10, setting.measured, 10)):
+        end = {0: 1, 1: 2, 2: 5, 5: 10}.get(begin, begin + 10)
+        cells = [f"{begin} to {end - 1}"]
+        for strategy, clock in clocks.items():
+            parts = (clock.results, clock.work, [1000 * each for each in courses[strategy].seconds])
+            means = (sum(part[begin:end]) / (end - begin) for part in parts)
+            cells.append(", ".join(f"{mean:,.0f}" for mean in means))
         table.add_row(*cells)
     console.print(table)
     predicted = predicted_epochs(setting, model)
@@ -221,7 +311,12 @@ def run(console: Console) -> dict[str, Any]:
             _prediction(strategy, model, filling, predicted[strategy]),
         )
     console.print(summary)
-    return {strategy: vars(course) for strategy, course in courses.items()}
+    clock, (duration, spike) = clocks["generalized_moving_state"], predicted_spike(setting, model)
+    console.print(
+        f"On that machine, moving state gives no result for {clock.replayed:.1f} epochs, predicted "
+        f"{duration:.1f}, and then more than usual for {clock.spike:.1f} epochs, predicted {spike:.1f}."
+    )
+    return {strategy: vars(courses[strategy]) | {"clock": vars(clocks[strategy])} for strategy in courses}
 
 
 def _prediction(strategy: str, model: BlackBoxes, filling: BlackBoxes, epochs: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from midstream.errors import OptionError
@@ -9,6 +11,8 @@ from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
+from midstream.storage.memory import MemoryStore
+from midstream.storage.numbered_requests import REQUESTS
 from midstream.testing import Shape, generate, stream
 from midstream.values import Micros
 
@@ -70,3 +74,19 @@ def test_a_plan_that_is_forbidden_in_partitions_to_come_is_refused():
     with pytest.raises(OptionError, match="forbid"):
         join.replace(query(*OTHER_KEYS), "a b c", "generalized_parallel_track")
     assert not join.is_replacing
+
+
+def test_a_request_that_was_dropped_does_not_come_back():
+    store = MemoryStore()
+    join = InlineJoin(query(*KEYS), settings=Settings(2, 8), store=store)
+    run(join, 3)
+    join.replace(query(*KEYS, "a.id <> b.id"))
+    one_column = replace(query(*KEYS), outputs=query(*KEYS).outputs[:1])
+    # Results of the definition that was asked for have no place here.
+    join = InlineJoin(one_column, settings=Settings(2, 8), store=store)
+    run(join, 1)
+    assert not join.is_replacing
+    join = InlineJoin(query(*KEYS), settings=Settings(2, 8), store=store)
+    run(join, 2)
+    assert (join.manifest.replacements, join.is_replacing) == (0, False)
+    assert store.list(REQUESTS) == []

@@ -1,6 +1,14 @@
 """The formulas of the paper for black boxes predict, within a quarter, what is counted in runs."""
 
-from benchmarks.replacement import Setting, model_of, model_of_filling, predicted_epochs, run_replacement
+from benchmarks.replacement import (
+    Setting,
+    clocks_of,
+    model_of,
+    model_of_filling,
+    predicted_epochs,
+    predicted_spike,
+    run_replacement,
+)
 from midstream.migration.paper_models import gms_duration, gpt_cpu
 
 SETTING = Setting(window=24, rows=40, background=1, measured=40)
@@ -31,3 +39,20 @@ def test_durations_and_work_are_as_predicted():
     assert hybrid.ended - hybrid.live == 1
     # Output is never interrupted: of each plan pair the same.
     assert moving.results == track.results == hybrid.results
+
+
+def test_moving_state_suspends_results_and_the_spike_after_it_is_as_long_as_predicted():
+    # Short epochs, since rows wait for the end of theirs.
+    setting = Setting(window=96, rows=15, measured=40, load=0.4)
+    model = model_of(setting)
+    course = run_replacement(setting, "generalized_moving_state")
+    clock = clocks_of(setting, model, {"generalized_moving_state": course})["generalized_moving_state"]
+    duration, spike = predicted_spike(setting, model)
+    assert near(clock.replayed, duration)
+    assert near(clock.spike, spike)
+    # No result comes while stored rows are replayed; then as many as the machine can make, then as usual.
+    first, last = int(clock.replayed), int(clock.caught_up)
+    usual = sum(clock.results[last + 2 :]) / len(clock.results[last + 2 :])
+    assert sum(clock.results[:first]) == 0
+    in_spike = sum(clock.results[first + 1 : last]) / (last - first - 1)
+    assert near(in_spike, usual / setting.load)

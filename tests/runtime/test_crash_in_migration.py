@@ -11,36 +11,27 @@ import pytest
 from midstream.inline import InlineJoin
 from midstream.migration.request import make_request
 from midstream.protocol.settings import Settings
-from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.runtime.crash_points import POINTS, crash_hook
+from midstream.runtime.crash_points import POINTS
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.storage.fsck import check
 from midstream.storage.manifest_log import manifest_name, newest_manifest
 from midstream.storage.memory import MemoryStore
 from midstream.storage.numbered_requests import REQUESTS
 from midstream.storage.store import Store
-from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
+from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate
 from midstream.testing.faults import FaultStore, SimulatedCrash
-from midstream.testing.random_streams import SECOND
 from midstream.testing.store_sink import StoreSink
-from midstream.values import Micros
+from tests.runtime.crash_runs import NAMES, CrashRun, DeathInEveryEpoch, query_of
 
 SHAPE = Shape(rows=5, late=0.1, keys=4)
-NAMES = "abcd"
 # Long enough for slices to be retired and deleted, before the migration and during it.
 EPOCHS = generate(dict.fromkeys(NAMES, SHAPE), epochs=11, seed=5)
 
 
-def _query(window: int, *predicates: str) -> Query:
-    streams = [stream(name, SHAPE) for name in NAMES]
-    items = [f"{name}.id" for name in NAMES]
-    return build_query(streams, predicates, default_window=Micros(window * SECOND), select=items)
-
-
 # States move between partitions only with several keys, and are computed in parts only with one.
-SEVERAL_KEYS = _query(14, "a.k = b.k", "b.k2 = c.k2", "c.k = d.k")
-ONE_KEY = _query(30, "a.k = b.k", "b.k = c.k", "c.k = d.k", "a.v = c.v")
+SEVERAL_KEYS = query_of(SHAPE, 14, "a.k = b.k", "b.k2 = c.k2", "c.k = d.k")
+ONE_KEY = query_of(SHAPE, 30, "a.k = b.k", "b.k = c.k", "c.k = d.k", "a.v = c.v")
 OLD, NEW = "((a b) c) d", "a (b (c d))"
 BEGINS = 5
 
@@ -92,34 +83,21 @@ def _store_before(query: Query) -> FaultStore:
     return store
 
 
-class Run:
-    """A query on a store, which is started again as often as it dies."""
+class Run(CrashRun):
+    """A query with a migration."""
 
     def __init__(self, how: StrategyCase) -> None:
+        super().__init__(copy.deepcopy(_store_before(how.query)))
         self.how = how
-        self.store = copy.deepcopy(_store_before(how.query))
-        self.asked = False
         self.during: set[int] = set()
         """The epochs after which the migration was under way."""
         self.halves = False
         """Whether an epoch left a state half computed."""
 
-    def go(self, hook=lambda _point: None) -> int:
-        """Run all epochs; gives how often it died."""
-        deaths = 0
-        while True:
-            try:
-                with crash_hook(hook):
-                    self._live()
-                return deaths
-            except SimulatedCrash:
-                deaths += 1
-
     def _live(self) -> None:
         query = self.how.open(self.store, StoreSink(self.store))
         while query.manifest.epoch + 1 < len(EPOCHS):
             if query.manifest.epoch + 1 == BEGINS and not self.asked:
-                # Asked once: whatever happens from here on, the request must not be forgotten.
                 self.how.migrate(query, NEW)
                 self.asked = True
             query.run_epoch(EPOCHS[query.manifest.epoch + 1], background_epochs=1)
@@ -154,23 +132,10 @@ def test_the_migration_takes_as_many_epochs_as_these_tests_think(how):
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_dying_at_each_point_in_every_epoch_of_a_migration_changes_nothing(how, point, power):
     run = Run(how)
-    died: set[int] = set()
-
-    def hook(here: str) -> None:
-        if here != point or not run.asked:
-            return
-        # The last one that is committed; the epoch that runs is this one or the next.
-        manifest = newest_manifest(run.store.inner)
-        epoch = -1 if manifest is None else manifest.epoch
-        if epoch not in died:
-            died.add(epoch)
-            if power == "machine":
-                run.store.lose_power()
-            raise SimulatedCrash(point)
-
-    assert run.go(hook) == len(died)
+    death = DeathInEveryEpoch(run, point, power)
+    assert run.go(death) == len(death.epochs)
     # In the epoch that applies the request, in those of both plans, and in the one that ends the migration.
-    assert died >= set(range(BEGINS, BEGINS + how.epochs + 1))
+    assert death.epochs >= set(range(BEGINS, BEGINS + how.epochs + 1))
     run.check()
 
 

@@ -8,13 +8,11 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
-from midstream.errors import CheckpointError, FencedError
+from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.protocol.settings import Settings
-from midstream.query.build import build_query
-from midstream.query.query import Query
-from midstream.runtime.crash_points import POINTS, crash_hook
+from midstream.runtime.crash_points import POINTS
 from midstream.state.manifest import Manifest
 from midstream.storage.fsck import check
 from midstream.storage.lease import seize_lease
@@ -24,14 +22,12 @@ from midstream.storage.manifest_log import (
     newest_manifest,
     read_manifest,
 )
-from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
+from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate
 from midstream.testing.faults import FaultStore, SimulatedCrash
-from midstream.testing.random_streams import SECOND
 from midstream.testing.store_sink import StoreSink
-from midstream.values import Micros
+from tests.runtime.crash_runs import NAMES, CrashRun, DeathInEveryEpoch, query_of
 
 SHAPE = Shape(rows=5, late=0.1, keys=3)
-NAMES = "abcd"
 EPOCHS = generate(dict.fromkeys(NAMES, SHAPE), epochs=14, seed=5)
 SETTINGS = Settings(2, 8)
 BEGINS = 4
@@ -49,14 +45,8 @@ TIMES = {
 }
 
 
-def _query(window: int, *predicates: str) -> Query:
-    streams = [stream(name, SHAPE) for name in NAMES]
-    items = [f"{name}.id" for name in NAMES]
-    return build_query(streams, predicates, default_window=Micros(window * SECOND), select=items)
-
-
-OLD = _query(12, "a.k = b.k", "b.k2 = c.k2", "c.k = d.k")
-NEW = _query(15, "a.k = b.k", "b.k2 = c.k2", "c.k = d.k", "a.id <> d.id", "a.k = d.k")
+OLD = query_of(SHAPE, 12, "a.k = b.k", "b.k2 = c.k2", "c.k = d.k")
+NEW = query_of(SHAPE, 15, "a.k = b.k", "b.k2 = c.k2", "c.k = d.k", "a.id <> d.id", "a.k = d.k")
 
 
 @cache
@@ -75,28 +65,16 @@ def _newest_valid(store: FaultStore) -> Manifest:
     raise AssertionError("there must be a manifest")
 
 
-class Run:
-    """A query on a store, which is started again as often as it dies, with one definition or the other."""
+class Run(CrashRun):
+    """A query that is started again with one definition or the other."""
 
     def __init__(self, strategy: str) -> None:
+        super().__init__(copy.deepcopy(_store_before()))
         self.strategy = strategy
-        self.store = copy.deepcopy(_store_before())
-        self.asked = False
         self.lives = 0
         self.phases: dict[int, str] = {}
         """What the replacement did in each epoch."""
         self.until: int | None = None
-
-    def go(self, hook=lambda _point: None) -> int:
-        """Run all epochs; gives how often it died."""
-        deaths = 0
-        while True:
-            try:
-                with crash_hook(hook):
-                    self._live()
-                return deaths
-            except (SimulatedCrash, FencedError):
-                deaths += 1
 
     def open(self) -> InlineJoin:
         manifest = _newest_valid(self.store)
@@ -181,23 +159,11 @@ def test_a_replacement_takes_as_long_as_these_tests_think(strategy):
 )
 def test_dying_at_each_point_in_every_epoch_of_a_replacement_changes_nothing(strategy, point, power):
     run = Run(strategy)
-    died: set[int] = set()
-
-    def hook(here: str) -> None:
-        if here != point or not run.asked:
-            return
-        # The last one that is committed; the epoch that runs is this one or the next.
-        manifest = newest_manifest(run.store.inner)
-        epoch = -1 if manifest is None else manifest.epoch
-        if epoch not in died:
-            died.add(epoch)
-            if power == "machine":
-                run.store.lose_power()
-            raise SimulatedCrash(point)
-
-    assert run.go(hook) == len(died)
+    death = DeathInEveryEpoch(run, point, power)
+    assert run.go(death) == len(death.epochs)
     # Not every epoch deletes a slice.
-    assert died if point == "after deleting a slice" else died >= set(_undisturbed(strategy).phases)
+    epochs = death.epochs
+    assert epochs if point == "after deleting a slice" else epochs >= set(_undisturbed(strategy).phases)
     run.check()
 
 

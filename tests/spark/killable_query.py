@@ -1,4 +1,4 @@
-"""Queries in separate processes, to be killed or paused: ``killable_main.py`` and ``pausable_main.py``."""
+"""Queries in separate processes, to be killed or paused: ``killable_main.py`` and others."""
 
 import json
 import os
@@ -74,6 +74,10 @@ class KillableQuery:
     ) -> subprocess.Popen[bytes]:
         """Start a driver that pauses itself, and that gives up others after ``give_up_seconds`` seconds."""
         return self._run("pausable_main", json.dumps(pause), str(give_up_seconds))
+
+    def start_replaceable(self, definition: str, point: str = "", phase: str = "") -> subprocess.Popen[bytes]:
+        """Start a driver with the old definition or the new one; it may die while one replaces the other."""
+        return self._run("replaceable_main", definition, point, phase)
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         ensure_jvm_archive()

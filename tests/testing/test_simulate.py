@@ -85,6 +85,9 @@ FEATURES = {
     "generalized_hybrid asked for",
     "generalized_moving_state asked for",
     "generalized_parallel_track asked for",
+    "another definition asked for",
+    "two definitions",
+    "another definition alone",
     "a request that leaves a choice",
     "a request while an epoch runs",
     "a rescale while an epoch runs",
@@ -96,6 +99,14 @@ FEATURES = {
     "another lateness",
     "other outputs",
     "terms that change in a migration",
+}
+
+
+REPLACEMENT_FEATURES = {
+    "results that go elsewhere",
+    "aggregates that are added or dropped",
+    "aggregates of two definitions",
+    "a definition with other keys",
 }
 
 
@@ -134,6 +145,7 @@ def test_every_seed_holds_every_promise():
     rare = {kind: faults[kind] for kind, least in FAULTS.items() if faults[kind] < least * SEEDS / 100}
     assert not rare, faults
     features = Counter(feature for outcome in outcomes for feature in outcome.features)
+    assert all(features[feature] > SEEDS / 250 for feature in REPLACEMENT_FEATURES), features
     # With nine variants of migrations, a seed seldom has a given one to its end.
     assert {feature for feature, seeds in features.items() if seeds > SEEDS / 60} >= FEATURES
     assert sum(_has_all_changes(outcome.features) for outcome in outcomes) > SEEDS / 100
@@ -186,3 +198,6 @@ def test_a_seed_always_does_the_same():
 def test_seeds_that_have_found_something_pass():
     # A late row, rows that were replayed in the same epoch, and a state in between that had expired.
     simulate(1177)
+    # A drain that ended a replacement and failed after its commit; a hot key; a request that was dropped.
+    for seed in (414, 2110, 6092):
+        simulate(seed)

@@ -110,6 +110,11 @@ class Places:
         some = {name: dict(keys) for name, keys in spread.items() if keys}
         return self._with_table(replace_field(self.tables[-1], since=epoch, spread=some))
 
+    @property
+    def gathered(self) -> Places:
+        """The same as if no partitions shared a hot key: then each row is one partition's."""
+        return self.spread(self.since + 1, {}) if self.tables[-1].spread else self
+
     def _with_table(self, table: RoutingTable) -> Places:
         # Before the first epoch there may be a table of the same epoch, by which nothing was placed.
         before = (earlier for earlier in self.tables if earlier.since < table.since)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.engine.encode import make_encoder
@@ -23,7 +22,6 @@ from midstream.engine.merge_slices import OpenSlice
 from midstream.engine.payload import Payload
 from midstream.engine.program import Program, Replay
 from midstream.engine.routed_rows import RoutedRows
-from midstream.engine.routing import Routing
 from midstream.engine.stored_states import StoredStates
 
 _ROWS_AT_ONCE = 1 << 18
@@ -71,18 +69,7 @@ def _stored(
         if may_have_gained(slice_, replay.epochs):
             rows = states.own_part(IndexRows.from_table(open_slice(slice_), key, slice_))
             rows = rows.take(gained_between(rows, replay.epochs))
-            if fragment.key:
-                rows = rows.take(_is_sender(source.places.routing(fragment.key), rows, stream, partition))
             yield retention.useful(rows, slice_), joiner
-
-
-def _is_sender(routing: Routing, rows: IndexRows, stream: str, partition: int) -> npt.NDArray[np.bool_]:
-    """Which rows a partition sends: of a hot key that several have, all of them alike, those of the first."""
-    sends = np.ones(len(rows), np.bool_)
-    for hot, place in routing.spread:
-        if not place.deals((stream,)) and partition in place.partitions[1:]:
-            sends &= rows.hashes != np.uint64(hot)
-    return sends
 
 
 def _fetch(joiner: Joiner, stream: str, rows: IndexRows, column: str) -> pa.ChunkedArray:

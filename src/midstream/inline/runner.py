@@ -82,6 +82,9 @@ class InlineJoin(ReportingQuery):
         self.new_results: pa.Table | None = None
         """The results of the last epoch by a new definition, if they have a schema of their own."""
         self._clock = clock
+        ended = stored.manifest.ended_replacement
+        self._gone_on_after = 0 if ended is None else ended.number
+        """The number of the last replacement that it has gone on after."""
         self._identity = QueryIdentity(stored.manifest.id, run, None)
         self._last_started: datetime | None = None
         self._sinks: dict[OutputTableName, InlineSink | None] = {
@@ -152,6 +155,7 @@ class InlineJoin(ReportingQuery):
         with self._runner.requests.lock:
             request = make_replacement(self._runner.running, query, plan, strategy, path)
             self._runner.request_replacement(request, query)
+            self._go_on_after_replacement()
             self._sinks["successor"] = sink
 
     @property
@@ -233,17 +237,17 @@ class InlineJoin(ReportingQuery):
         before = self.manifest
         trigger = TriggerFacts(started=datetime.now(UTC), previous=self._last_started)
         self._last_started = trigger.started
-        report = run(shell)
+        try:
+            report = run(shell)
+        finally:
+            # Also if it fails after its commit: a drain may, and the query goes on.
+            self._go_on_after_replacement()
         if report is None:
             return None
         self.report = report
         for name, table in shell.late_rows:
             self.late.setdefault(name, []).append(table)
         self.new_results = pa.concat_tables(shell.new_tables) if shell.new_tables else None
-        if (ended := self.manifest.ended_replacement) is not None:
-            self._reporter.serve(self.query)
-            if ended.path:
-                self._sinks |= {"results": self._sinks["successor"], "successor": None}
         self._reporter.report(
             self._identity,
             before=before,
@@ -253,3 +257,13 @@ class InlineJoin(ReportingQuery):
             duration_ms=self._runner.millis,
         )
         return pa.concat_tables([shell.schema.empty_table(), *shell.tables])
+
+    def _go_on_after_replacement(self) -> None:
+        """If the last epoch has ended a replacement, go on with the new definition and its sink."""
+        ended = self.manifest.ended_replacement
+        if ended is None or ended.number == self._gone_on_after:
+            return
+        self._gone_on_after = ended.number
+        self._reporter.serve(self.query)
+        if ended.path:
+            self._sinks |= {"results": self._sinks["successor"], "successor": None}

@@ -343,11 +343,12 @@ class Coordinator:
 
 
 def still_holds(decided_from: Manifest, manifest: Manifest) -> bool:
-    """Whether what was decided from one manifest may be carried out after a later one.
+    """Whether what was decided about the plan from one manifest may be carried out after a later one.
 
-    It may not if a migration has begun since, or a plan was requested: what was compared is no longer there.
+    It may not if another plan or definition has begun since, or was requested: what was compared is gone.
     """
-    return (decided_from.migrations, decided_from.adaptation) == (manifest.migrations, manifest.adaptation)
+    then, now = ((m.migrations, m.replacements, m.adaptation) for m in (decided_from, manifest))
+    return then == now
 
 
 def deletable_slices(before: Manifest, after: Manifest) -> list[str]:

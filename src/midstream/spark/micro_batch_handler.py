@@ -227,19 +227,22 @@ class MicroBatchHandler:
         """Run an epoch without a batch; False if a batch was begun, and has to run first."""
         before = self.manifest
         trigger = TriggerFacts(started=datetime.now(UTC), previous=None)
-        with self._in_this_thread():
-            report = self.runner.run_drain_epoch(self._execution(None), time.time_ns() // 1000)
-            if report is None:
-                return False
-            self.reporter.report(
-                identity,
-                before=before,
-                after=self.manifest,
-                report=report,
-                trigger=trigger,
-                duration_ms=self.runner.millis,
-            )
-        self._serve_definition()
+        try:
+            with self._in_this_thread():
+                report = self.runner.run_drain_epoch(self._execution(None), time.time_ns() // 1000)
+                if report is None:
+                    return False
+                self.reporter.report(
+                    identity,
+                    before=before,
+                    after=self.manifest,
+                    report=report,
+                    trigger=trigger,
+                    duration_ms=self.runner.millis,
+                )
+        finally:
+            # It may fail after its commit, and the query goes on.
+            self._serve_definition()
         return True
 
     def _serve_definition(self) -> None:

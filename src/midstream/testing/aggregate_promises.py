@@ -4,14 +4,18 @@
   as they are over the results of all epochs so far: what is owed or deferred belongs to later windows.
 - In update mode, the windows and groups are published that an epoch has results of, as they then are. Epochs
   that may make results of each other count as one; of these the last update of a group is compared.
+- Of a definition that replaces another one, or is replaced, the windows that begin in its time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from midstream.engine.results import TIME
 from midstream.query.query import Query
 from midstream.testing.aggregate_oracle import (
     aggregate_results,
@@ -21,9 +25,10 @@ from midstream.testing.aggregate_oracle import (
     only_groups_of,
 )
 from midstream.testing.expected import Expected
-from midstream.testing.migration_promises import Missing
 from midstream.testing.store_sink import read_rows
 
+Missing = Literal["nothing", "deferred", "owed"]
+"""What may be missing of results: those that a migration defers, or that spilled groups owe."""
 _NEVER = -(2**63)
 Files = Mapping[int, Mapping[str, pa.Buffer]]
 """What is published, by epoch and name."""
@@ -36,6 +41,8 @@ class AggregatePromises:
         self._query = query
         self._expected = expected
         self._updates = aggregation_of(query).updates
+        self.begins: tuple[int | None, int | None] = (None, None)
+        """After which time its windows begin, and until which."""
         self._checked: tuple[int, int] = (-1, 0)
         """The last epoch up to which all was found right, and how many files there were."""
 
@@ -44,7 +51,7 @@ class AggregatePromises:
     ) -> None:
         """Fail unless what is published up to an epoch is what should be.
 
-        ``emitted`` is the output watermark of that epoch.
+        ``emitted`` is the output watermark of that epoch; once all windows have left, there is no end to it.
         """
         found = {epoch: named for epoch, named in files.items() if epoch <= last}
         count = sum(map(len, found.values()))
@@ -56,8 +63,7 @@ class AggregatePromises:
                 if group[-1] <= last:
                     self._check_updates(found, group, missing)
         else:
-            until = _NEVER if emitted is None else emitted
-            want = aggregate_results(self._query, self._results(range(last + 1)), until=until)
+            want = self._windows(range(last + 1), until=_NEVER if emitted is None else emitted)
             assert_same_windows(self._rows(found, range(last + 1)), want, self._query)
         self._checked = (last, count)
 
@@ -67,8 +73,7 @@ class AggregatePromises:
             once = last_updates([got], self._query).num_rows == got.num_rows
             assert once, f"a group must come once in epoch {epoch}"
         updates = last_updates([self._rows(files, [epoch]) for epoch in epochs], self._query)
-        of_all = aggregate_results(self._query, self._results(range(epochs[-1] + 1)))
-        changed = aggregate_results(self._query, self._results(epochs))
+        of_all, changed = self._windows(range(epochs[-1] + 1)), self._windows(epochs)
         if missing == "nothing":
             assert_same_windows(updates, only_groups_of(of_all, changed, self._query), self._query)
             return
@@ -87,13 +92,31 @@ class AggregatePromises:
         want = aggregate_results(self._query, results, until=until)
         assert_same_windows(pa.concat_tables(got), want, self._query)
 
+    def _windows(self, epochs: Iterable[int], until: int | None = None) -> pa.Table:
+        """The windows over the results of some epochs, those that are its own and that end by a time."""
+        length = aggregation_of(self._query).windows.length
+        after, last = (None if begin is None else begin + length for begin in self.begins)
+        ends = [end for end in (until, last) if end is not None]
+        results = self._results(epochs)
+        return aggregate_results(self._query, results, after=after, until=min(ends, default=None))
+
     def _results(self, epochs: Iterable[int]) -> pa.Table:
         made = self._expected.tables["results"]
-        return pa.concat_tables([made[epoch] for epoch in epochs])
+        nothing = self._query.joined_schema.append(pa.field(TIME, pa.int64())).empty_table()
+        return pa.concat_tables([nothing, *(made[epoch] for epoch in epochs if epoch < len(made))])
 
     def _rows(self, files: Files, epochs: Iterable[int]) -> pa.Table:
         empty = self._query.output_schema.empty_table()
         named = (files.get(epoch, {}) for epoch in epochs)
-        return pa.concat_tables(
+        rows = pa.concat_tables(
             [empty, *(read_rows(file) for of_epoch in named for file in of_epoch.values())]
         )
+        if self.begins == (None, None):
+            return rows
+        windows = rows.column(aggregation_of(self._query).window_position).combine_chunks()
+        times = windows.field("start").cast(pa.int64())
+        after, until = self.begins
+        if after is not None:
+            rows = rows.filter(pc.greater(times, after))
+            times = times.filter(pc.greater(times, after))
+        return rows if until is None else rows.filter(pc.less_equal(times, until))

@@ -22,8 +22,11 @@ def draw_aggregation(seed: int, query: Query) -> Query:
     """The query, sometimes with aggregates of its results."""
     # Drawn separately, so that seeds have the same rows with and without.
     chance = random.Random(f"aggregates {seed}")  # noqa: S311  # it must be reproducible
-    if chance.random() >= _RATE:
-        return query
+    return query if chance.random() >= _RATE else aggregated(chance, query)
+
+
+def aggregated(chance: random.Random, query: Query) -> Query:
+    """The query with aggregates of its results."""
     length, slide = chance.choice(_SECONDS)
     time = str(chance.choice(query.streams).time) if chance.random() < 0.3 else None
     keys: list[str | Window] = [

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from midstream.engine.results import TIME
 from midstream.query.query import Query
 from midstream.query.window import Windows
 from midstream.testing.aggregate_oracle import results_with_times
@@ -78,6 +79,8 @@ class Expected:
         self.tables: dict[str, list[pa.Table]] = {"results": [], "late": []}
         """What is published in each epoch; results with all columns that the states keep. If they are
         aggregated, the results that are, with their times."""
+        self.times: list[npt.NDArray[np.object_]] = []
+        """The time of each of the results, which is that of its latest row."""
         self.resets: list[_Reset] = []
         self._batches = batches
         self._epochs: list[Mapping[str, pa.Table]] = []
@@ -87,6 +90,26 @@ class Expected:
         self._accepted_rows: list[dict[str, npt.NDArray[np.int64]]] = []
         """The numbers of the rows that were accepted in each epoch."""
 
+    def succeeded_by(self, widest: Query, query: Query, live_since: int) -> Expected:
+        """What is expected of another definition that has the accepted rows of all epochs before one."""
+        new = Expected(widest, self._batches)
+        new.queries = [query] * live_since
+        before = self.accepted
+        new.accepted = Accepted(
+            epochs=before.epochs[:live_since],
+            late=before.late[:live_since],
+            reasons=before.reasons[:live_since],
+            history=before.history[:live_since],
+        )
+        timed = [] if widest.aggregation is None else [pa.field(TIME, pa.int64())]
+        nothing = pa.schema([*widest.joined_schema, *timed]).empty_table()
+        new.tables = {"results": [nothing] * live_since, "late": self.tables["late"][:live_since]}
+        new.times = [np.empty(0, np.object_)] * live_since
+        new.resets = list(self.resets)
+        new._epochs, new._drains = self._epochs[:live_since], self._drains[:live_since]
+        new._accepted_rows = self._accepted_rows[:live_since]
+        return new
+
     def begin(self, epoch: int, rules: AcceptRules, query: Query, *, without_batch: bool = False) -> None:
         """Add an epoch with the query on its terms; if it was begun before, that is forgotten.
 
@@ -94,7 +117,8 @@ class Expected:
         """
         accepted = self.accepted
         by_epoch = (accepted.epochs, accepted.late, accepted.reasons, accepted.history, self._accepted_rows)
-        for entries in (*by_epoch, *self.tables.values(), self.queries, self._epochs, self._drains):
+        of_results = (*self.tables.values(), self.times)
+        for entries in (*by_epoch, *of_results, self.queries, self._epochs, self._drains):
             del entries[epoch:]
         self.queries.append(query)
         batch = epoch - sum(self._drains)
@@ -107,7 +131,9 @@ class Expected:
         tables = accepted.epochs[-1]
         self._accepted_rows.append({name: table.column(_NUMBER).to_numpy() for name, table in tables.items()})
         accepted.epochs[-1] = {name: table.drop_columns([_NUMBER]) for name, table in tables.items()}
-        self.tables["results"].append(self._results_of(epoch))
+        results, times = self._results_of(epoch)
+        self.tables["results"].append(results)
+        self.times.append(times)
         self.tables["late"].append(_late_of(self.query, epoch, accepted))
 
     def set_back(self, epoch: int, stream: str, watermark: int) -> None:
@@ -227,8 +253,8 @@ class Expected:
         """The combinations of rows that match, accepted or not, as numbers of rows."""
         return matching_rows(self.query, self._rows)
 
-    def _results_of(self, epoch: int) -> pa.Table:
-        """The results of an epoch: matches of accepted rows of which one arrived in it."""
+    def _results_of(self, epoch: int) -> tuple[pa.Table, npt.NDArray[np.object_]]:
+        """The results of an epoch, with their times: matches of accepted rows of which one arrived in it."""
         is_accepted, is_new = [], []
         for name in self.query.names:
             numbers = self._matches.column(name).to_numpy()
@@ -240,9 +266,11 @@ class Expected:
         met = [self._may_meet(epoch, a, b, matches) for a, b in combinations(self.query.names, 2)]
         met += [~self._is_lost(epoch, name, matches) for name in self.query.names]
         matches = matches.filter(pa.array(np.all(met, axis=0)))
+        times = [self._times[name][matches.column(name).to_numpy()] for name in self.query.names]
+        latest: npt.NDArray[np.object_] = np.max(times, axis=0)
         if self.query.aggregation is not None:
-            return results_with_times(self.query, self._rows, matches)
-        return outputs(self.query, self._rows, matches)
+            return results_with_times(self.query, self._rows, matches), latest
+        return outputs(self.query, self._rows, matches), latest
 
     def _may_meet(self, epoch: int, a: str, b: str, matches: pa.Table) -> npt.NDArray[np.bool_]:
         """Which matches have rows of two streams that the windows of all epochs up to this one allow.

@@ -51,7 +51,8 @@ class LateVerdicts:
             return None
         manifest, self.decides_from = self.decides_from, None
         decided = timed_decision(self.decide, manifest)
-        if manifest.epoch < 0 or manifest.migration or self.chance.random() >= self.whim_rate:
+        is_changing = manifest.migration is not None or manifest.replacement is not None
+        if manifest.epoch < 0 or is_changing or self.chance.random() >= self.whim_rate:
             return decided
         return replace(decided, verdict=self._whim(manifest))
 

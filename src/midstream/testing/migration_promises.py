@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
 
 from midstream.migration.request import WrittenRequest
 from midstream.migration.strategies import AUTO, SITE_SWITCH, STRATEGIES
@@ -29,10 +28,8 @@ from midstream.protocol.terms import Terms, committed_terms
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.migration import Migration
-from midstream.testing.expected import Expected
-
-Missing = Literal["nothing", "deferred", "owed"]
-"""What may be missing of results: those that a migration defers, or that spilled groups owe."""
+from midstream.testing.aggregate_promises import Missing
+from midstream.testing.definitions import Definitions
 
 
 @dataclass(eq=False)
@@ -51,10 +48,10 @@ class _MadeRequest:
 class MigrationPromises:
     """The requests and migrations of one run, and checks of their promises."""
 
-    def __init__(self, query: Query, first: Plan, expected: Expected) -> None:
+    def __init__(self, query: Query, first: Plan, definitions: Definitions) -> None:
         self._query = query
         self._first = str(first)
-        self._expected = expected
+        self._definitions = definitions
         self._manifests: dict[int, Manifest] = {}
         self._intents: dict[int, Intent] = {}
         self._requests: list[_MadeRequest] = []
@@ -65,6 +62,7 @@ class MigrationPromises:
     def add_manifest(self, manifest: Manifest) -> None:
         """An epoch was committed."""
         self._manifests[manifest.epoch] = manifest
+        self._definitions.note(manifest)
 
     @contextmanager
     def requesting(self, request: WrittenRequest, *, others_paused: bool) -> Iterator[None]:
@@ -166,9 +164,10 @@ class MigrationPromises:
         # While rows are owed, others stay for them, and their migration with them.
         if migration is None or migration.background or manifest.memory.cuts:
             return None
+        expected = self._definitions.at(manifest.epoch).expected
         for name in self._query.names:
-            for arrival, time in self._expected.awaited(name, migration.start_epoch - 1):
-                if not self._expected.has_expired(name, arrival, time, manifest.epoch):
+            for arrival, time in expected.awaited(name, migration.start_epoch - 1):
+                if not expected.has_expired(name, arrival, time, manifest.epoch):
                     return None
         return f"migration {migration.number} waits in epoch {manifest.epoch} for rows that have expired"
 
@@ -180,9 +179,9 @@ class MigrationPromises:
             missing: Missing = "deferred" if migration is not None and _defers(migration) else "nothing"
             yield group, "owed" if self.may_owe(group[-1]) else missing
 
-    def emitted(self, epoch: int) -> int | None:
-        """The output watermark of an epoch, by which windows of aggregates leave."""
-        return self._manifests[epoch].emitted if epoch in self._manifests else None
+    def manifest(self, epoch: int) -> Manifest | None:
+        """What was committed by an epoch, if that is known."""
+        return self._manifests.get(epoch)
 
     def is_replacing(self, epoch: int) -> bool:
         """Whether another box runs beside that of the query after an epoch."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from midstream.errors import CheckpointError
 from midstream.protocol.terms import committed_terms, read_windows
 from midstream.query.query import Query
+from midstream.query.window import Windows
 from midstream.state.manifest import Manifest
 from midstream.storage.manifest_log import manifests_newest_first, read_manifest
 from midstream.storage.memory import MemoryStore
@@ -16,11 +17,17 @@ from midstream.storage.memory import MemoryStore
 
 def possible_terms(store: MemoryStore, asked: Sequence[Query]) -> list[Query]:
     """The queries, with the windows of the last epoch if state is spilled."""
-    manifest = next(_sound_manifests(store), None)
+    manifest = next(sound_manifests(store), None)
     if manifest is None or not manifest.memory.cuts:
         return list(asked)
     windows = read_windows(committed_terms(manifest).within)
     return [replace(query, windows=windows) for query in asked]
+
+
+def widest(queries: Sequence[Query]) -> Query:
+    """The first query, with windows as wide as any of them has."""
+    bounds = zip(*(query.windows.bounds for query in queries), strict=True)
+    return replace(queries[0], windows=Windows(tuple(max(of_pair) for of_pair in bounds)))
 
 
 def refuses_windows(error: CheckpointError) -> bool:
@@ -28,7 +35,7 @@ def refuses_windows(error: CheckpointError) -> bool:
     return str(error).startswith("windows must stay as they are while state is spilled")
 
 
-def _sound_manifests(store: MemoryStore) -> Iterator[Manifest]:
+def sound_manifests(store: MemoryStore) -> Iterator[Manifest]:
     """The manifests that a start may go on from, newest first: it passes over one that is damaged."""
     for name in manifests_newest_first(store):
         with suppress(CheckpointError):

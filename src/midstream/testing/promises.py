@@ -17,6 +17,8 @@
 | *metamorphic*  | another plan, other partitions and other epochs give the same results in the end       |
 | *terms*        | an epoch is begun on the terms of a driver that runs, not on earlier ones              |
 | *partitions*   | see :mod:`midstream.testing.rescales`                                                  |
+| *hand-over*,   | see :mod:`midstream.testing.definitions`                                               |
+| *replacements* |                                                                                        |
 | *requests*,    | see :mod:`midstream.testing.migration_promises`                                        |
 | *decisions*,   |                                                                                        |
 | *ending*       |                                                                                        |
@@ -29,7 +31,7 @@ A *life* is one process of the simulator, from its start until it ends or dies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pyarrow as pa
@@ -52,16 +54,15 @@ from midstream.storage.memory import MemoryStore
 from midstream.storage.numbered_requests import REQUESTS
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.slice_files import SliceFiles, digest_in
-from midstream.testing.aggregate_promises import AggregatePromises
-from midstream.testing.broken_promise import BrokenPromiseError, failures_break, hold
-from midstream.testing.compare import assert_same_rows, difference
-from midstream.testing.expected import Expected, late_rows_of
+from midstream.testing.broken_promise import BrokenPromiseError, hold
+from midstream.testing.definitions import Definitions
+from midstream.testing.expected import Expected
 from midstream.testing.faults import STAGED, FaultStore
-from midstream.testing.migration_promises import MigrationPromises, Missing
+from midstream.testing.migration_promises import MigrationPromises
+from midstream.testing.published import PublishedPromises
 from midstream.testing.reference import AcceptRules, ExpectedProgress
 from midstream.testing.rescales import Rescales
 from midstream.testing.seen_rows import rows_once, unplaced_states
-from midstream.testing.store_sink import Reader, read_rows
 from midstream.testing.workload import Workload
 
 Written = list[tuple[str, pa.Buffer]]
@@ -73,20 +74,20 @@ class Promises:
 
     def __init__(self, workload: Workload, rescales: Rescales) -> None:
         self.workload = workload
-        self.expected = Expected(workload.widest, workload.epochs)
-        self.migration_promises = MigrationPromises(workload.query, workload.plan, self.expected)
+        self.definitions = Definitions(workload)
+        self.migration_promises = MigrationPromises(workload.query, workload.plan, self.definitions)
         self.rescales = rescales
         self.replays = 0
         self._confirmed = -1
-        self._highest = -1
         self._written: dict[int, tuple[Written, bool]] = {}
         self._intents: dict[int, Intent] = {}
         self._run: set[int] = set()
-        self._batches: dict[int, pa.Table] = {}
-        aggregated = workload.query.aggregation is not None
-        self.aggregates = AggregatePromises(workload.widest, self.expected) if aggregated else None
-        self._checked: dict[tuple[str, int], dict[int, dict[str, pa.Buffer]]] = {}
-        """Files that were found right, so that they are compared once."""
+        self.published = PublishedPromises(self.definitions, self.migration_promises)
+
+    @property
+    def expected(self) -> Expected:
+        """What is expected of the definition that the run has now."""
+        return self.definitions.now.expected
 
     def begin(self, intent: Intent, asked: Sequence[Query]) -> None:
         """An epoch is about to run with an intent; *replay*: once it has run, with no other.
@@ -98,8 +99,7 @@ class Promises:
             return
         hold("replay", epoch not in self._run, f"epoch {epoch} is run by another intent than before")
         if earlier is not None:
-            self.migration_promises.undo(earlier)
-            self.rescales.undo(earlier)
+            self._undo(earlier)
         self._intents[epoch] = intent
         settings = intent.settings
         rules = AcceptRules(
@@ -113,11 +113,13 @@ class Promises:
             # Terms stay until it has ended.
             committed = self.migration_promises.committed_terms(epoch - 1)
             hold("terms", intent.terms == committed, f"epoch {epoch} changes the terms of two boxes")
-            query = query_on(committed, self.workload.query)
+            query = query_on(committed, self.definitions.at(epoch - 1).asked.query)
         if query is None:
             raise BrokenPromiseError("terms", f"epoch {epoch} is begun on terms that no driver has asked for")
-        self.expected.begin(epoch, rules, query, without_batch=intent.without_batch)
+        self.definitions.begin(epoch, rules, query, without_batch=intent.without_batch)
+        before = self.migration_promises.manifest(epoch - 1)
         for promise, problem in {
+            "replacements": self.definitions.check_request(intent, before, query),
             "requests": self.migration_promises.begin(intent),
             "partitions": self.rescales.begin(intent),
             "decisions": self.migration_promises.check_verdict(intent),
@@ -126,30 +128,24 @@ class Promises:
 
     def set_back(self, epoch: int, stream: str, watermark: int) -> None:
         """After an epoch, the watermark of a stream was set back; the next one is begun anew."""
-        self.expected.set_back(epoch, stream, watermark)
+        self.definitions.at(epoch).expected.set_back(epoch, stream, watermark)
         begun = self._intents.pop(epoch + 1, None)
         if begun is not None:
-            self.migration_promises.undo(begun)
-            self.rescales.undo(begun)
+            self._undo(begun)
+
+    def _undo(self, intent: Intent) -> None:
+        """An intent was replaced before its epoch ran."""
+        for part in (self.migration_promises, self.rescales, self.definitions):
+            part.undo(intent)
 
     def run(self, epoch: int) -> None:
         """An epoch runs: from now on its intent must not change."""
         self._run.add(epoch)
 
-    def check_batch(self, epoch: int, staged: Sequence[pa.Table]) -> None:
-        """*batches*: a function that is called again for an epoch gets the same rows."""
-        if epoch not in range(len(self.expected.queries)):
-            return  # a driver that was fenced has come to an epoch that no other has begun
-        schema = self.expected.queries[epoch].output_schema
-        rows = pa.concat_tables([schema.empty_table(), *staged])
-        earlier = self._batches.setdefault(epoch, rows)
-        with failures_break("batches"):
-            assert_same_rows(rows, earlier, f"batch {epoch} when it came again")
-
     def features(self) -> set[str]:
         """What has happened in the run; a test checks that the seeds together have all of it."""
         history = [stream for epoch in self.expected.accepted.history for stream in epoch.values()]
-        features = self.migration_promises.features() | self._changes_of_terms()
+        features = self.migration_promises.features() | self._changes_of_terms() | self.definitions.features()
         features |= {"an idle stream"} if any(stream.idle for stream in history) else set()
         return features | ({"a row from the future"} if any(s.future for s in history) else set())
 
@@ -166,78 +162,14 @@ class Promises:
             changes |= {"terms that change in a migration"} if migrates and before != after else set()
         return changes
 
-    def check_published(self, sink: Reader, last: int, deferred: pa.Table | None = None) -> None:
-        """*prefix*: all is published up to ``last``; of a later commit, a part may be.
-
-        Results that are still deferred after ``last`` are in ``deferred``, if they are known.
-        """
-        files = sink.files()
-        epochs = sorted({*files, *range(last + 1)})
-        for epoch in epochs:
-            early = epoch > max(last, self._highest)
-            hold("prefix", not early, f"{sink.table} of epoch {epoch} are there before its commit")
-        results = sink.table == "results"
-        if results and self.aggregates is not None:
-            grouped = self.migration_promises.group_epochs(epoch for epoch in epochs if epoch <= last)
-            with failures_break("prefix"):
-                self.aggregates.check(files, last, grouped, self.migration_promises.emitted(last))
-            return
-        groups = self.migration_promises.group_epochs(epochs) if results else _each(epochs)
-        for group, missing in groups:
-            published = {epoch: files[epoch] for epoch in group if epoch in files}
-            whole = group[-1] <= last and missing == "nothing"
-            if whole and self._checked.get((sink.table, group[-1])) == published:
-                continue
-            more = deferred if missing == "deferred" and group[-1] == last else None
-            self._check_epochs(sink.table, group, published, whole=whole or more is not None, more=more)
-            if whole:
-                self._checked[sink.table, group[-1]] = published
-
-    def _check_epochs(
-        self,
-        name: str,
-        epochs: list[int],
-        files: Mapping[int, dict[str, pa.Buffer]],
-        *,
-        whole: bool,
-        more: pa.Table | None,
-    ) -> None:
-        """Compare the files of some epochs, and ``more`` rows, with what is expected of them.
-
-        Results of epochs with different outputs are compared by those that all of them have.
-        """
-        want = pa.concat_tables([self.expected.tables[name][epoch] for epoch in epochs])
-        what = f"{name} of epoch {' and '.join(map(str, epochs))}"
-        try:
-            parts = [(epoch, read_rows(file)) for epoch, named in files.items() for file in named.values()]
-            rows = [late_rows_of(part) for _, part in parts] if name == "late" else []
-            if name == "results":
-                common = self.expected.common_outputs(epochs)
-                want = want.select(common)
-                rows = [self.expected.named_as_kept(epoch, part).select(common) for epoch, part in parts]
-                rows += [] if more is None else [more.select(common)]
-            got = pa.concat_tables([want.slice(0, 0), *rows])
-            if whole:
-                assert_same_rows(got, want, what)
-                return
-            surplus, _ = difference(got, want)
-        except (AssertionError, pa.ArrowInvalid) as error:
-            raise BrokenPromiseError("prefix", str(error)) from error
-        hold("prefix", not surplus, f"{what} have {surplus.total()} rows that they must not have")
-
     def check_manifest(self, manifest: Manifest) -> None:
         """*conservation*, of the counts in the manifest; *requests* and *ending*."""
-        last = manifest.epoch
-        for name, expected in self.expected.progress(last).items():
-            mark = manifest.streams[name]
-            given = self.expected.rows_given(name, last)
-            dropped = (mark.late, mark.null_time, mark.null_key, mark.future)
-            got = ExpectedProgress(
-                mark.rows - sum(dropped), *dropped, mark.latest, mark.watermark, mark.last_active, mark.idle
-            )
-            hold("conservation", mark.rows == given, f"{given} rows of {name}, but {mark.rows} are counted")
-            hold("conservation", got == expected, f"{name} in epoch {last}: {got}, but should be {expected}")
-        if self.aggregates is None:
+        one = self.definitions.at(manifest.epoch)
+        self._check_progress(manifest, one.expected)
+        step, new = manifest.replacement, self.definitions.all[-1]
+        if step is not None and step.number == new.number:
+            self._check_progress(step.successor, new.expected)
+        if all(one.aggregates is None for one in self.definitions.all):
             self._check_counts(manifest)
         for promise, problem in {
             "requests": self.migration_promises.check_requests(manifest),
@@ -245,8 +177,26 @@ class Promises:
         }.items():
             hold(promise, problem is None, str(problem))
 
+    @staticmethod
+    def _check_progress(manifest: Manifest, of_run: Expected) -> None:
+        last = manifest.epoch
+        for name, expected in of_run.progress(last).items():
+            mark = manifest.streams[name]
+            given = of_run.rows_given(name, last)
+            dropped = (mark.late, mark.null_time, mark.null_key, mark.future)
+            got = ExpectedProgress(
+                mark.rows - sum(dropped), *dropped, mark.latest, mark.watermark, mark.last_active, mark.idle
+            )
+            hold("conservation", mark.rows == given, f"{given} rows of {name}, but {mark.rows} are counted")
+            hold("conservation", got == expected, f"{name} in epoch {last}: {got}, but should be {expected}")
+
     def _check_counts(self, manifest: Manifest) -> None:
-        results = sum(table.num_rows for table in self.expected.tables["results"][: manifest.epoch + 1])
+        results = sum(
+            one.results(epoch).num_rows
+            for one in self.definitions.all
+            for epoch in range(manifest.epoch + 1)
+            if one.takes_part(epoch)
+        )
         deferred = sum(slice_.rows for slice_ in _deferred_slices(manifest))
         counts = f"{manifest.results} results, and {deferred} deferred, not {results}"
         made = manifest.results + deferred
@@ -293,7 +243,7 @@ class Promises:
     def deferred(self, store: MemoryStore, manifest: Manifest) -> pa.Table:
         """The results that a migration defers, with all columns that the states keep."""
         opened = [SliceFiles(store).open(slice_) for slice_ in _deferred_slices(manifest)]
-        schema = self.workload.query.joined_schema
+        schema = self.definitions.at(manifest.epoch).asked.query.joined_schema
         return pa.concat_tables([schema.empty_table(), *(table.select(schema.names) for table in opened)])
 
     def check_replay(self, epoch: int, written: Written, *, whole: bool) -> None:
@@ -327,7 +277,7 @@ class Promises:
         # successor makes it durable and goes on from it.
         if newest is None or store.is_durable(newest.file):
             self._confirmed = last
-            self._highest = max(self._highest, last)
+            self.published.highest = max(self.published.highest, last)
         return last
 
     def check_litter(self, store: MemoryStore, manifest: Manifest, staged: list[str]) -> None:
@@ -337,11 +287,6 @@ class Promises:
         hold("litter", not unused, f"nothing uses {', '.join(unused)}")
         epochs = len({name.epoch for name in manifests_newest_first(store)})
         hold("litter", epochs <= EPOCHS_KEPT, f"manifests of {epochs} epochs are kept, not {EPOCHS_KEPT}")
-
-
-def _each(epochs: Iterable[int]) -> Iterator[tuple[list[int], Missing]]:
-    """Each epoch by itself."""
-    return (([epoch], "nothing") for epoch in epochs)
 
 
 def _deferred_slices(manifest: Manifest) -> list[Slice]:

@@ -32,22 +32,21 @@ from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import collect_garbage
 from midstream.storage.intents import intent_name
 from midstream.storage.lease import Lease, seize_lease
-from midstream.storage.manifest_log import newest_manifest
 from midstream.testing.black_boxes import BlackBoxes
 from midstream.testing.broken_promise import hold, other_errors_are_broken_promises
 from midstream.testing.drains import Drains
 from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash, faults_survived
 from midstream.testing.late_verdicts import late_verdicts
 from midstream.testing.outcome import Outcome
-from midstream.testing.possible_terms import possible_terms, refuses_windows
-from midstream.testing.process import Process, newest_lease
+from midstream.testing.possible_terms import refuses_windows
+from midstream.testing.process import Process, newest_lease, wall_clock
 from midstream.testing.promises import Promises, step_files
 from midstream.testing.random_cuts import decided_by
 from midstream.testing.random_places import placed_by
-from midstream.testing.random_streams import SECOND, START
+from midstream.testing.replacements import Replacements
 from midstream.testing.rescales import Rescales
 from midstream.testing.store_checks import StoreChecks
-from midstream.testing.store_sink import Reader, StoreSink
+from midstream.testing.store_sink import StoreSink
 from midstream.testing.variation import check_variation
 from midstream.testing.watermark_resets import WatermarkResets
 from midstream.testing.workload import changed_settings, draw_workload, features_of, with_runaway
@@ -108,8 +107,8 @@ class _Simulation:
         self.rescales = Rescales(self.outcome, may_ask=self.workload.query.topology is None)
         self.promises = Promises(self.workload, self.rescales)
         self.resets = WatermarkResets(self.store, self.promises, self.user)
-        late = [Reader(self.store, "late")] if self.workload.keeps_late else []
-        self.readers = [Reader(self.store, "results"), *late]
+        self.replacements = Replacements(self.outcome, self.promises.definitions, self.store)
+        self.readers = self.replacements.readers()
         self.checks = StoreChecks(self.store, self.promises, self.readers)
         self.life = Process()
         self.asked: dict[int, list[Query]] = {}
@@ -174,16 +173,17 @@ class _Simulation:
         lease = self._take_lease("driver")
         self.life.query = query = self._open(lease)
         self.promises.confirm(query.manifest.epoch)
-        usual = self.workload.background_epochs
+        usual, has_begun_drain = self.workload.background_epochs, False
         background = self.chance.choice((usual, usual, 0, 1, None))
-        has_begun_drain = False
         while query.manifest.batch + 1 < len(self.workload.epochs):
             self._enter_epoch(query)
             self._request_migration(query)
             self.black_boxes.maybe_ask(query, self._is_fenced)
+            if self.replacements.is_asked_for():
+                self._replace(query)
             if self.rescales.is_asked_for():
                 self._rescale(query)
-            now = self._clock()
+            now = wall_clock(self.chance, self.life.epoch)
             drains = self.workload.settings.memory is not None and self.chance.random() < _DRAIN_RATE
             if has_begun_drain or self.drains.is_asked_for(query):
                 is_done = self.drains.run(query, now)
@@ -213,9 +213,9 @@ class _Simulation:
         return lease
 
     def _open(self, lease: Lease) -> InlineJoin:
-        self.life.results = StoreSink(self.store, "results", lease.number)
+        self.life.sinks = sinks = self.replacements.sinks(lease.number)
         changes = self.chance.random() < self.change_rate
-        asked = possible_terms(self.store.inner, (self.workload.query, *self.workload.other_terms))
+        asked = self.replacements.possible_queries()
         return InlineJoin(
             self.chance.choice(asked) if changes else asked[0],
             self.workload.plan,
@@ -223,7 +223,8 @@ class _Simulation:
                 changed_settings(self.workload, self.chance) if changes else self.workload.settings
             ),
             store=self.store,
-            sink=self.life.results,
+            sink=sinks[0],
+            new_sink=dict(enumerate(sinks)).get(1),
             late_sink=StoreSink(self.store, "late", lease.number) if self.workload.keeps_late else None,
             lease=lease,
             deciding=self.deciding,
@@ -233,11 +234,6 @@ class _Simulation:
         """A driver is about to run the next epoch."""
         self.life.epoch = query.manifest.epoch + 1
         self.asked.setdefault(self.life.epoch, []).append(query.query)
-
-    def _clock(self) -> int:
-        """The wall-clock time, which may be wrong."""
-        error_seconds = self.chance.choice((0, 0, 0, -3600, 3600, -86_400, 400 * 86_400))
-        return START + (10 * self.life.epoch + 15 + error_seconds) * SECOND
 
     def _request_migration(self, query: InlineJoin) -> None:
         """Make the request of the workload before this epoch, if it has one; sometimes repeat one."""
@@ -265,6 +261,13 @@ class _Simulation:
             with faults_survived(self._is_fenced):
                 self._rescale(query)
                 self.outcome.features.add("a rescale while an epoch runs")
+        if self.replacements.is_asked_for_meanwhile():
+            with faults_survived(self._is_fenced):
+                self._replace(query)
+
+    def _replace(self, query: InlineJoin) -> None:
+        self._expect_epochs(self.life.epoch, self.life.epoch + 1)
+        self.replacements.ask(query, self.life, others_paused=self.paused > 0)
 
     def _rescale(self, query: InlineJoin) -> None:
         self._expect_epochs(self.life.epoch, self.life.epoch + 1)
@@ -292,17 +295,18 @@ class _Simulation:
                 self._expect_epochs(self.life.epoch)
             case "before the step":
                 self.store.written.clear()
-                if self.life.results is not None:
-                    self.life.results.staged.clear()
+                for sink in self.life.sinks:
+                    sink.staged.clear()
                 self.life.in_step = True
                 if not self._is_fenced():
                     self.promises.run(self.life.epoch)
             case "after the step":
                 self._end_step(whole=True)
-            case "after the sink prepared" if self.life.results is not None:
-                self.promises.check_batch(self.life.epoch, self.life.results.staged)
+            case "after the sink prepared":
+                for sink in self.life.sinks:
+                    self.promises.published.check_batch(self.life.epoch, sink)
             case "after the commit":
-                self._add_manifest()
+                self.checks.after_commit()
         self._maybe_ask()
         self._maybe_read(1.0)
         self._maybe_pause(1.0)
@@ -312,18 +316,13 @@ class _Simulation:
 
     def _expect_epochs(self, *epochs: int) -> None:
         """If the intent of an epoch is written, its expected results are known from now on."""
+        self.replacements.note_newest()
         for epoch in epochs if not self._is_fenced() else ():
             name = intent_name(epoch)
             data = self.store.inner.files.get(name)
             if data is not None:
                 asked = self.asked.get(epoch, [])
                 self.promises.begin(decode_intent(data.to_pybytes(), name), asked)
-
-    def _add_manifest(self) -> None:
-        """An epoch was committed: other processes, while this one is paused, go on from there."""
-        manifest = newest_manifest(self.store.inner)
-        if manifest is not None:
-            self.promises.migration_promises.add_manifest(manifest)
 
     def _is_fenced(self) -> bool:
         """Whether another process has taken over from the one that runs now."""
@@ -392,7 +391,8 @@ class _Simulation:
         query, owes = self._open(self._take_lease("the last")), True
         while owes:
             self._enter_epoch(query)
-            query.run_epoch({}, background_epochs=self.workload.background_epochs, now=self._clock())
+            now = wall_clock(self.chance, self.life.epoch)
+            query.run_epoch({}, background_epochs=self.workload.background_epochs, now=now)
             manifest = query.manifest
             owes = query.coordinator.owes(manifest)
             self.promises.migration_promises.add_manifest(manifest)

@@ -22,6 +22,12 @@ class StoreChecks:
         self._promises = promises
         self._readers = readers
 
+    def after_commit(self) -> None:
+        """An epoch was committed: other processes, while this one is paused, go on from there."""
+        manifest = newest_manifest(self._store.inner)
+        if manifest is not None:
+            self._promises.migration_promises.add_manifest(manifest)
+
     def after_epoch(self, manifest: Manifest) -> None:
         """An epoch was committed and published."""
         self._promises.migration_promises.add_manifest(manifest)
@@ -48,9 +54,13 @@ class StoreChecks:
         """An epoch without faults has ended: nothing that is not used is left."""
         self._promises.migration_promises.add_manifest(manifest)
         self._promises.check_manifest(manifest)
-        self._promises.check_litter(self._store.inner, manifest, self._store.inner.list(STAGED))
+        # Of a sink that the query has left for another one, nobody sweeps what was staged.
+        table = self._promises.definitions.now.table
+        left = () if table == "results" else (f"{STAGED}/results-",)
+        staged = [name for name in self._store.inner.list(STAGED) if not name.startswith(left)]
+        self._promises.check_litter(self._store.inner, manifest, staged)
         self._check_published(manifest.epoch, self._promises.deferred(self._store.inner, manifest))
 
     def _check_published(self, last: int, deferred: pa.Table | None = None) -> None:
         for reader in self._readers:
-            self._promises.check_published(reader, last, deferred)
+            self._promises.published.check(reader, last, deferred)

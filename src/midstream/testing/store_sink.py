@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import pyarrow as pa
 
 from midstream.errors import CheckpointError
 from midstream.state.manifest import OutputFile
+from midstream.state.manifest import OutputTableName as Table
 from midstream.storage.output_table import TaskId
 from midstream.testing.faults import STAGED, FaultStore
 
-Table = Literal["results", "late"]
 _FOLDER = "the folder of the simulator"
 
 

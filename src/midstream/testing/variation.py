@@ -18,11 +18,13 @@ from midstream.testing.workload import Workload, vary
 def check_variation(workload: Workload, promises: Promises, chance: random.Random) -> None:
     """Run the accepted rows once more, and compare the results.
 
-    If windows have changed, or a watermark was set back, results depend on the epochs: then only those of the
-    run itself are known.
+    If windows or the definition have changed, or a watermark was set back, results depend on the epochs: then
+    only those of the run itself are known.
     """
     expected = promises.expected
     if expected.resets or len({query.windows for query in expected.queries}) > 1:
+        return
+    if len(promises.definitions.all) > 1:
         return
     accepted = expected.accepted.tables(workload.query)
     asked = replace(workload.query, windows=expected.queries[0].windows)
@@ -32,8 +34,8 @@ def check_variation(workload: Workload, promises: Promises, chance: random.Rando
     late = sum(mark.late for mark in query.manifest.streams.values())
     hold("metamorphic", late == 0, f"{late} rows are late although they come in order")
     with failures_break("metamorphic"):
-        if promises.aggregates is not None:
-            promises.aggregates.check_variation(tables, query.manifest.emitted)
+        if (aggregates := promises.definitions.now.aggregates) is not None:
+            aggregates.check_variation(tables, query.manifest.emitted)
             return
         want = pa.concat_tables(expected.tables["results"])
         assert_same_rows(pa.concat_tables(tables), want, f"results under {other}")

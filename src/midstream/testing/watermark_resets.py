@@ -25,26 +25,32 @@ class WatermarkResets:
         """The stream and watermark of each reset that may yet be committed, by its lease."""
 
     def are_possible(self) -> bool:
-        """Whether something is committed, no epoch under way, no state spilled, and no plan replaced."""
+        """Whether something is committed, no epoch under way, no state spilled, and nothing replaced.
+
+        Nor may a window of aggregates have left.
+        """
         manifest = newest_manifest(self._store.inner)
         if manifest is None or manifest.memory.cuts or manifest.replacement or manifest.handed_over:
+            return False
+        if manifest.definition["aggregation"] is not None:
             return False
         return intent_name(manifest.epoch + 1) not in self._store.inner.files
 
     def set_back(self, lease: Lease) -> None:
         """Set the watermark of some stream back to what its rows before it would have made it."""
         manifest = newest_manifest(self._store.inner)
-        if manifest is None or not self.are_possible():
-            return  # the lease was taken meanwhile
+        if manifest is None or manifest.lease >= lease.number or not self.are_possible():
+            return  # the lease was taken meanwhile; one of this number may even have been used up
         marks = {name: mark.watermark for name, mark in manifest.streams.items()}
         # More often the one that is furthest: it may have run away.
         furthest = max(marks, key=lambda name: (marks[name] is not None, marks[name] or 0))
         stream = self._chance.choice((*marks, furthest, furthest, furthest))
         before = marks[stream]
-        latest = None if before is None else self._promises.expected.latest_before(stream, before)
+        expected = self._promises.definitions.at(manifest.epoch).expected
+        latest = None if before is None else expected.latest_before(stream, before)
         if latest is None:
             return
-        lateness = self._promises.expected.queries[manifest.epoch].by_name[stream].lateness
+        lateness = expected.queries[manifest.epoch].by_name[stream].lateness
         watermark = latest - lateness + self._chance.choice((0, 0, 3, -3)) * SECOND
         self._begun[lease.number] = (stream, watermark)
         try:

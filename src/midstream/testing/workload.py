@@ -23,13 +23,14 @@ from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
 from midstream.query.build import build_query
 from midstream.query.clauses import Output
 from midstream.query.query import Query
-from midstream.query.window import Windows, imply_windows
+from midstream.query.window import imply_windows
 from midstream.testing.draw_aggregates import draw_aggregation
 from midstream.testing.draw_balance import draw_balance
 from midstream.testing.draw_memory import draw_budget, draw_memory
 from midstream.testing.draw_oddities import draw_names, features_of_rows, with_oddities
 from midstream.testing.draw_plans import draw_plan, draw_requests, leave_a_choice, strategy_name
 from midstream.testing.draw_sites import at_sites
+from midstream.testing.possible_terms import widest
 from midstream.testing.random_cuts import RandomCuts, draw_cuts
 from midstream.testing.random_places import RandomPlaces
 from midstream.testing.random_streams import SECOND, Shape, generate, stream
@@ -72,7 +73,7 @@ _RANDOM_CUTS_RATE = 0.4
 """How often chance decides about memory, if there is a budget."""
 FIRST_SITED_SEED = 1_000_000
 """From this seed on streams live at sites; so all seeds before are what they were without."""
-_RESIDUALS = (
+RESIDUALS = (
     "{x}.v < {y}.v + 5",
     "{x}.v <> {y}.v OR {x}.k2 = '0'",
     "{x}.v + {y}.v > 3",
@@ -107,8 +108,7 @@ class Workload:
     @property
     def widest(self) -> Query:
         """The query with windows as wide as it ever has them."""
-        bounds = zip(*(query.windows.bounds for query in (self.query, *self.other_terms)), strict=True)
-        return replace(self.query, windows=Windows(tuple(max(of_pair) for of_pair in bounds)))
+        return widest((self.query, *self.other_terms))
 
     def __str__(self) -> str:
         settings, idle = self.settings, self.settings.idle_timeout
@@ -200,7 +200,7 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     requests = {epoch: leave_a_choice(choice_chance, request) for epoch, request in requests.items()}
     settings = replace(settings, rows_moved_at_once=migration_chance.choice((0, 20, 50_000)))
     terms_chance = random.Random(f"terms {seed}")  # noqa: S311  # it must be reproducible
-    other_terms = tuple(_draw_terms(terms_chance, query) for _ in range(3))
+    other_terms = tuple(draw_terms(terms_chance, query) for _ in range(3))
     memory_chance = random.Random(f"memory {seed}")  # noqa: S311  # it must be reproducible
     settings = replace(settings, memory=draw_memory(memory_chance, query))
     may_spill = settings.memory is not None or memory_chance.random() < _LATER_BUDGET_RATE
@@ -290,7 +290,7 @@ def with_runaway(workload: Workload, chance: random.Random) -> Workload:
     return replace(workload, epochs=epochs)
 
 
-def _draw_terms(chance: random.Random, query: Query) -> Query:
+def draw_terms(chance: random.Random, query: Query) -> Query:
     """A query on other terms; pairs that have a window keep one."""
     lateness = [Micros(chance.choice((0, 2, 5, 20)) * SECOND) for _ in query.streams]
     changes = chance.random() < 0.8
@@ -330,7 +330,7 @@ def _query(chance: random.Random, names: Sequence[str]) -> Query:
         predicates.append(f"{names[0]}.k2 = {names[-1]}.k2")
     for _ in range(chance.choice((0, 0, 1, 2))):
         x, y = chance.sample(names, 2)
-        predicates.append(chance.choice(_RESIDUALS).format(x=x, y=y))
+        predicates.append(chance.choice(RESIDUALS).format(x=x, y=y))
     pairs: dict[tuple[str, str], Micros] = {}
     for _ in range(chance.choice((0, 0, 0, 1, 2))):
         a, b = sorted(chance.sample(names, 2))
