@@ -85,7 +85,14 @@ class Query:
 
     def classes_of(self, streams: frozenset[str]) -> frozenset[int]:
         """The key classes in which at least one of the streams has a column."""
-        return frozenset(c.id for c in self.classes if c.streams & streams)
+        return frozenset(
+            number for number, of_class in self._streams_of_classes if not of_class.isdisjoint(streams)
+        )
+
+    @cached_property
+    def _streams_of_classes(self) -> tuple[tuple[int, frozenset[str]], ...]:
+        """Asked for by every node of every plan that is compared."""
+        return tuple((key_class.id, key_class.streams) for key_class in self.classes)
 
 
 def schema_of(outputs: Iterable[Output]) -> pa.Schema:
