@@ -60,7 +60,7 @@ class MemoryContext:
     """The running plan, during a migration the old one."""
     new_plan: Layout | None = None
     copies: Mapping[StateId, StateId] = field(default_factory=dict)
-    """The copies of input states that an isolated new plan has."""
+    """The copies of shared states that an isolated new plan has."""
     windows_have_changed: bool = False
     """Whether rows are stored from before a change of the windows."""
 
@@ -193,12 +193,13 @@ def state_cuts(context: MemoryContext, memory: Memory) -> dict[StateId, StateCut
         cuts = memory.cuts.get(fragment_name(fragment), {})
         for state in fragment.inputs_by_id if cuts else ():
             states[state] = StateCuts(groups, True, cuts, {})
-            if state in context.copies:
-                states[context.copies[state]] = StateCuts(groups, False, cuts, {})
         for state in fragment.arrangements.keys() - fragment.inputs_by_id.keys():
             rebuilt = memory.rebuilt.get(state, {})
             if cuts or rebuilt:
                 states[state] = StateCuts(groups, False, cuts, rebuilt)
+        for state in fragment.arrangements.keys() & context.copies.keys() if cuts else ():
+            # A copy started empty, and what groups owe is made from the states that are copied.
+            states[context.copies[state]] = StateCuts(groups, False, cuts, {})
     return states
 
 
