@@ -102,7 +102,8 @@ def test_a_state_that_is_used_before_all_of_it_is_computed_is_seen(monkeypatch):
 
 def test_a_state_that_is_not_computed_is_seen(monkeypatch):
     monkeypatch.setattr(_Step, "rebuild", lambda *_: None)
-    assert broken_promise(seeds_with("moving_state"), likely=207) == "prefix"
+    # Results are missing, or rows of the next state that is made from this one.
+    assert broken_promise(seeds_with("moving_state"), likely=207) in ("prefix", "conservation")
 
 
 def test_a_state_that_is_lost_on_the_way_to_other_partitions_is_seen(monkeypatch):

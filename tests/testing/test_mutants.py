@@ -26,6 +26,7 @@ from midstream.state.sealed import digest, digest_in
 from midstream.storage import manifest_log
 from midstream.storage.publish_log import begin_publishing, is_published, noted_epochs
 from midstream.storage.slice_files import SliceFiles
+from midstream.testing import replacements
 from midstream.testing import simulate as simulator
 from midstream.testing.faults import Damage, FaultStore, SimulatedCrash
 from midstream.testing.simulate import simulate
@@ -220,6 +221,8 @@ def test_damage_that_is_not_refused_is_seen(monkeypatch):
         return Damage(name.file, before, self.inner.files[name.file])
 
     monkeypatch.setattr(FaultStore, "rot", another_count)
+    # The count that is changed may be that of another definition.
+    monkeypatch.setattr(replacements, "RATE", 0.0)
     for seed in range(10):
         simulate(seed)
     monkeypatch.setattr(manifest_log, "decode_manifest", unsealed)
@@ -238,7 +241,7 @@ def test_a_store_that_tears_files_under_their_names_is_seen(monkeypatch):
             super().rename(name, other)
 
     monkeypatch.setattr(simulator, "FaultStore", Tearing)
-    assert broken_promises(SEEDS, likely=[18]) == {"prefix"}
+    assert broken_promises(SEEDS, likely=[81]) == {"prefix"}
 
 
 def test_a_store_that_lists_manifests_late_is_seen(monkeypatch):
