@@ -94,6 +94,11 @@ def test_joins_that_cannot_be_run(pair, streams):
         ),
         ("stateMemory", "much", "stateMemory must be a size such as '512m'; got 'much'"),
         ("stateMemory", "0g", "stateMemory must be a size such as '512m'; got '0g'"),
+        (
+            "stateMemory",
+            "512",
+            "stateMemory must be a size of a kilobyte at least; got 512 bytes",
+        ),
         ("spill", "all", "spill must be one of bottom_up, local_output, global_output"),
         ("spillShare", "2", "spillShare must be a number from 0 to 1"),
         ("cleanupDelay", "soon", "cleanupDelay must be a duration"),

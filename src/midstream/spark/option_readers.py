@@ -19,6 +19,8 @@ Reader = Callable[[str, str], T]
 """Takes the name of an option, which errors mention, and its text."""
 
 _SIZE = re.compile(r"(\d{1,15})\s*([kmgt]?)b?")
+_LEAST_SIZE = 1 << 10
+"""With less than that, a unit was forgotten."""
 _SIZE_BITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 CODECS = {
@@ -97,7 +99,11 @@ def a_size(name: str, text: str) -> int:
     if match is None or not int(match[1]):
         hint = "write a number and a unit: k, m, g or t"
         raise OptionError(f"{name} must be a size such as '512m'", got=repr(text), hint=hint)
-    return int(match[1]) << _SIZE_BITS[match[2]]
+    size = int(match[1]) << _SIZE_BITS[match[2]]
+    if size < _LEAST_SIZE:
+        hint = f"write a unit, such as '{text.strip()}m' if megabytes are meant"
+        raise OptionError(f"{name} must be a size of a kilobyte at least", got=f"{size} bytes", hint=hint)
+    return size
 
 
 def or_off(read: Reader[T]) -> Reader[T | None]:
