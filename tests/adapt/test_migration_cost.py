@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from itertools import pairwise
+
 import pytest
 from msgspec.structs import replace
 
@@ -12,7 +15,9 @@ from midstream.adapt.policy import Goal, MigrationPolicy, allowed_migrations, be
 from midstream.engine.program import Program
 from midstream.inline import InlineJoin
 from midstream.migration.lifecycle import ROWS_MOVED_AT_ONCE
+from midstream.migration.state_match import match_states
 from midstream.migration.strategies import STRATEGIES
+from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import parse_plan
 from midstream.protocol.epoch_statistics import work_done
 from midstream.protocol.report import Report
@@ -21,7 +26,17 @@ from midstream.query.query import Query
 from midstream.state.costs import DEFAULT_WEIGHTS, Calibration, Cost
 from midstream.state.statistics import Statistics
 from midstream.storage.memory import MemoryStore
-from tests.adapt.synthetic_streams import Epoch, chain, clique, epochs_of, query_of, star, uniform
+from midstream.testing.draw_plans import draw_plan, draw_requests
+from tests.adapt.synthetic_streams import (
+    Epoch,
+    chain,
+    clique,
+    epochs_of,
+    query_of,
+    star,
+    statistics_of,
+    uniform,
+)
 
 NAMES = "abcd"
 QUERY = query_of(NAMES, clique(NAMES), window=20)
@@ -209,3 +224,28 @@ def test_without_a_window_only_migrations_that_end_are_candidates():
     layout = join.coordinator.layout(join.manifest)
     candidates = allowed_migrations(layout, parse_plan(EXPENSIVE, NAMES), estimator, MigrationPolicy())
     assert [(m.strategy, m.background) for m in candidates] == [("hybrid", True), ("moving_state", False)]
+
+
+def two_keys(names: str) -> list[str]:
+    """A chain of two keys in turn, so that parts of plans have one, both or none of them in common."""
+    return [f"{a}.k{i % 2} = {b}.k{i % 2}" for i, (a, b) in enumerate(pairwise(names))]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_what_a_migration_costs_does_not_depend_on_the_number_of_the_one_before(seed: int):
+    names = "abcdefgh"
+    query = query_of(names, two_keys(names), window=20, cross=True)
+    epochs = epochs_of(dict.fromkeys(names, 2.0), dict.fromkeys(names, uniform(40)), 2)
+    estimator = Estimator(query, statistics_of(query, epochs))
+    chance = random.Random(seed)
+    first = second = draw_plan(chance, names)
+    for request in draw_requests(chance, chance, query, first, 3).values():
+        costs = []
+        for number in (1, 7):
+            before = match_states(build_layout(query, first), build_layout(query, second), number)
+            costs.append(migration_costs(before.plans.new, request.plan, estimator))
+        kinds = [[(cost.strategy, cost.background, cost.isolated) for cost in of_one] for of_one in costs]
+        assert kinds[0] == kinds[1]
+        figures = [[x for c in of_one for x in (c.work, c.seconds, c.peak_slowdown)] for of_one in costs]
+        assert figures[0] == pytest.approx(figures[1])
+        first, second = second, request.plan

@@ -201,3 +201,7 @@ def test_seeds_that_have_found_something_pass():
     # A drain that ended a replacement and failed after its commit; a hot key; a request that was dropped.
     for seed in (414, 2110, 6092):
         simulate(seed)
+    # Copies of combined states beside spilled groups; ids of a migration that was only considered; a query
+    # that may be either of two definitions.
+    for seed in (12867, 8289, 20751):
+        simulate(seed)

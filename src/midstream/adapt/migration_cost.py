@@ -85,7 +85,7 @@ class _Start:
     def __init__(
         self, old: Layout, new: Layout, *, isolated: bool = False, large: frozenset[StateId] = frozenset()
     ) -> None:
-        match = match_states(old, new, 1, isolated=isolated, large=large)
+        match = match_states(old, new, old.unused_number, isolated=isolated, large=large)
         self.plans = plans = match.plans
         self.moving = match.moving
         """The states of the new plan that are moved in portions."""

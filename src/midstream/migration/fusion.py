@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from midstream.errors import InternalError
 from midstream.plan.layout import Fragment, Layout
 
 Pair = tuple[int, int]
@@ -56,7 +57,12 @@ def fused_fragments(old: Layout, new: Layout, constraints: FusionConstraints) ->
             if same_key and pair not in constraints.pairs:
                 with_pair = constraints + FusionConstraints(pairs=(pair,))
                 constraints = with_pair if can_fuse(old, new, with_pair) else constraints
-    return _fuse(old, new, constraints) or []
+    fused = _fuse(old, new, constraints)
+    if fused is None:
+        raise InternalError(
+            "the fragments of two plans must be linked without a cycle", got=f"{old.plan} and {new.plan}"
+        )
+    return fused
 
 
 def _fuse(old: Layout, new: Layout, constraints: FusionConstraints) -> list[FusedFragment] | None:

@@ -176,6 +176,11 @@ class Layout:
         stored = (s for f in self.fragments for s in f.arrangements)
         return frozenset(stored).union(*(f.inputs_by_id for f in self.fragments if not f.site))
 
+    @property
+    def unused_number(self) -> int:
+        """A number for a migration that is only considered: none of the states was started by one of it."""
+        return 1 + max(state.migration for state in self.states)
+
     def renamed(self, ids: Mapping[StateId, StateId]) -> Layout:
         """The layout with new ids for some of its states."""
         return replace(

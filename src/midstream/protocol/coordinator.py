@@ -328,7 +328,7 @@ class Coordinator:
         if not manifest.memory.cuts:
             return True
         old = self.layout(manifest)
-        return same_fragments(old, match_states(old, build_layout(query, plan), 1, isolated=False).plans.new)
+        return same_fragments(old, match_states(old, build_layout(query, plan), old.unused_number).plans.new)
 
     def decision_context(self, manifest: Manifest) -> DecisionContext:
         """What decisions about the plan are made from."""

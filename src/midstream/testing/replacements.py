@@ -9,6 +9,7 @@ from dataclasses import replace
 from midstream.errors import CheckpointError, OptionError, QueryError
 from midstream.inline import InlineJoin
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
+from midstream.protocol.terms import committed_terms, terms_of
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.manifest import OutputTableName as Table
@@ -101,9 +102,20 @@ class Replacements:
         if new is None:
             return queries
         others = [replace(new.query, streams=other.streams) for other in new.other_terms]
-        if manifest.memory.cuts or not _differ(now.query, new.query):
+        if manifest.memory.cuts or _may_be(new.query, now.query):
             # Refused, as what the old one has spilled is no state of theirs; or they are other terms of it.
             others = []
+        if manifest.replacement is not None and self._definitions.workload.may_spill:
+            # A query that may be either definition is the new one, unless it has the terms of the old one.
+            # The windows of the new one stay as they are.
+            terms, within = committed_terms(manifest), terms_of(new.query).within
+            queries = [
+                query
+                for query in queries
+                if not _may_be(query, new.query)
+                or terms_of(query) == terms
+                or terms_of(query).within == within
+            ]
         return [new.query, *others, *queries] if self._user.random() < 0.5 else [*queries, new.query, *others]
 
     def sinks(self, lease: int) -> tuple[StoreSink, ...]:
@@ -124,10 +136,11 @@ class Replacements:
         return None
 
 
-def _differ(one: Query, other: Query) -> bool:
-    """Whether two definitions differ in more than their terms."""
-    parts = [(q.equalities, [r.text for r in q.residuals], q.kept, q.aggregation) for q in (one, other)]
-    return parts[0] != parts[1]
+def _may_be(query: Query, definition: Query) -> bool:
+    """Whether a query differs from a definition in nothing but its terms."""
+    parts = [(q.equalities, [r.text for r in q.residuals], q.aggregation) for q in (query, definition)]
+    kept = {output.ref for output in definition.kept}
+    return parts[0] == parts[1] and kept.issuperset(output.ref for output in query.outputs)
 
 
 def _have_the_same_outputs(one: Query, other: Query) -> bool:
