@@ -12,10 +12,13 @@ from midstream.aggregate.window import window
 from midstream.errors import CheckpointError
 from midstream.protocol.settings import Settings, definition_of
 from midstream.query.aggregation import Aggregation
+from midstream.query.build import build_query
+from midstream.query.stream import ColumnRef, Stream
 from midstream.query.types import TIMESTAMP
 from midstream.replace.definition import read_query
 from midstream.testing.hypothesis_aggregates import aggregated, with_aggregation
 from midstream.testing.hypothesis_strategies import cases
+from midstream.values import Micros
 from tests.aggregate.user_classes import median
 from tests.helpers import small_query
 
@@ -39,6 +42,40 @@ def _with_one_type(aggregation: Aggregation | None) -> Aggregation | None:
     if aggregation is None or aggregation.windows.stream is not None:
         return aggregation
     return replace(aggregation, windows=replace(aggregation.windows, type=TIMESTAMP))
+
+
+def test_names_may_be_words_of_sql_and_have_any_characters():
+    schema = pa.schema(
+        [("select", pa.int64()), ("AS v", pa.int64()), ("o`f", pa.int64()), ("not", TIMESTAMP)]
+    )
+    streams = [
+        Stream(name, schema, ColumnRef(name, ("not",)), Micros(1)) for name in ("as", "update", "union")
+    ]
+    on = ["`as`.`select` = `update`.`AS v`", "`update`.`o``f` = `union`.`select`"]
+    on += ["`as`.`AS v` < `union`.`o``f`", "`as`.`o``f` = `update`.`select` + 1"]
+    plain = build_query(
+        streams,
+        on,
+        default_window=Micros(10),
+        select=["`as`.`AS v` AS `x AS y`", "`union`.`select` AS `a``b`", "`update`.`not` AS `as`"],
+    )
+    aggregation = read_aggregation(
+        [
+            "`as`.`AS v` AS `x AS y`",
+            window("10 seconds", time="`update`.`not`"),
+            "`union`.`select` AS `a``b`",
+        ],
+        [
+            "count(DISTINCT `update`.`AS v`) AS `n AS m`",
+            "count(*) AS `count(*) AS n`",
+            "max(`as`.`o``f`) AS d",
+        ],
+        streams,
+    )
+    for query in (plain, with_aggregation(plain, aggregation)):
+        read = read_query(definition_of(query, SETTINGS), query, SETTINGS)
+        assert read == replace(query, outputs=read.outputs, kept=read.kept)
+        assert {o.ref for o in read.kept} == {o.ref for o in query.kept}
 
 
 def test_all_streams_of_a_definition_must_be_given():

@@ -20,6 +20,7 @@ from midstream.storage.memory import MemoryStore
 from midstream.testing import Shape, assert_same_rows, generate, stream
 from midstream.testing.expected import Expected
 from midstream.testing.hypothesis_aggregates import with_aggregation
+from midstream.testing.random_cuts import RandomCuts, decided_by
 from midstream.testing.random_streams import SECOND
 from midstream.testing.reference import AcceptRules
 from midstream.values import Micros
@@ -179,6 +180,24 @@ def test_functions_of_users_are_no_reason_to_refuse_other_terms(of_user):
     run.start(given)
     run.until_ended()
     run.until(run.join.manifest.epoch + 2)
+    assert committed_terms(run.join.manifest) == terms_of(given)
+
+
+def test_other_terms_of_the_new_definition_are_no_matter_of_what_the_old_one_has_spilled():
+    """What was cut by windows is the old definition's, which keeps them."""
+    run = Run(ask(), replace(SETTINGS, memory=MemorySettings(1)))
+    with decided_by(RandomCuts(1)):
+        join = run.until(6)
+        assert join.manifest.memory.cuts
+        join.replace(ask(*OTHER, seconds=15))
+        with pytest.raises(CheckpointError, match="windows"):
+            run.start(ask(seconds=20))
+        given = ask(*OTHER, seconds=15, lateness=9)
+        assert run.start(given).is_replacing
+        run.until(8)
+        assert run.start(given).is_replacing
+        run.until_ended()
+        run.until(run.join.manifest.epoch + 2)
     assert committed_terms(run.join.manifest) == terms_of(given)
 
 

@@ -45,12 +45,12 @@ CALLS = (
 EPOCHS = generate(dict.fromkeys("ab", Shape(rows=30, late=0.1, null_keys=0.1)), epochs=6, seed=1)
 
 
-def grouped(spark, feed, *calls: str) -> Join:
+def grouped(spark, feed, *calls: str, every: str = "5 seconds") -> Join:
     pair = Join(spark)
     for name in "ab":
         pair = pair.stream(name, feed.df(name), time="t", lateness="5 seconds")
     joined = pair.on("a.k = b.k").within("10 seconds")
-    return joined.groupBy("a.k2 AS word", window("10 seconds", "5 seconds")).agg(*(calls or CALLS))
+    return joined.groupBy("a.k2 AS word", window("10 seconds", every)).agg(*(calls or CALLS))
 
 
 def check(join: Join, epochs, checkpoint, got: pa.Table) -> None:
@@ -102,7 +102,7 @@ def test_windows_leave_once_whenever_the_driver_dies(feed, spark, runner):
     assert fsck(LocalStore(str(runner.checkpoint))).problems == ()
 
 
-def test_updates_come_with_each_batch_and_after_restarts(spark, feed, tmp_path):
+def test_updates_come_with_each_batch_and_after_restarts(spark, feed, tmp_path, capsys):
     feed.add(EPOCHS[0])
     join, checkpoint = grouped(spark, feed), tmp_path / "checkpoint"
     query = join.query()
@@ -143,6 +143,11 @@ def test_updates_come_with_each_batch_and_after_restarts(spark, feed, tmp_path):
     want = aggregate_windows(query, accept(query, EPOCHS, None).tables(query))
     assert want.num_rows > 20
     assert_same_windows(last, want, query)
+    # A join does not say the mode, and another definition would have that of the query.
+    running.explain_replace(grouped(spark, feed, every="2 seconds"))
+    told = capsys.readouterr().out
+    assert "windows of results: 10 seconds every 5 seconds -> 10 seconds every 2 seconds\n" in told
+    assert ("output mode" in told, "refused" in told.lower()) == (False, False)
     with pytest.raises(CheckpointError, match=r"outputMode was 'update'; got 'append'\. Hint"):
         start(join, checkpoint).foreachBatch(save).start()
 

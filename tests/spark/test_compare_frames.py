@@ -54,11 +54,15 @@ def read(spark, folder):
     def static():
         return spark.read.parquet(str(folder / "other")).drop("id", "v")
 
+    def otherwise_written():
+        return spark.readStream.schema(SCHEMA).parquet(f"file:{folder}//live/")
+
     table = spark.createDataFrame([(1, 2)], "k long, w long")
     for name in ("one", "two"):
         spark.sql(f"CREATE TABLE {name} ({SCHEMA}) USING parquet LOCATION '{folder}/{name}'")
     yield SimpleNamespace(
         live=live,
+        otherwise_written=otherwise_written,
         of_table=spark.readStream.table,
         rate=rate,
         in_memory=in_memory,
@@ -78,6 +82,8 @@ def pairs_that_are_the_same(it):
     yield live(), live()
     yield live().select(*READ), live().select("t", "v", "k", "id")
     yield live(), live(f"{SCHEMA}, more int").withColumn("x", F.col("more") + 1)
+    yield live(), it.otherwise_written()
+    yield live(kind="json"), live(", ".join(reversed(SCHEMA.split(", "))), kind="json")
     yield live().where("v > 1"), live(f"more int, {SCHEMA}").where("v > 1").select(*READ)
     yield live().where("k > 2"), live().select(*READ).where("k > 2")
     yield live().withColumn("k", F.col("k") + 1), live().withColumn("k", F.expr("k + 1")).drop("v")
@@ -109,12 +115,20 @@ def pairs_that_differ(it):
     yield live(), live().withColumn("k", F.col("k") + 1), "Project [id, (k + 1) AS k, t] instead of"
     yield live(), live().selectExpr("id", "v AS k", "t"), "Project [id, v AS k, t] instead of"
     yield live(), live().selectExpr("k AS id", "id AS k", "t"), "Project [k AS id, id AS k, t] instead of"
+    # To Spark it is the same result as far as columns may have any names.
+    yield live(), live().toDF("id", "v", "k", "t"), "Project [id, v AS k, t] instead of"
     yield live(), live(SCHEMA.replace("k long", "k int")), "k INT, t TIMESTAMP instead of id BIGINT, k BIGINT"
     yield live(), live(name="other"), "/other instead of "
     yield live(), live(maxFilesPerTrigger=3), "another value of maxfilespertrigger"
     yield live(), live(kind="json"), "format json instead of parquet"
     # Those that a column is read beside decide which rows of such a file are whole.
-    yield live(kind="json"), live(f"{SCHEMA}, more int", kind="json"), "more INT instead of"
+    yield (
+        live(kind="json"),
+        live(f"{SCHEMA}, more int", kind="json"),
+        "more INT, t TIMESTAMP, v BIGINT instead of",
+    )
+    # Those of this one have no names in the file.
+    yield live(kind="csv"), live("k long, id long, v long, t timestamp", kind="csv"), "k BIGINT, id BIGINT"
     yield it.rate(1), it.rate(2), "another value of rowspersecond"
     yield it.in_memory(0), it.in_memory(1), "another source of format memory"
     yield live(), it.rate(1), "format rate instead of parquet"
@@ -142,6 +156,22 @@ def test_frames_that_have_the_same_rows_are_the_same(read):
 def test_what_differs_is_said(read):
     for running, given, text in pairs_that_differ(read):
         assert text in refused(running, given)
+
+
+def test_a_static_table_has_the_files_that_were_there_when_it_was_made(read, tmp_path):
+    row = pa.table({"k": [2]})
+    pq.write_table(row, tmp_path / "0.parquet")
+
+    def joined(*columns):
+        table = read.live().sparkSession.read.parquet(str(tmp_path))
+        return read.live().drop(*columns).join(table, "k")
+
+    running = joined()
+    assert refused(running, joined()) == refused(running, joined("v")) == ""
+    pq.write_table(row, tmp_path / "1.parquet")
+    for given in (joined(), joined("v")):
+        assert f"were in the static table file:{tmp_path}" in refused(running, given)
+    assert refused(running, running.drop("v")) == ""
 
 
 def test_values_of_options_are_not_shown_nor_streams_compared_that_are_not_read(read):

@@ -14,7 +14,7 @@ from midstream.protocol.settings import Settings
 from midstream.runtime.crash_points import crash_hook
 from midstream.spark.background_budget import BackgroundBudget
 from midstream.spark.query import JoinStreamingQuery
-from midstream.spark.source_order import check_may_leave, fit_checkpoint, in_order
+from midstream.spark.source_order import check_may_come, check_may_leave, fit_checkpoint, in_order
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.memory import MemoryStore
@@ -256,3 +256,20 @@ def test_a_checkpoint_is_fitted_again_wherever_a_driver_died(spark, tmp_path):
         with pytest.raises(MidstreamError, match=text):
             check_may_leave(name, frames)
     check_may_leave("d", frames)
+
+
+def test_a_stream_that_is_added_has_a_source_of_its_own(spark):
+    """Of one that is read already, its rows of before would be missing."""
+
+    def frame():
+        return spark.readStream.format("rate").load()
+
+    settings, query = Settings(partitions=1, groups=1), small_query(["a.k = b.k"])
+    manifest = Coordinator(query, settings).first_manifest("id", settings.first_plan(query))
+    shared, added = frame(), frame()
+    frames = {"a": shared, "b": shared}
+    check_may_come(manifest, {**frames, "c": added, "d": added})
+    with pytest.raises(MidstreamError, match="got stream 'd', which has that of stream 'a'"):
+        check_may_come(manifest, {**frames, "c": added, "d": frame().union(shared)})
+    # What has left is read no more.
+    check_may_come(replace(manifest, sources=("", "b")), {"b": frame(), "a": shared})

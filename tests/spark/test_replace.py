@@ -111,7 +111,9 @@ def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path, c
         for folder in (f"{scenario.runner.checkpoint}/spark", own):
             with pytest.raises(MidstreamError, match=r"of (its|their) own"):
                 query.replace(renamed, path=folder)
-        for no_join in ("a.k > b.k", renamed.writeStream):
+        with pytest.raises(MidstreamError, match="path must be a folder of a local or mounted file system"):
+            query.replace(renamed, path="s3://bucket/folder")
+        for no_join in ("a.k > b.k", renamed.writeStream, Join):
             with pytest.raises(MidstreamError, match="must be a join, as it is before writeStream"):
                 query.replace(no_join)
         more = scenario.join(ONE_KEY, rows).stream("e", scenario.feed.df("a"), time="t").on("a.k = e.k")
@@ -205,7 +207,18 @@ def test_results_of_another_schema_go_to_a_path_of_their_own_over_restarts(scena
     def new():
         return old().select("a.t AS at", "a.v AS av")
 
-    replacing = Replacing(scenario, new, "generalized_parallel_track", path=str(elsewhere))
+    refused: list[str] = []
+
+    def look(query, point):
+        replacing.look(query, point)
+        if point == "after the commit" and query._handler.manifest.ended_replacement is not None:
+            # Its results are not published, but the folder is that of the query.
+            with pytest.raises(MidstreamError, match="a folder of their own") as error:
+                query.replace(old(), "generalized_parallel_track", path=elsewhere)
+            refused.append(str(error.value))
+
+    # As for the option of a writer, any form of a path will do.
+    replacing = Replacing(scenario, new, "generalized_parallel_track", path=f"file:{elsewhere}/")
     scenario.run(join=old, look=replacing.look, epochs=5)
     assert set(replacing.phases.values()) == {"live"}
     # Neither of them goes with the path of the other one.
@@ -216,7 +229,8 @@ def test_results_of_another_schema_go_to_a_path_of_their_own_over_restarts(scena
     # With the new definition and its path, then with the old one and its own.
     scenario.run(join=new, look=replacing.look, epochs=1, path=str(elsewhere))
     assert set(replacing.phases.values()) == {"live"}
-    scenario.run(join=old, look=replacing.look, epochs=5)
+    scenario.run(join=old, look=look, epochs=5)
+    assert len(refused) == 1
     assert "ended" in replacing.phases.values()
     query = scenario.run(join=new, look=replacing.look, epochs=2, path=str(elsewhere))
     assert query.lastProgress["replacement"] is None

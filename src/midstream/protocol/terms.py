@@ -74,7 +74,7 @@ def query_on(terms: Terms, query: Query) -> Query:
         return query
     try:
         kept = {str(output.ref): output for output in query.kept}
-        outputs = [(kept[ref], name) for ref, name in map(_split_output, terms.select)]
+        outputs = [(kept[ref], name) for ref, name in map(split_output, terms.select)]
         return replace(
             query,
             streams=tuple(
@@ -124,15 +124,15 @@ def check_terms(manifest: Manifest, query: Query) -> None:
 
 def _types_of(select: Sequence[str], kept: Mapping[ColumnRef, Output]) -> list[tuple[str, Any]]:
     by_text = {str(ref): output.type for ref, output in kept.items()}
-    named = map(_split_output, select)
+    named = map(split_output, select)
     return [(name, by_text[ref]) for ref, name in named if ref in by_text]
 
 
 def outputs_before(manifest: Manifest, terms: Terms) -> tuple[str, ...]:
     """The outputs of epochs up to ``manifest`` under names that one on these terms has not; one of each."""
     before = (*manifest.earlier_outputs, *committed_terms(manifest).select)
-    by_name = {_split_output(described)[1].lower(): described for described in before}
-    now = {_split_output(described)[1].lower() for described in terms.select}
+    by_name = {split_output(described)[1].lower(): described for described in before}
+    now = {split_output(described)[1].lower() for described in terms.select}
     return tuple(described for name, described in by_name.items() if name not in now)
 
 
@@ -144,14 +144,14 @@ def describe_outputs(outputs: Sequence[Output]) -> list[str]:
 def read_columns(described: Sequence[str]) -> list[tuple[ColumnRef, str]]:
     """The columns and names of described outputs."""
     columns = []
-    for ref, name in map(_split_output, described):
+    for ref, name in map(split_output, described):
         stream, *path = split_name(ref)
         columns.append((ColumnRef(stream, tuple(path)), name))
     return columns
 
 
-def _split_output(described: str) -> tuple[str, str]:
-    """The column and the name; either may contain the word between them, a column only in quotes."""
+def split_output(described: str) -> tuple[str, str]:
+    """What it is and its name; either may contain the word between them, the first only in quotes."""
     position = -1
     while (position := described.find(_AS, position + 1)) >= 0:
         if described.count("`", 0, position) % 2 == 0:

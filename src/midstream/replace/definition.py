@@ -6,6 +6,7 @@ back: over the streams that the given one has, as rows come from there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.window import Window
 from midstream.errors import CheckpointError, QueryError
 from midstream.protocol.settings import Settings, definition_of
-from midstream.protocol.terms import read_columns, read_windows
+from midstream.protocol.terms import read_columns, read_windows, split_output
 from midstream.query.aggregation import Aggregate, Aggregation, EventWindows
 from midstream.query.build import build_query
 from midstream.query.query import Query
@@ -24,6 +25,10 @@ from midstream.query.stream import ColumnRef, Stream
 from midstream.query.types import show_type
 from midstream.values import Micros, duration
 
+_NAMES = re.compile(r"[A-Za-z_]\w*(?:\.(?:[A-Za-z_]\w*|`(?:[^`]|``)+`))+")
+"""A column of a stream, as a definition has it."""
+_EQUALITY = re.compile(f"{_NAMES.pattern} = {_NAMES.pattern}")
+"""An equality; other conditions are described in SQL already."""
 _START = "start the query with the other one of the two joins, until the replacement has ended"
 
 
@@ -46,11 +51,9 @@ def _read(definition: Mapping[str, Any], given: Query) -> Query:
     aggregation = definition["aggregation"]
     query = build_query(
         streams,
-        definition["on"],
+        [_quoted_names(text) if _EQUALITY.fullmatch(text) else text for text in definition["on"]],
         pairs={(a, b): bound for a, b, bound in windows.bounds},
-        select=[f"{ref} AS {_quoted(name)}" for ref, name in read_columns(definition["select"])]
-        if aggregation is None
-        else (),
+        select=[_requoted(text) for text in definition["select"]] if aggregation is None else (),
         cross=True,
         zone=definition["timeZone"],
         aggregation=None if aggregation is None else _aggregation(aggregation, streams, given),
@@ -112,7 +115,9 @@ def _aggregation(described: Mapping[str, Any], streams: Sequence[Stream], given:
 
 
 def _time_of(window: Mapping[str, Any], streams: Sequence[Stream]) -> str | None:
-    return None if window["time"] is None else str(next(s for s in streams if s.name == window["time"]).time)
+    if window["time"] is None:
+        return None
+    return _quoted_names(str(next(s for s in streams if s.name == window["time"]).time))
 
 
 def _text(aggregate: Aggregate) -> str:
@@ -121,16 +126,21 @@ def _text(aggregate: Aggregate) -> str:
 
 def _call(text: str) -> str:
     """A described aggregate as a user writes it: ``count distinct(a.x) AS n`` is ``count(DISTINCT a.x)``."""
-    call, _, name = text.rpartition(" AS ")
-    function, _, arguments = call.partition("(")
+    call, name = split_output(text)
+    function, _, arguments = _quoted_names(call).partition("(")
     if function.endswith(" distinct"):
         function, arguments = function.removesuffix(" distinct"), f"DISTINCT {arguments}"
     return f"{function}({arguments} AS {_quoted(name)}"
 
 
 def _requoted(text: str) -> str:
-    ref, _, name = text.rpartition(" AS ")
-    return f"{ref} AS {_quoted(name)}"
+    ref, name = split_output(text)
+    return f"{_quoted_names(ref)} AS {_quoted(name)}"
+
+
+def _quoted_names(text: str) -> str:
+    """A described text whose names are all in back-quotes: those that are words may be words of SQL."""
+    return _NAMES.sub(lambda match: ".".join(map(_quoted, split_name(match.group()))), text)
 
 
 def _quoted(name: str) -> str:

@@ -7,13 +7,14 @@ in a DataFrame would take effect at the next start only.
 Plans are compared as Spark simplifies them, without the ids of expressions, and without columns that nobody
 uses. A source that is read anew, with the same format, options and columns, is the same source. What Spark
 cannot tell apart is the same, such as one Python function in two plans; what it can is not, even if both
-would have the same rows.
+would have the same rows. Two things that Spark leaves out count besides: the names of columns, and which
+files a static table had when its DataFrame was made, as these are the ones that are read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,8 @@ from midstream.spark.logical_plan import WATERMARK_NODE, elements, is_source, ki
 
 _FIND_COLUMNS_BY_NAME = frozenset(("parquet", "orc", "avro"))
 """Formats in which a column does not depend on which others are read."""
+_FIND_FIELDS_BY_NAME = frozenset(("json", "xml"))
+"""Formats in which it does, but not on their order."""
 _IN_MEMORY = "memory"
 """The format of streams of values that a program has in memory: no options say which of them it is."""
 _UNSHOWN = re.compile(r"#\d+L?|^~")
@@ -57,14 +60,37 @@ def _difference(running: DataFrame, given: DataFrame, columns: Collection[str]) 
     if lacking:
         return f"a column {lacking[0]} that it did not have"
     try:
-        before, after = (frame._jdf.queryExecution().analyzed() for frame in (running, given))
-        if before.sameResult(after):
-            return ""
         jvm = running.sparkSession._jvm
+        before, after = (frame._jdf.queryExecution().analyzed() for frame in (running, given))
+        # Of results that are the same to Spark, columns have any names.
+        if running.columns == given.columns and before.sameResult(after):
+            return _difference_of_tables(jvm, before, after)
         was, now = (_Form.of(jvm, plan) for plan in _simplified(running, given, sorted(columns)))
-        return now.difference_from(was)
+        return now.difference_from(was) or _difference_of_tables(jvm, was.plan, now.plan)
     except (Py4JError, PySparkException, InternalError) as error:  # these are internals of Spark
         return f"one that cannot be compared ({type(error).__name__})"
+
+
+def _difference_of_tables(jvm: Any, before: Any, after: Any) -> str:
+    """What differs in the files of static tables, in two plans that are the same apart from that."""
+    for was, now in zip(_tables(before), _tables(after), strict=True):
+        if was.sizeInBytes() != now.sizeInBytes() or not _names(jvm, was).equals(_names(jvm, now)):
+            return f"other files than there were in the static table {now.rootPaths().mkString(', ')}"
+    return ""
+
+
+def _tables(plan: Any) -> Iterator[Any]:
+    """The files of each static table that a plan reads, also in conditions."""
+    for part in (plan, *elements(plan.subqueriesAll())):
+        for node in nodes_below(part):
+            if kind_of(node) == "LogicalRelation" and kind_of(node.relation()) == "HadoopFsRelation":
+                yield node.relation().location()
+
+
+def _names(jvm: Any, table: Any) -> Any:
+    """The names of files, which may be listed in any order: a set of the JVM's, as there may be many."""
+    arrays = getattr(getattr(jvm.scala.collection.immutable, "ArraySeq$"), "MODULE$")
+    return arrays.unsafeWrapArray(table.inputFiles()).toSet()
 
 
 def _simplified(running: DataFrame, given: DataFrame, columns: Collection[str]) -> list[Any]:
@@ -111,8 +137,8 @@ class _Source:
 
     format: str
     options: Mapping[str, str]
-    columns: Mapping[str, str]
-    """Their types, of those that count."""
+    columns: tuple[tuple[str, str], ...]
+    """The names and types of those that count; in their order, if that does."""
     handle: Any | None
     """The object itself, if nothing else says which it is."""
 
@@ -124,8 +150,9 @@ class _Source:
             source = leaf.dataSource()
             name, table = str(source.className()), source.catalogTable()
             options = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(source.options()))
-            paths = [str(path) for path in elements(source.paths())]
-            options |= {"path": ", ".join(paths)} if paths else {}
+            given = [options.pop(key) for key in list(options) if key.lower() == "path"]
+            paths = given + [str(path) for path in elements(source.paths())]
+            options |= {"path": ", ".join(_qualified(jvm, source, path) for path in paths)} if paths else {}
             options |= {"table": str(table.get().identifier().toString())} if table.isDefined() else {}
         else:
             name, options = str(leaf.sourceName()), dict(leaf.extraOptions())
@@ -134,7 +161,10 @@ class _Source:
             handle = leaf.table() if name == _IN_MEMORY else None
         if name not in _FIND_COLUMNS_BY_NAME:
             columns = elements(leaf.output())
-        return cls(name, {key.lower(): value for key, value in options.items()}, _types(columns), handle)
+        types = _types(columns)
+        if name in _FIND_FIELDS_BY_NAME:
+            types = tuple(sorted(types))
+        return cls(name, {key.lower(): value for key, value in options.items()}, types, handle)
 
     def difference_from(self, other: _Source) -> str:
         """What differs from the source that a stream had. Values of options may be secret."""
@@ -202,9 +232,16 @@ class _Form:
         return f"{', '.join(self.steps)}, of which Spark cannot say that it computes the same"
 
 
-def _types(columns: Iterable[Any]) -> dict[str, str]:
-    return {str(column.name()): str(column.dataType().sql()) for column in columns}
+def _types(columns: Iterable[Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((str(column.name()), str(column.dataType().sql())) for column in columns)
 
 
-def _show(sources: Iterable[Mapping[str, str]]) -> str:
-    return "; ".join(", ".join(f"{name} {kind}" for name, kind in columns.items()) for columns in sources)
+def _qualified(jvm: Any, source: Any, path: str) -> str:
+    """A path as a source of files has it, however it was written."""
+    folder = jvm.org.apache.hadoop.fs.Path(path)
+    config = source.sparkSession().sessionState().newHadoopConfWithOptions(source.options())
+    return str(folder.getFileSystem(config).makeQualified(folder).toString())
+
+
+def _show(sources: Iterable[Iterable[tuple[str, str]]]) -> str:
+    return "; ".join(", ".join(f"{name} {kind}" for name, kind in columns) for columns in sources)

@@ -116,7 +116,7 @@ class MicroBatchHandler:
         query: Query,
         plan: str | Plan | None,
         strategy: str,
-        path: str | None = None,
+        path: str = "",
         *,
         frames: Mapping[str, DataFrame],
     ) -> ReplacementRequest:
@@ -129,17 +129,22 @@ class MicroBatchHandler:
         query: Query,
         plan: str | Plan | None,
         strategy: str,
-        path: str | None,
+        path: str,
         frames: Mapping[str, DataFrame],
     ) -> ReplacementRequest:
-        old = self.coordinator.query.aggregation
-        if old is not None and old.updates and query.aggregation is not None:
-            query = replace(query, aggregation=replace(query.aggregation, updates=True))
-        request = make_replacement(self.runner.running, query, plan, strategy, path or "")
+        query = self.as_running(query)
+        request = make_replacement(self.runner.running, query, plan, strategy, path)
         self.check_reads(query, frames)
-        request = self._outputs.with_paths(request)
+        request = self._outputs.with_paths(request, self.manifest.ended_replacement)
         self.runner.request_replacement(request, query)
         return request
+
+    def as_running(self, query: Query) -> Query:
+        """Another definition in the output mode of the query, which a join does not say."""
+        old = self.coordinator.query.aggregation
+        if old is None or not old.updates or query.aggregation is None:
+            return query
+        return replace(query, aggregation=replace(query.aggregation, updates=True))
 
     def check_reads(self, query: Query, frames: Mapping[str, DataFrame]) -> None:
         """Refuse a definition that needs other rows than those that the running query reads."""
@@ -247,9 +252,9 @@ class MicroBatchHandler:
 
     def _serve_definition(self) -> None:
         """After an epoch: if another definition has replaced the one of before, what follows is of that."""
-        if self.manifest.ended_replacement is not None:
+        if (ended := self.manifest.ended_replacement) is not None:
             self.reporter.serve(self.coordinator.query)
-            self._outputs.end_replacement()
+            self._outputs.end_replacement(ended)
 
     @contextmanager
     def _in_this_thread(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from midstream.engine.program import Program
 from midstream.errors import CheckpointError, OptionError
 from midstream.spark.sinks import ParquetSink, Sink
-from midstream.state.manifest import OutputFile, Replacement
+from midstream.state.manifest import EndedReplacement, OutputFile, Replacement
 from midstream.state.replacement import ReplacementRequest
 from midstream.storage.late_rows import late_columns
 from midstream.storage.output_table import OutputTable, ParquetWriter
@@ -54,8 +54,11 @@ class Outputs:
         """Whether late rows are written; they then need all their columns."""
         return self._late_table is not None
 
-    def with_paths(self, request: ReplacementRequest) -> ReplacementRequest:
-        """A request with the folders of both definitions, which must be Parquet's if there are two."""
+    def with_paths(self, request: ReplacementRequest, ended: EndedReplacement | None) -> ReplacementRequest:
+        """A request with the folders of both definitions, which must be Parquet's if there are two.
+
+        ``ended`` is the replacement that the last epoch has ended; its results may not be published yet.
+        """
         if not request.path:
             return request
         if self._path is None:
@@ -65,14 +68,17 @@ class Outputs:
                 hint="start a new query, or select the same columns with the same names",
             )
         self._check_path(request.path)
-        if Path(request.path).resolve() == Path(self._path).resolve():
+        own = self._path
+        if ended is not None and self._successor is not None and self._successor.table.path == ended.path:
+            own = ended.path
+        if Path(request.path).resolve() == Path(own).resolve():
             raise OptionError(
                 "results of another definition must have a folder of their own, if a path is given",
                 got=f"that of the query, {request.path}",
                 hint="leave path out if the columns stay the same, or give another one",
             )
         self._open_table(request.path)  # now, as an error later would end the query
-        return replace_struct(request, old_path=self._path)
+        return replace_struct(request, old_path=own)
 
     def serve(self, replacement: Replacement | ReplacementRequest | None, *, of_new: bool) -> None:
         """Before anything is published: open the folder of a new definition that has one, or will have.
@@ -129,9 +135,12 @@ class Outputs:
                 hint="start the query once more with the lateRows that it had",
             )
 
-    def end_replacement(self) -> None:
-        """The old box is done, and all its results are published: a folder of the new one is the query's."""
-        if self._successor is not None:
+    def end_replacement(self, ended: EndedReplacement) -> None:
+        """The old box is done, and all its results are published: a folder of the new one is the query's.
+
+        May be repeated: an epoch that begins another replacement may have failed since.
+        """
+        if self._successor is not None and self._successor.table.path == ended.path:
             self._sink, self._path = self._successor, self._successor.table.path
             self._successor = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import wait
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, cast
 
 from py4j.protocol import Py4JError
@@ -25,6 +26,7 @@ from midstream.sites.explain_adaptive import explain_adaptive_sites
 from midstream.spark.blocking_call import in_thread, result_of
 from midstream.spark.failures import readable_error
 from midstream.spark.micro_batch_handler import MicroBatchHandler
+from midstream.spark.option_readers import folder
 
 if TYPE_CHECKING:  # it needs this module to start a query
     from midstream.spark.join import Join
@@ -129,7 +131,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         strategy: str = DEFAULT_STRATEGY,
         *,
         plan: str | Plan | None = None,
-        path: str | None = None,
+        path: str | PathLike[str] | None = None,
     ) -> None:
         """Go over to another definition, from the next batch on, without losing or repeating a result.
 
@@ -145,18 +147,19 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
             "get another definition",
             "start the new one with the same checkpointLocation and the option replace",
         )
-        self._handler.replace(_definition_of(new_join), plan, strategy, path, frames=new_join.frames)
+        query = _definition_of(new_join)
+        self._handler.replace(query, plan, strategy, _folder(path), frames=new_join.frames)
 
     def explain_replace(
-        self, new_join: Join, *, plan: str | Plan | None = None, path: str | None = None
+        self, new_join: Join, *, plan: str | Plan | None = None, path: str | PathLike[str] | None = None
     ) -> None:
         """Print what would change with another definition, and what each strategy would take.
 
         Nothing is done: not even a definition that cannot be is an error.
         """
-        query = _definition_of(new_join)
+        query = self._handler.as_running(_definition_of(new_join))
         check = partial(self._handler.check_reads, query, new_join.frames)
-        print(explain_replacement(self._handler.runner.running, query, plan, path or "", check))
+        print(explain_replacement(self._handler.runner.running, query, plan, _folder(path), check))
 
     @property
     def partitions(self) -> int:
@@ -303,10 +306,15 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         return f"<JoinStreamingQuery {self.name or self.id} {state}: {self.plan}>"
 
 
+def _folder(path: str | PathLike[str] | None) -> str:
+    """A folder as the option ``path`` says one; nothing if there is none."""
+    return "" if path is None else folder("path", str(path))
+
+
 def _definition_of(new_join: Join) -> Query:
     """What a join asks for; an error if it is something else."""
     query = getattr(new_join, "query", None)
-    if query is None:
+    if query is None or isinstance(new_join, type):
         raise OptionError(
             "another definition must be a join, as it is before writeStream",
             got=show_value(new_join),

@@ -37,7 +37,7 @@ def in_order(manifest: Manifest, frames: Mapping[str, DataFrame]) -> dict[str, D
 
     In the places of streams that have left there are others, under names that no stream has.
     """
-    before = manifest.sources or tuple(manifest.definition["order"])
+    before = _before(manifest)
     missing = [name for name in before if name and name not in frames]
     if missing:
         raise CheckpointError(
@@ -80,6 +80,25 @@ def fit_checkpoint(store: Store, ordered: Mapping[str, DataFrame], frames: Mappi
         store.put(name, "\n".join([*before[:_HEADER], *after]).encode())
     if names:
         store.sync(_OFFSETS)
+
+
+def check_may_come(manifest: Manifest, frames: Mapping[str, DataFrame]) -> None:
+    """Refuse a stream that is added with a source of another one: Spark would go on where that one is."""
+    before = _before(manifest)
+    read = [(name, source) for name in frames if name in before for source in _sources_of(frames[name])]
+    for added in (name for name in frames if name not in before):
+        for source in _sources_of(frames[added]):
+            for name in (name for name, other in read if source.equals(other)):
+                raise QueryError(
+                    "a stream that is added must have a DataFrame of its own, to be read from its beginning",
+                    got=f"stream {added!r}, which has that of stream {name!r}",
+                    hint="make it anew, with spark.readStream",
+                )
+
+
+def _before(manifest: Manifest) -> tuple[str, ...]:
+    """The streams whose sources Spark's checkpoint has, in order; an empty name for one that has left."""
+    return manifest.sources or tuple(manifest.definition["order"])
 
 
 def check_may_leave(stream: str, frames: Mapping[str, DataFrame]) -> None:

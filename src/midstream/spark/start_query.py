@@ -35,7 +35,7 @@ from midstream.spark.resume import begin_or_resume
 from midstream.spark.row_source import Encoding, Sources
 from midstream.spark.session_defaults import check_session_settings, with_session_defaults
 from midstream.spark.sink_formats import SinkContext, SinkRequest
-from midstream.spark.source_order import fit_checkpoint, in_order
+from midstream.spark.source_order import check_may_come, fit_checkpoint, in_order
 from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
 from midstream.spark.task_ranges import TaskRanges
 from midstream.spark.trigger import Trigger
@@ -125,7 +125,7 @@ def start_query(
         on_failure.callback(runner.close)
         runner.recover()
         if options.replace is not None:
-            _replace(runner, given, options.replace)
+            _replace(runner, given, frames, options.replace)
         ordered = in_order(runner.manifest, frames)
         fit_checkpoint(store, ordered, frames)
         sources = _make_sources(runner, ordered, parallelism, whole_rows=outputs.keeps_late_rows)
@@ -172,7 +172,7 @@ def _make_outputs(
     )
 
 
-def _replace(runner: EpochRunner, given: Query, strategy: str) -> None:
+def _replace(runner: EpochRunner, given: Query, frames: Mapping[str, DataFrame], strategy: str) -> None:
     """Let the definition that is given replace that of the checkpoint, if it is another one.
 
     What is due already, because it was requested before, goes on.
@@ -187,6 +187,7 @@ def _replace(runner: EpochRunner, given: Query, strategy: str) -> None:
                 got=f"stream {added[0]}, and a change of plan that has not ended",
                 hint="start the query as it was until the change of plan has ended",
             )
+        check_may_come(manifest, frames)
         runner.request_replacement(make_replacement(runner.running, given, None, strategy, ""), given)
 
 
