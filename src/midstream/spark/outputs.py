@@ -105,6 +105,8 @@ class Outputs:
                 hint=f"results of the old one go to {replacement.old_path}, those of the new one to "
                 f"{replacement.path}",
             )
+        # The other one is not among the options, which are checked against each other.
+        self._check_path(replacement.old_path if of_new else replacement.path)
         self._sink = ParquetSink(self._open_table(replacement.old_path))
         self._successor = ParquetSink(self._open_table(replacement.path))
 
