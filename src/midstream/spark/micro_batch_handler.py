@@ -135,7 +135,7 @@ class MicroBatchHandler:
         query = self.as_running(query)
         request = make_replacement(self.runner.running, query, plan, strategy, path)
         self.check_reads(query, frames)
-        request = self._outputs.with_paths(request, self.manifest.ended_replacement)
+        request = self._outputs.with_paths(request, query.output_schema, self.manifest.ended_replacement)
         self.runner.request_replacement(request, query)
         return request
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 from msgspec.structs import replace as replace_struct
 from pyspark.sql import SparkSession
 
@@ -25,6 +26,8 @@ OpenTable = Callable[[str], OutputTable]
 """Opens the table in a folder of the user's."""
 CheckPath = Callable[[str], None]
 """Refuses a folder that is the checkpoint's, that of late rows, or one that a stream reads."""
+CheckColumns = Callable[[pa.Schema], object]
+"""Refuses results that cannot be in folders by the columns that the user wants."""
 
 
 class Outputs:
@@ -39,6 +42,7 @@ class Outputs:
         path: str | None,
         open_table: OpenTable,
         check_path: CheckPath,
+        check_columns: CheckColumns,
     ) -> None:
         """``path`` is that of the Parquet sink, if it is one."""
         self._sink = sink
@@ -47,6 +51,7 @@ class Outputs:
         self._path = path
         self._open_table = open_table
         self._check_path = check_path
+        self._check_columns = check_columns
         self._successor: ParquetSink | None = None
 
     @property
@@ -54,9 +59,12 @@ class Outputs:
         """Whether late rows are written; they then need all their columns."""
         return self._late_table is not None
 
-    def with_paths(self, request: ReplacementRequest, ended: EndedReplacement | None) -> ReplacementRequest:
+    def with_paths(
+        self, request: ReplacementRequest, schema: pa.Schema, ended: EndedReplacement | None
+    ) -> ReplacementRequest:
         """A request with the folders of both definitions, which must be Parquet's if there are two.
 
+        ``schema`` is that of the new one, whose results are in folders by the same columns.
         ``ended`` is the replacement that the last epoch has ended; its results may not be published yet.
         """
         if not request.path:
@@ -68,6 +76,7 @@ class Outputs:
                 hint="start a new query, or select the same columns with the same names",
             )
         self._check_path(request.path)
+        self._check_columns(schema)
         own = self._path
         if ended is not None and self._successor is not None and self._successor.table.path == ended.path:
             own = ended.path
@@ -96,6 +105,8 @@ class Outputs:
                 hint=f"results of the old one go to {replacement.old_path}, those of the new one to "
                 f"{replacement.path}",
             )
+        # The other one is not among the options, which are checked against each other.
+        self._check_path(replacement.old_path if of_new else replacement.path)
         self._sink = ParquetSink(self._open_table(replacement.old_path))
         self._successor = ParquetSink(self._open_table(replacement.path))
 

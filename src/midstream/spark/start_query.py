@@ -169,6 +169,7 @@ def _make_outputs(
         path=options.path,
         open_table=tables.results_in,
         check_path=check_path,
+        check_columns=sink.partition_columns,
     )
 
 
