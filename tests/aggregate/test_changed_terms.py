@@ -94,6 +94,9 @@ def test_another_definition_is_refused():
             InlineJoin(asks, settings=SETTINGS, store=store)
         assert raised.value.must.endswith(f": groupBy was {begun}")
         assert raised.value.got == got
-        assert raised.value.hint == "write it as it was, or start a new query with another checkpointLocation"
+        assert raised.value.hint == (
+            "write it as it was, let it replace the old one with the option 'replace', "
+            "or start a new query with another checkpointLocation"
+        )
     wider = replace(query, windows=imply_windows(query.names, Micros(20 * SECOND), {}))
     InlineJoin(wider, settings=SETTINGS, store=store).run_epoch({})

@@ -95,8 +95,12 @@ class Encoder:
         own = {columns[name] for name in keys if name in columns}
         theirs = {column for column in other.source if column.name in keys}
         same_time = self.source[0] == other.source[0]
-        sent = set(self.destinations[0].payload)
-        return same_time and own == theirs and all(sent.issuperset(to.payload) for to in other.destinations)
+        return same_time and own == theirs and not self.lacking(other)
+
+    def lacking(self, other: Encoder) -> list[str]:
+        """The columns that another encoder of the stream sends and this one does not."""
+        wanted = {name for to in other.destinations for name in to.payload}
+        return sorted(wanted.difference(self.destinations[0].payload))
 
     def reencode(self, table: pa.Table, sent_to: Destination) -> Iterator[RoutedRows]:
         """Split rows that another encoder has sent to a destination, by the fragment inputs of this plan."""

@@ -54,23 +54,29 @@ class Outputs:
         """Whether late rows are written; they then need all their columns."""
         return self._late_table is not None
 
-    def with_paths(self, request: ReplacementRequest) -> ReplacementRequest:
-        """A request with the folders of both definitions, which must be Parquet's if there are two."""
-        if not request.path:
-            return request
+    def check_path(self, path: str) -> None:
+        """Refuse a folder that results of another definition cannot go to; none is always fine."""
+        if not path:
+            return
         if self._path is None:
             raise OptionError(
                 "results of another schema must be those of a query with the parquet sink",
                 got="another sink",
                 hint="start a new query, or select the same columns with the same names",
             )
-        self._check_path(request.path)
-        if Path(request.path).resolve() == Path(self._path).resolve():
+        self._check_path(path)
+        if Path(path).resolve() == Path(self._path).resolve():
             raise OptionError(
                 "results of another definition must have a folder of their own, if a path is given",
-                got=f"that of the query, {request.path}",
+                got=f"that of the query, {path}",
                 hint="leave path out if the columns stay the same, or give another one",
             )
+
+    def with_paths(self, request: ReplacementRequest) -> ReplacementRequest:
+        """A request with the folders of both definitions, which must be Parquet's if there are two."""
+        self.check_path(request.path)
+        if not request.path:
+            return request
         self._open_table(request.path)  # now, as an error later would end the query
         return replace_struct(request, old_path=self._path)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import wait
 from functools import partial
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, cast
 
 from py4j.protocol import Py4JError
@@ -18,13 +19,14 @@ from midstream.plan.explain_sites import SITED_FORMS, explain_sited_as
 from midstream.plan.tree import Plan
 from midstream.protocol.rescaling import places_of
 from midstream.query.query import Query
-from midstream.replace.explain import explain_replacement, explain_running
+from midstream.replace.explain import explain_running
 from midstream.replace.request import DEFAULT_STRATEGY
 from midstream.runtime.epoch_reporter import ReportingQuery
 from midstream.sites.explain_adaptive import explain_adaptive_sites
 from midstream.spark.blocking_call import in_thread, result_of
 from midstream.spark.failures import readable_error
 from midstream.spark.micro_batch_handler import MicroBatchHandler
+from midstream.spark.option_readers import folder
 
 if TYPE_CHECKING:  # it needs this module to start a query
     from midstream.spark.join import Join
@@ -129,7 +131,7 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         strategy: str = DEFAULT_STRATEGY,
         *,
         plan: str | Plan | None = None,
-        path: str | None = None,
+        path: str | PathLike[str] | None = None,
     ) -> None:
         """Go over to another definition, from the next batch on, without losing or repeating a result.
 
@@ -145,18 +147,18 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
             "get another definition",
             "start the new one with the same checkpointLocation and the option replace",
         )
-        self._handler.replace(_definition_of(new_join), plan, strategy, path, frames=new_join.frames)
+        definition = _definition_of(new_join)
+        self._handler.replace(definition, plan, strategy, _folder_of(path), frames=new_join.frames)
 
     def explain_replace(
-        self, new_join: Join, *, plan: str | Plan | None = None, path: str | None = None
+        self, new_join: Join, *, plan: str | Plan | None = None, path: str | PathLike[str] | None = None
     ) -> None:
         """Print what would change with another definition, and what each strategy would take.
 
         Nothing is done: not even a definition that cannot be is an error.
         """
-        query = _definition_of(new_join)
-        check = partial(self._handler.check_reads, query, new_join.frames)
-        print(explain_replacement(self._handler.runner.running, query, plan, path or "", check))
+        definition = _definition_of(new_join)
+        print(self._handler.explain_replace(definition, plan, _folder_of(path), frames=new_join.frames))
 
     @property
     def partitions(self) -> int:
@@ -301,6 +303,17 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     def __repr__(self) -> str:
         state = "active" if self.isActive else "ended"
         return f"<JoinStreamingQuery {self.name or self.id} {state}: {self.plan}>"
+
+
+def _folder_of(path: str | PathLike[str] | None) -> str:
+    """The folder for results of another definition, as the option ``path`` has it; empty if there is none."""
+    if path is None:
+        return ""
+    if not isinstance(path, str | PathLike):
+        raise OptionError(
+            "path must be a folder", got=show_value(path), hint="write it as text, or leave it out"
+        )
+    return folder("path", str(fspath(path)))
 
 
 def _definition_of(new_join: Join) -> Query:
