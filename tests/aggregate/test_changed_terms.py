@@ -89,7 +89,9 @@ def test_another_definition_is_refused():
     other, _ = asked(10, 5, "a.t")
     begun = ["a.k AS a_k", "window('15 seconds', '5 seconds')"]
     changed = ["a.k AS a_k", "window('15 seconds', '5 seconds', time of a)"]
-    for asks, got in ((plain, "nothing"), (other, str(changed))):
+    by = read_aggregation(["a.k", window("20 seconds")], ["count(*) AS n"], plain.streams)
+    tumbling, longer = with_aggregation(plain, by), ["a.k AS a_k", "window('20 seconds')"]
+    for asks, got in ((plain, "nothing"), (other, str(changed)), (tumbling, str(longer))):
         with pytest.raises(CheckpointError) as raised:
             InlineJoin(asks, settings=SETTINGS, store=store)
         assert raised.value.must.endswith(f": groupBy was {begun}")

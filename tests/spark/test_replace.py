@@ -106,6 +106,9 @@ def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path, c
             with pytest.raises(MidstreamError) as error:
                 query.replace(wider(), **options)
             errors.append(str(error.value))
+        keyed = scenario.join(ONE_KEY, rows).on("a.k2 = b.k2")
+        with pytest.raises(MidstreamError, match=r"plain Parquet files; got a\.k, a\.k2, b\.k, "):
+            query.replace(keyed, "generalized_parallel_track")
         renamed = scenario.join(ONE_KEY, rows).select("a.id AS x")
         own = query._handler._outputs._path
         for folder in (f"{scenario.runner.checkpoint}/spark", own):

@@ -275,7 +275,9 @@ def _in_calls(aggregation: dict[str, Any] | None) -> dict[str, list[str] | str |
     if aggregation is None:
         return {"groupBy": None, "agg": None, "outputMode": None}
     window = aggregation["window"]
-    parts = ("length", "slide", "start") if window["start"] else ("length", "slide")
+    parts = ["length"]
+    if window["start"] or window["slide"] != window["length"]:
+        parts += ["slide", "start"] if window["start"] else ["slide"]
     durations = ", ".join(repr(show_duration(window[part])) for part in parts)
     time = "" if window["time"] is None else f", time of {window['time']}"
     groups = list(aggregation["by"])

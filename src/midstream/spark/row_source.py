@@ -84,7 +84,7 @@ class Encoding:
     encoders: Encoders
 
 
-def lacking(sent: Encoders, encoders: Encoders) -> list[str]:
+def _not_sent(sent: Encoders, encoders: Encoders) -> list[str]:
     """What rows that were sent do not have for other encoders, in words."""
     found: list[str] = []
     for name, encoder in encoders.items():
@@ -130,8 +130,8 @@ class RowSources:
         """Refuse a definition that needs other columns than those that Spark sends."""
         if self._fitting(encoders) is None:
             raise QueryError(
-                "a definition must be given at a start if it needs columns, keys or streams that the query "
-                "has not used so far, unless all streams are plain Parquet files",
+                "a definition must be given at a start if it needs columns, keys or streams that Spark does "
+                "not send to the query yet, unless all streams are plain Parquet files",
                 got=", ".join(self._lacking(encoders)),
                 hint="stop the query, and start the new one with the same checkpointLocation and the option "
                 "'replace'",
@@ -139,7 +139,7 @@ class RowSources:
 
     def _lacking(self, encoders: Encoders) -> list[str]:
         """What Spark does not send of what these encode, in words; of keys it may send hashes alone."""
-        return min((lacking(encoding.encoders, encoders) for encoding in self.encodings), key=len)
+        return min((_not_sent(encoding.encoders, encoders) for encoding in self.encodings), key=len)
 
     def _fitting(self, encoders: Encoders) -> int | None:
         """The encoding from which rows can be encoded by these."""
