@@ -89,11 +89,16 @@ def test_another_definition_is_refused():
     other, _ = asked(10, 5, "a.t")
     begun = ["a.k AS a_k", "window('15 seconds', '5 seconds')"]
     changed = ["a.k AS a_k", "window('15 seconds', '5 seconds', time of a)"]
-    for asks, got in ((plain, "nothing"), (other, str(changed))):
+    by = read_aggregation(["a.k", window("20 seconds")], ["count(*) AS n"], plain.streams)
+    tumbling, longer = with_aggregation(plain, by), ["a.k AS a_k", "window('20 seconds')"]
+    for asks, got in ((plain, "nothing"), (other, str(changed)), (tumbling, str(longer))):
         with pytest.raises(CheckpointError) as raised:
             InlineJoin(asks, settings=SETTINGS, store=store)
         assert raised.value.must.endswith(f": groupBy was {begun}")
         assert raised.value.got == got
-        assert raised.value.hint == "write it as it was, or start a new query with another checkpointLocation"
+        assert raised.value.hint == (
+            "write it as it was, let it replace the old one with the option 'replace', "
+            "or start a new query with another checkpointLocation"
+        )
     wider = replace(query, windows=imply_windows(query.names, Micros(20 * SECOND), {}))
     InlineJoin(wider, settings=SETTINGS, store=store).run_epoch({})

@@ -187,6 +187,17 @@ def test_a_definition_has_the_name_and_the_type():
     assert query.aggregation.description["aggregates"] == ["Median(b.v): double AS mine"]
 
 
+def test_a_class_may_inherit_from_a_function():
+    @udaf("double")
+    class Highest(median):  # type: ignore[misc, valid-type]  # what a decorator has made of a class
+        def result(self) -> float | None:
+            return max(self.values, default=None)
+
+    call = typed(Highest("a.v").alias("top"), pa.float64())
+    got = results([call], pa.table({"k": [1, 1, 1], "v": [3, 1, 2]}), 2)
+    assert got.column("top").to_pylist() == [3.0]
+
+
 class Weighted(Median):
     """Its objects need an argument."""
 
@@ -202,6 +213,7 @@ def no_load(cls: type) -> type:
     ("make", "message"),
     [
         (lambda: udaf("double")(len), "must be a class"),
+        (lambda: udaf(no_load(Median)), "given the type of the results; got the class NoLoad itself"),
         (lambda: udaf("double")(no_load(Median)), "got NoLoad without load"),
         (
             lambda: udaf("double")(type("Late", (Median,), {"load": lambda self, state: self})),

@@ -119,7 +119,11 @@ def test_reports_add_up():
             SETTINGS,
             "must keep its type as long as it keeps its name: a_v was string; got b.k of type bigint",
         ),
-        (small_query(["a.k = b.k", "b.k = c.k"], "abc"), SETTINGS, "the streams were a, b; got a, b, c"),
+        (
+            small_query(["a.k = b.k", "b.k = c.k"], "abc"),
+            SETTINGS,
+            "the streams were a, b; got a, b, c. Hint: write it as it was, let it replace the old one",
+        ),
         (QUERY, Settings(1, 8), "options.groups was 4; got 8"),
     ],
 )

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from midstream.aggregate.read_aggregation import read_aggregation
+from midstream.aggregate.window import window
 from midstream.inline import InlineJoin
 from midstream.migration.paper_models import BlackBoxes
 from midstream.protocol.settings import Settings
@@ -12,6 +14,7 @@ from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.replace.prediction import predict, show_seconds
 from midstream.testing import Shape, generate, stream
+from midstream.testing.hypothesis_aggregates import with_aggregation
 from midstream.testing.random_streams import SECOND
 from midstream.values import Micros, show_time
 from tests.sites.adaptive_case import sited_query
@@ -87,6 +90,29 @@ def test_both_definitions_are_explained_while_one_replaces_the_other():
     assert "Plan: (a b) c" in old
     assert "Plan: a (b c)" in new
     assert join.manifest.replacement is None
+
+
+def test_windows_are_explained_by_their_beginning_until_the_last_is_out():
+    def counted(length: int) -> Query:
+        return with_aggregation(
+            OLD, read_aggregation(["a.k AS k", window(f"{length} seconds")], ["count(*) AS n"], OLD.streams)
+        )
+
+    join = InlineJoin(counted(40), settings=Settings(2, 8))
+    texts: list[str] = []
+    for number, epoch in enumerate(EPOCHS):
+        if number == 6:
+            join.replace(counted(5), None, "generalized_moving_state")
+        join.run_epoch({name: epoch[name] for name in "abc"})
+        replacement = join.manifest.replacement
+        if replacement is not None:
+            texts.append(join.explain().splitlines()[1])
+            begin = f"Windows that begin by {show_time(replacement.until)} are the old definition's"
+            assert texts[-1].startswith(f"{begin}, all that is later is the new one's; ")
+    ends = [text.partition("; ")[2] for text in texts]
+    assert ends[0].startswith("both go on for ")
+    last = "the old one gives its last windows with the next epoch, and ends with the one after it."
+    assert ends[-2:] == [last, "the old one ends with the next epoch."]
 
 
 def test_what_would_be_refused_whatever_the_strategy_is_said_once():

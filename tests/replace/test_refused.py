@@ -94,8 +94,8 @@ def test_a_second_change_is_told_what_is_under_way_and_what_to_do(asks):
             ASKS[asks](join)
         assert_plain(raised.value)
         assert raised.value.hint == "wait for the event replacement-ended; explain() shows how far it is"
-        assert "It would be refused: a replacement must have ended" in join.explain_replace(query(window=30))
-        return str(raised.value.got).removeprefix("a replacement that has not ended: ")
+        assert "It would be refused: another definition or plan" in join.explain_replace(query(window=30))
+        return str(raised.value.got).removeprefix("one that has not ended: ")
 
     join.replace(query("a.k <> c.k", window=20))
     assert refusal() == "of the definition, by generalized_hybrid, which waits to begin"

@@ -106,13 +106,20 @@ def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path, c
             with pytest.raises(MidstreamError) as error:
                 query.replace(wider(), **options)
             errors.append(str(error.value))
+        keyed = scenario.join(ONE_KEY, rows).on("a.k2 = b.k2")
+        with pytest.raises(MidstreamError, match=r"plain Parquet files; got a\.k, a\.k2, b\.k, "):
+            query.replace(keyed, "generalized_parallel_track")
         renamed = scenario.join(ONE_KEY, rows).select("a.id AS x")
         own = query._handler._outputs._path
         for folder in (f"{scenario.runner.checkpoint}/spark", own):
             with pytest.raises(MidstreamError, match=r"of (its|their) own"):
                 query.replace(renamed, path=folder)
-        with pytest.raises(MidstreamError, match="path must be a folder of a local or mounted file system"):
-            query.replace(renamed, path="s3://bucket/folder")
+            query.explain_replace(renamed, path=folder)
+            assert "\nRefused while the query runs: " in capsys.readouterr().out
+        for no_folder in ("s3://bucket/elsewhere", "~/elsewhere", "", 7):
+            for ask in (query.replace, query.explain_replace):
+                with pytest.raises(MidstreamError, match="path must "):
+                    ask(renamed, path=no_folder)
         for no_join in ("a.k > b.k", renamed.writeStream, Join):
             with pytest.raises(MidstreamError, match="must be a join, as it is before writeStream"):
                 query.replace(no_join)
@@ -136,6 +143,7 @@ def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path, c
     assert "must have a place of their own" in errors[0]
     assert "none of a.t" in errors[1]
     assert "strategy='generalized_parallel_track'" in errors[1]
+    assert "unless all streams are plain Parquet files; got a.t. Hint:" in errors[2]
     assert "the option 'replace'" in errors[2]
     assert "must be one of generalized_hybrid" in errors[3]
     assert "Replacement" not in texts[0]
@@ -189,7 +197,7 @@ def test_what_begins_at_a_start_may_have_been_asked_for_before(scenario, tmp_pat
     scenario.run(join=old, look=ask_for_a_plan, epochs=2)
     with pytest.raises(MidstreamError, match="must be added by a replacement that can begin at once"):
         scenario.run(join=with_another, look=lambda *_: None, epochs=0, replace="generalized_hybrid")
-    replacing = Replacing(scenario, new, "generalized_parallel_track", path=str(elsewhere))
+    replacing = Replacing(scenario, new, "generalized_parallel_track", path=elsewhere)
     scenario.run(join=old, look=replacing.look, epochs=ASKED)
     assert replacing.asked
     scenario.run(join=new, look=replacing.look, epochs=2, path=str(elsewhere))
@@ -370,6 +378,18 @@ def test_windows_of_aggregates_are_those_of_each_definition(scenario):
     ]
     assert min(table.num_rows for table in windows) > 3
     assert_same_windows(got, pa.concat_tables(windows), old)
+
+
+def test_what_would_change_is_explained_in_the_output_mode_of_the_query(scenario, capsys):
+    scenario.add(1)
+    writer = _grouped(scenario.join(), 10).writeStream.outputMode("update").format("memory")
+    query = writer.queryName("updated").option("checkpointLocation", scenario.runner.checkpoint).start()
+    query.processAllAvailable()
+    query.explain_replace(_grouped(scenario.join(), 5))
+    text = capsys.readouterr().out
+    query.stop()
+    assert text.startswith("What changes:\n  windows of results: 10 seconds -> 5 seconds\n\nStored rows:")
+    assert "efused" not in text
 
 
 def _grouped(join, seconds):

@@ -54,7 +54,7 @@ def test_a_request_that_is_wrong_is_refused_and_the_query_runs_on(scenario, runn
             query.migrate("a b c")
         with pytest.raises(PlanError, match="parentheses must match"):
             query.migrate("(a b) (c d")
-        with pytest.raises(OptionError, match=r"strategy must be one of .*; got 'sideways'"):
+        with pytest.raises(OptionError, match=r"got 'sideways'. Hint: query.migrate also takes generalized_"):
             query.migrate(RIGHT_DEEP, "sideways")
         with pytest.raises(OptionError, match="background must be one of auto, off; got 'later'"):
             query.migrate(RIGHT_DEEP, background="later")

@@ -24,6 +24,10 @@ class UserFunction:
         """What definitions call it: the name of its class."""
         return self.user_class.__name__
 
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[object, ...]:
+        """A class that inherits from the function inherits from its class, and is a plain class itself."""
+        return (self.user_class,)
+
     def __call__(self, *columns: str) -> UserCall:
         """The aggregate of columns, ``stream.column`` each, which then gets a name with ``alias``."""
         if not columns or not all(isinstance(column, str) for column in columns):
@@ -67,7 +71,7 @@ def udaf(returnType: object) -> Callable[[object], UserFunction]:  # noqa: N803 
     Args:
         returnType: The type of results: its text as in Spark's DDL, or a type of PySpark or of Arrow.
     """
-    if inspect.isclass(returnType) and all(hasattr(returnType, name) for name in _METHODS):
+    if inspect.isclass(returnType) and any(hasattr(returnType, name) for name in _METHODS):
         raise QueryError(
             "udaf must be given the type of the results",
             got=f"the class {returnType.__name__} itself",

@@ -95,8 +95,16 @@ class Encoder:
         own = {columns[name] for name in keys if name in columns}
         theirs = {column for column in other.source if column.name in keys}
         same_time = self.source[0] == other.source[0]
-        sent = set(self.destinations[0].payload)
-        return same_time and own == theirs and all(sent.issuperset(to.payload) for to in other.destinations)
+        return same_time and own == theirs and not self._not_sent(other)
+
+    def lacking(self, other: Encoder) -> list[str]:
+        """The columns, as users call them, that another encoder of the stream sends and this one does not."""
+        missing = self._not_sent(other)
+        return sorted({str(column.ref) for column in other.source if column.name in missing})
+
+    def _not_sent(self, other: Encoder) -> set[str]:
+        wanted = {name for to in other.destinations for name in to.payload}
+        return wanted.difference(self.destinations[0].payload)
 
     def reencode(self, table: pa.Table, sent_to: Destination) -> Iterator[RoutedRows]:
         """Split rows that another encoder has sent to a destination, by the fragment inputs of this plan."""

@@ -124,7 +124,7 @@ def check_black_box_strategy(name: str) -> BlackBoxStrategy:
     """The black-box strategy of a name; an error if it is none."""
     if not isinstance(name, str) or name not in BLACK_BOX_STRATEGIES:
         must = f"the strategy of a replacement must be one of {', '.join(BLACK_BOX_STRATEGIES)}"
-        hint = "write plan=... for a plan"
+        hint = None if name is None else "write plan=... for a plan"
         if name in STRATEGY_CHOICES:
             hint = "that is one of migrations, which change the plan alone: migrate(plan, strategy)"
         raise OptionError(must, got=show_value(name), hint=hint)
@@ -134,5 +134,9 @@ def check_black_box_strategy(name: str) -> BlackBoxStrategy:
 def check_strategy_choice(name: str) -> str:
     """The name of a strategy, or ``auto``; an error if it is neither."""
     if name not in STRATEGY_CHOICES:
-        raise OptionError(f"strategy must be one of {', '.join(STRATEGY_CHOICES)}", got=show_value(name))
+        raise OptionError(
+            f"strategy must be one of {', '.join(STRATEGY_CHOICES)}",
+            got=show_value(name),
+            hint=f"query.migrate also takes {', '.join(BLACK_BOX_STRATEGIES)}",
+        )
     return name

@@ -105,8 +105,8 @@ def check_none_under_way(manifest: Manifest, request: ReplacementRequest | None)
     """Refuse what must not be asked for while a replacement runs, or is asked for itself."""
     if manifest.replacement is not None or request is not None:
         raise OptionError(
-            "a replacement must have ended before another one is asked for, another plan, or with "
-            "singlePartition 'forbid' another number of partitions",
-            got=f"a replacement that has not ended: {under_way(manifest, request)}",
+            "another definition or plan, or with singlePartition 'forbid' another number of partitions, must "
+            "wait until a replacement that was asked for has ended",
+            got=f"one that has not ended: {under_way(manifest, request)}",
             hint="wait for the event replacement-ended; explain() shows how far it is",
         )

@@ -139,7 +139,9 @@ def first_difference(definition: dict[str, Any], query: Query, settings: Setting
     before_now = (_fixed(stored, used), _fixed(definition_of(query, settings), used))
     for path, before, now in _differences(*before_now, ()):
         show = ", ".join if path == _ORDER else _show
-        return Difference(f"{_subject(path, before, now)} {show(before)}", show(now), _hint(path, before))
+        return Difference(
+            f"{_subject(path, before, now)} {show(before)}", show(now), _hint(path, before, now)
+        )
     return None
 
 
@@ -273,7 +275,9 @@ def _in_calls(aggregation: dict[str, Any] | None) -> dict[str, list[str] | str |
     if aggregation is None:
         return {"groupBy": None, "agg": None, "outputMode": None}
     window = aggregation["window"]
-    parts = ("length", "slide", "start") if window["start"] else ("length", "slide")
+    parts = ["length"]
+    if window["start"] or window["slide"] != window["length"]:
+        parts += ["slide", "start"] if window["start"] else ["slide"]
     durations = ", ".join(repr(show_duration(window[part])) for part in parts)
     time = "" if window["time"] is None else f", time of {window['time']}"
     groups = list(aggregation["by"])
@@ -287,10 +291,20 @@ _UNDO = {
 }
 
 
-def _hint(path: tuple[str, ...], before: Any) -> str:
+_REPLACED = frozenset({"on", "groupBy", "agg"})
+"""What another definition may have that replaces the one of the checkpoint."""
+
+
+def _hint(path: tuple[str, ...], before: Any, now: Any) -> str:
     new_query = "start a new query with another checkpointLocation"
     if "columns" not in path:
-        return f"{_UNDO.get(path[0], 'write it as it was')}, or {new_query}"
+        other = ""
+        if path[0] in _REPLACED or (path == _ORDER and set(before) < set(now)):
+            other = "let it replace the old one with the option 'replace', "
+        elif path == _ORDER and set(before) > set(now):
+            other = "leave a stream out while the query runs, with query.replace(new_join), "
+        undo = _UNDO.get(path[0], "write it as it was")
+        return f"{undo}, {other}or {new_query}"
     if before is None:
         return f"name the columns in select, so that a new one of the source stays out, or {new_query}"
     return f"give the column its old name and type in the DataFrame, or {new_query}"

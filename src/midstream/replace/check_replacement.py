@@ -102,8 +102,8 @@ def _check_output(old: Query, new: Query, path: str) -> None:
         raise QueryError(
             "results of another schema must have a place of their own",
             got=f"{_show(new)} instead of {_show(old)}",
-            hint="let the running query have it with replace(..., path=folder), or select the same columns "
-            "with the same names",
+            hint="select the same columns with the same names; or let the running query have it with "
+            "replace(..., path=folder), if its sink is Parquet",
         )
 
 

@@ -15,7 +15,7 @@ from midstream.query.query import Query
 from midstream.replace.changes import describe_changes
 from midstream.replace.check_replacement import missing_columns
 from midstream.replace.handover_time import handover_time
-from midstream.replace.prediction import describe_end, describe_prediction
+from midstream.replace.prediction import describe_end, describe_prediction, describe_rest
 from midstream.replace.request import RunningQuery, make_replacement
 from midstream.replace.shared_streams import has_dropped_rows, shared_streams
 from midstream.state.manifest import Replacement
@@ -57,8 +57,10 @@ def _phase(running: RunningQuery, replacement: Replacement) -> str:
         )
     if until is None:
         return f"All results are the new {of}'s."
-    whose = f"Results until {show_time(until)} are the old {of}'s, later ones the new one's"
-    return f"{whose}; {describe_end(running, until)}."
+    by_window = running.boxes.query.aggregation is not None
+    which = "Windows that begin by" if by_window else "Results until"
+    rest = "all that is later is the new one's" if by_window else "later ones the new one's"
+    return f"{which} {show_time(until)} are the old {of}'s, {rest}; {describe_rest(running, until)}."
 
 
 def _asked(running: RunningQuery, asked: ReplacementRequest) -> Iterator[str]:
@@ -82,11 +84,11 @@ def explain_replacement(
     query: Query,
     plan: str | Plan | None = None,
     path: str = "",
-    check_reads: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
 ) -> str:
     """What would change, whether the stored rows suffice, and what each strategy would take; does nothing.
 
-    ``check_reads`` refuses what the query cannot read while it runs.
+    ``check`` refuses what the query cannot read or write while it runs.
     """
     boxes = running.boxes
     before, after = (definition_of(each, boxes.settings) for each in (boxes.query, query))
@@ -110,7 +112,7 @@ def explain_replacement(
     if boxes.settings.memory is not None:
         lines.append("Until it ends, each of the two definitions has the whole budget of stateMemory.")
     try:
-        check_reads()
+        check()
     except MidstreamError as error:
         lines.append(f"Refused while the query runs: {error}")
     return "\n".join(lines)

@@ -18,7 +18,7 @@ from midstream.migration.paper_models import (
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import parse_plan
 from midstream.query.query import Query
-from midstream.replace.handover_time import last_window_end
+from midstream.replace.handover_time import is_done, last_window_end
 from midstream.replace.request import RunningQuery
 from midstream.values import MICROS_PER_SECOND
 
@@ -90,6 +90,18 @@ def describe_end(running: RunningQuery, until: int | None) -> str:
     if not left:
         return "the old one ends with the epoch after that"
     return f"both go on for {show_seconds(left)} of event time"
+
+
+def describe_rest(running: RunningQuery, until: int) -> str:
+    """How long both definitions go on that run already, in event time."""
+    query, manifest = running.boxes.query, running.manifest
+    windows = query.event_windows
+    mark = earliest_result(query, manifest, None if windows is None else windows.stream)
+    if is_done(query, manifest, until):
+        return "the old one ends with the next epoch"
+    if mark is not None and mark >= last_window_end(query, until):
+        return "the old one gives its last windows with the next epoch, and ends with the one after it"
+    return describe_end(running, until)
 
 
 def show_seconds(seconds: float) -> str:

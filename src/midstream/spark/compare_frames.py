@@ -49,8 +49,9 @@ def check_same_rows(
             "a running query goes on with the DataFrames that it was started with, and those of another "
             "definition must have the same rows",
             got="; ".join(found),
-            hint="put a condition into the join instead; or stop the query, and start the new one with the "
-            "same checkpointLocation and the option 'replace', which reads the new DataFrames from then on",
+            hint="put a condition over several streams into the join instead; or stop the query, and "
+            "start the new one with the same checkpointLocation and the option 'replace', which reads the "
+            "new DataFrames from then on",
         )
 
 

@@ -29,6 +29,7 @@ from midstream.protocol.rescaling import places_of
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
 from midstream.replace.boxes import Boxes
+from midstream.replace.explain import explain_replacement
 from midstream.replace.request import make_plan_request, make_replacement
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
@@ -132,15 +133,27 @@ class MicroBatchHandler:
         path: str,
         frames: Mapping[str, DataFrame],
     ) -> ReplacementRequest:
-        query = self.as_running(query)
+        query = self._in_output_mode(query)
         request = make_replacement(self.runner.running, query, plan, strategy, path)
         self.check_reads(query, frames)
         request = self._outputs.with_paths(request, query.output_schema, self.manifest.ended_replacement)
         self.runner.request_replacement(request, query)
         return request
 
-    def as_running(self, query: Query) -> Query:
-        """Another definition in the output mode of the query, which a join does not say."""
+    def explain_replace(
+        self, query: Query, plan: str | Plan | None, path: str, *, frames: Mapping[str, DataFrame]
+    ) -> str:
+        """What another definition would change, and what each strategy would take; nothing is done."""
+        query = self._in_output_mode(query)
+
+        def check() -> None:
+            self.check_reads(query, frames)
+            self._outputs.check_path(path, query.output_schema, self.manifest.ended_replacement)
+
+        return explain_replacement(self.runner.running, query, plan, path, check)
+
+    def _in_output_mode(self, query: Query) -> Query:
+        """A definition with the output mode of the query, which a join does not say."""
         old = self.coordinator.query.aggregation
         if old is None or not old.updates or query.aggregation is None:
             return query

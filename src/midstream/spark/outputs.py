@@ -59,35 +59,44 @@ class Outputs:
         """Whether late rows are written; they then need all their columns."""
         return self._late_table is not None
 
-    def with_paths(
-        self, request: ReplacementRequest, schema: pa.Schema, ended: EndedReplacement | None
-    ) -> ReplacementRequest:
-        """A request with the folders of both definitions, which must be Parquet's if there are two.
+    def check_path(self, path: str, schema: pa.Schema, ended: EndedReplacement | None) -> None:
+        """Refuse a folder that results of another definition cannot go to; none is always fine.
 
-        ``schema`` is that of the new one, whose results are in folders by the same columns.
+        ``schema`` is that of the results, which are in folders by the same columns as those of now.
         ``ended`` is the replacement that the last epoch has ended; its results may not be published yet.
         """
-        if not request.path:
-            return request
+        if not path:
+            return
         if self._path is None:
             raise OptionError(
                 "results of another schema must be those of a query with the parquet sink",
                 got="another sink",
                 hint="start a new query, or select the same columns with the same names",
             )
-        self._check_path(request.path)
+        self._check_path(path)
         self._check_columns(schema)
-        own = self._path
-        if ended is not None and self._successor is not None and self._successor.table.path == ended.path:
-            own = ended.path
-        if Path(request.path).resolve() == Path(own).resolve():
+        if Path(path).resolve() == Path(self._own_path(ended) or "").resolve():
             raise OptionError(
                 "results of another definition must have a folder of their own, if a path is given",
-                got=f"that of the query, {request.path}",
+                got=f"that of the query, {path}",
                 hint="leave path out if the columns stay the same, or give another one",
             )
+
+    def with_paths(
+        self, request: ReplacementRequest, schema: pa.Schema, ended: EndedReplacement | None
+    ) -> ReplacementRequest:
+        """A request with the folders of both definitions, which must be Parquet's if there are two."""
+        self.check_path(request.path, schema, ended)
+        if not request.path:
+            return request
         self._open_table(request.path)  # now, as an error later would end the query
-        return replace_struct(request, old_path=own)
+        return replace_struct(request, old_path=self._own_path(ended))
+
+    def _own_path(self, ended: EndedReplacement | None) -> str | None:
+        """The folder of the query, which is another one as soon as a replacement has ended."""
+        if ended is not None and self._successor is not None and self._successor.table.path == ended.path:
+            return ended.path
+        return self._path
 
     def serve(self, replacement: Replacement | ReplacementRequest | None, *, of_new: bool) -> None:
         """Before anything is published: open the folder of a new definition that has one, or will have.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import wait
 from functools import partial
-from os import PathLike
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, cast
 
 from py4j.protocol import Py4JError
@@ -19,7 +19,7 @@ from midstream.plan.explain_sites import SITED_FORMS, explain_sited_as
 from midstream.plan.tree import Plan
 from midstream.protocol.rescaling import places_of
 from midstream.query.query import Query
-from midstream.replace.explain import explain_replacement, explain_running
+from midstream.replace.explain import explain_running
 from midstream.replace.request import DEFAULT_STRATEGY
 from midstream.runtime.epoch_reporter import ReportingQuery
 from midstream.sites.explain_adaptive import explain_adaptive_sites
@@ -147,8 +147,8 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
             "get another definition",
             "start the new one with the same checkpointLocation and the option replace",
         )
-        query = _definition_of(new_join)
-        self._handler.replace(query, plan, strategy, _folder(path), frames=new_join.frames)
+        definition = _definition_of(new_join)
+        self._handler.replace(definition, plan, strategy, _folder_of(path), frames=new_join.frames)
 
     def explain_replace(
         self, new_join: Join, *, plan: str | Plan | None = None, path: str | PathLike[str] | None = None
@@ -157,9 +157,8 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
 
         Nothing is done: not even a definition that cannot be is an error.
         """
-        query = self._handler.as_running(_definition_of(new_join))
-        check = partial(self._handler.check_reads, query, new_join.frames)
-        print(explain_replacement(self._handler.runner.running, query, plan, _folder(path), check))
+        definition = _definition_of(new_join)
+        print(self._handler.explain_replace(definition, plan, _folder_of(path), frames=new_join.frames))
 
     @property
     def partitions(self) -> int:
@@ -306,9 +305,15 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         return f"<JoinStreamingQuery {self.name or self.id} {state}: {self.plan}>"
 
 
-def _folder(path: str | PathLike[str] | None) -> str:
-    """A folder as the option ``path`` says one; nothing if there is none."""
-    return "" if path is None else folder("path", str(path))
+def _folder_of(path: str | PathLike[str] | None) -> str:
+    """The folder for results of another definition, as the option ``path`` has it; empty if there is none."""
+    if path is None:
+        return ""
+    if not isinstance(path, str | PathLike):
+        raise OptionError(
+            "path must be a folder", got=show_value(path), hint="write it as text, or leave it out"
+        )
+    return folder("path", str(fspath(path)))
 
 
 def _definition_of(new_join: Join) -> Query:

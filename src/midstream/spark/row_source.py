@@ -84,6 +84,17 @@ class Encoding:
     encoders: Encoders
 
 
+def _not_sent(sent: Encoders, encoders: Encoders) -> list[str]:
+    """What rows that were sent do not have for other encoders, in words."""
+    found: list[str] = []
+    for name, encoder in encoders.items():
+        if name not in sent:
+            found.append(f"stream {name}")
+        elif not sent[name].covers(encoder):
+            found += sent[name].lacking(encoder) or [f"other keys of {name}"]
+    return found
+
+
 @dataclass(frozen=True)
 class RowSources:
     """DataFrames of any kind, streaming or not."""
@@ -119,12 +130,16 @@ class RowSources:
         """Refuse a definition that needs other columns than those that Spark sends."""
         if self._fitting(encoders) is None:
             raise QueryError(
-                "a definition must be given at a start if it needs other columns, keys or streams of sources "
-                "that are not plain Parquet files",
-                got=", ".join(map(str, query.equalities)),
+                "a definition must be given at a start if it needs columns, keys or streams that Spark does "
+                "not send to the query yet, unless all streams are plain Parquet files",
+                got=", ".join(self._lacking(encoders)),
                 hint="stop the query, and start the new one with the same checkpointLocation and the option "
                 "'replace'",
             )
+
+    def _lacking(self, encoders: Encoders) -> list[str]:
+        """What Spark does not send of what these encode, in words; of keys it may send hashes alone."""
+        return min((_not_sent(encoding.encoders, encoders) for encoding in self.encodings), key=len)
 
     def _fitting(self, encoders: Encoders) -> int | None:
         """The encoding from which rows can be encoded by these."""
