@@ -213,7 +213,8 @@ def test_the_texts():
         "would cost 1,234 now"
     )
     assert texts["migration-judged"] == (
-        "migration 2 turned out worse: it cost 1,000 units (estimated: 900), and 'a (b c)' saves -266 units/s"
+        "migration 2 turned out worse: it cost 1,000 units (estimated: 900), and 'a (b c)' takes 266 units/s "
+        "more"
     )
     (judged,) = (event for event in EXAMPLES if isinstance(event, MigrationJudged))
     assert replace(judged, gain=-0.3, predicted_gain=-0.2).message.endswith("saves 0 units/s (estimated: 0)")

@@ -125,8 +125,8 @@ class MigrationJudged(MigrationEvent, frozen=True, kw_only=True, tag="migration-
     """
 
     template: ClassVar[str] = (
-        "migration {migration} turned out {outcome}: it cost {cost} units{expected_cost}, and "
-        "{new_plan!r} saves {gain} units/s{expected_gain}"
+        "migration {migration} turned out {outcome}: it {cost}{expected_cost}, and {new_plan!r} "
+        "{gain}{expected_gain}"
     )
 
     outcome: Literal["worse", "not clearly worse"]
@@ -142,8 +142,8 @@ class MigrationJudged(MigrationEvent, frozen=True, kw_only=True, tag="migration-
         return self.template.format_map(
             {
                 **msgspec.structs.asdict(self),
-                "cost": _whole(self.cost),
-                "gain": _whole(self.gain),
+                "cost": _either(self.cost, "cost {} units", "took {} units less than the plan before it"),
+                "gain": _either(self.gain, "saves {} units/s", "takes {} units/s more"),
                 "expected_cost": _expected(self.predicted_cost),
                 "expected_gain": _expected(self.predicted_gain),
             }
@@ -154,6 +154,10 @@ def _whole(value: float) -> str:
     """A number without decimals; nothing is no less than zero."""
     text = f"{value:,.0f}"
     return "0" if text == "-0" else text
+
+
+def _either(value: float, text: str, text_if_negative: str) -> str:
+    return (text if _whole(value)[0] != "-" else text_if_negative).format(_whole(abs(value)))
 
 
 def _expected(value: float | None) -> str:
