@@ -27,4 +27,4 @@ def test_a_drain_that_ends_a_replacement_and_then_fails_has_ended_it():
     handler._serve_definition = lambda: MicroBatchHandler._serve_definition(handler)
     with pytest.raises(OSError, match="no space left"):
         MicroBatchHandler._epoch_without_batch(handler, mock.Mock())
-    handler._outputs.end_replacement.assert_called_once_with()
+    handler._outputs.end_replacement.assert_called_once_with(manifest.ended_replacement)
