@@ -7,7 +7,7 @@ from midstream.engine.program import StreamCounts
 from midstream.errors import CheckpointError
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
-from midstream.protocol.coordinator import RETIRED_KEPT, Coordinator, deletable_slices
+from midstream.protocol.coordinator import RETIRED_KEPT, Coordinator, deletable_slices, still_holds
 from midstream.protocol.intent import Intent
 from midstream.protocol.report import Report, add_reports, encode_report
 from midstream.protocol.settings import Settings, check_same_definition
@@ -164,3 +164,9 @@ def test_a_name_keeps_its_type_also_if_results_lacked_it_in_between():
             check_same_definition(manifest, other, SETTINGS)
         with pytest.raises(CheckpointError, match=f"{name} was {was}"):
             Coordinator(replace_field(other, kept=QUERY.outputs), SETTINGS).next_terms(manifest)
+
+
+def test_what_was_decided_about_a_plan_holds_until_another_plan_or_definition_has_begun():
+    assert still_holds(FIRST, commit(FIRST))
+    assert not still_holds(FIRST, replace(FIRST, migrations=1))
+    assert not still_holds(FIRST, replace(FIRST, replacements=1))

@@ -155,6 +155,7 @@ class InlineJoin(ReportingQuery):
         with self._runner.requests.lock:
             request = make_replacement(self._runner.running, query, plan, strategy, path)
             self._runner.request_replacement(request, query)
+            # The sink of a replacement that has just ended is the query's: it must not be overwritten.
             self._go_on_after_replacement()
             self._sinks["successor"] = sink
 

@@ -126,9 +126,8 @@ class Definitions:
 
     def at(self, epoch: int) -> Definition:
         """The definition of an epoch, or the old one of two."""
-        return [one for one in self.all if one.alone_since is not None and one.alone_since <= max(epoch, 0)][
-            -1
-        ]
+        since = max(epoch, 0)
+        return [one for one in self.all if one.alone_since is not None and one.alone_since <= since][-1]
 
     @property
     def now(self) -> Definition:
