@@ -28,7 +28,7 @@ from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
 from midstream.state.manifest import OutputFile
-from midstream.storage.output_table import OutputTable, TaskId
+from midstream.storage.output_table import FragmentRunId, OutputTable
 from midstream.values import Micros
 
 SECOND = 1_000_000
@@ -47,7 +47,7 @@ class Sink:
     table: OutputTable
     seconds: float = 0.0
 
-    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
+    def stage(self, task: FragmentRunId, rows: pa.Table) -> OutputFile:
         """Write a file where no reader looks."""
         begin = time.process_time()
         output = self.table.stage(task, rows)

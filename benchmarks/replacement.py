@@ -24,7 +24,7 @@ from rich.table import Table
 from midstream.adapt.cost import work_in_units
 from midstream.inline import InlineJoin
 from midstream.migration.paper_models import (
-    BlackBoxes,
+    BlackBoxModel,
     ghm_duration,
     gms_duration,
     gms_spike_length,
@@ -140,10 +140,10 @@ def _is_live(join: InlineJoin) -> bool:
     return replacement is not None and replacement.live_since is not None
 
 
-def model_of(setting: Setting) -> BlackBoxes:
+def model_of(setting: Setting) -> BlackBoxModel:
     """The parameters of the formulas, from runs of each plan alone: a unit of work is a unit of time."""
     count = 4 * setting.rows
-    return BlackBoxes(
+    return BlackBoxModel(
         tau=setting.rows,
         tau_before=setting.rows,
         n=len(NAMES),
@@ -154,7 +154,7 @@ def model_of(setting: Setting) -> BlackBoxes:
     )
 
 
-def model_of_filling(setting: Setting, model: BlackBoxes) -> BlackBoxes:
+def model_of_filling(setting: Setting, model: BlackBoxModel) -> BlackBoxModel:
     """The same for a new plan that begins without rows, and finds fewer until its states are full."""
     join = InlineJoin(setting.query(), NEW, settings=Settings(2, 8))
     work = 0.0
@@ -182,14 +182,14 @@ def _filling_work(setting: Setting, plan: str) -> float:
     return work_in_units(join.report.work)
 
 
-def predicted_epochs(setting: Setting, model: BlackBoxes) -> dict[str, float]:
+def predicted_epochs(setting: Setting, model: BlackBoxModel) -> dict[str, float]:
     """How long the formulas say that each strategy takes, in epochs.
 
     A machine that has time for some epochs of replayed rows besides those that come, has this capacity; the
     formulas are for one of capacity 1.
     """
     capacity = model.load_old + (1 + setting.background) * model.load_new
-    scaled = BlackBoxes(
+    scaled = BlackBoxModel(
         tau=model.tau,
         tau_before=model.tau_before,
         n=model.n,
@@ -251,12 +251,12 @@ def _spread(amounts: list[float], begin: float, end: float, amount: float) -> No
         amounts[number] += amount * max(share, 0.0)
 
 
-def capacity_of(setting: Setting, model: BlackBoxes) -> float:
+def capacity_of(setting: Setting, model: BlackBoxModel) -> float:
     """The units that the machine does in the time of an epoch, on whose clock results come."""
     return model.load_new / setting.load
 
 
-def clocks_of(setting: Setting, model: BlackBoxes, courses: dict[str, Course]) -> dict[str, Clock]:
+def clocks_of(setting: Setting, model: BlackBoxModel, courses: dict[str, Course]) -> dict[str, Clock]:
     """The courses on the clock."""
     capacity = capacity_of(setting, model)
     clocks = {}
@@ -267,7 +267,7 @@ def clocks_of(setting: Setting, model: BlackBoxes, courses: dict[str, Course]) -
     return clocks
 
 
-def predicted_spike(setting: Setting, model: BlackBoxes) -> tuple[float, float]:
+def predicted_spike(setting: Setting, model: BlackBoxModel) -> tuple[float, float]:
     """How long moving state lasts on that machine by the formulas, and the spike after it, in epochs."""
     capacity = capacity_of(setting, model)
     scaled = replace(
@@ -319,7 +319,7 @@ def run(console: Console) -> dict[str, Any]:
     return {strategy: vars(courses[strategy]) | {"clock": vars(clocks[strategy])} for strategy in courses}
 
 
-def _prediction(strategy: str, model: BlackBoxes, filling: BlackBoxes, epochs: float) -> str:
+def _prediction(strategy: str, model: BlackBoxModel, filling: BlackBoxModel, epochs: float) -> str:
     if strategy == "generalized_moving_state":
         return f"{gms_duration(model):,.0f} units for stored rows"
     if strategy == "generalized_parallel_track":

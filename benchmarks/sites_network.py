@@ -17,7 +17,7 @@ from random import Random
 
 import msgspec
 
-from midstream.plan.site_operators import Operators, Ship, union, windows_in
+from midstream.plan.site_operators import Operators, ShipOperator, union, windows_in
 from midstream.query.network import Site
 from midstream.sites.cost import SiteCostModel, StreamFigures
 from midstream.sites.delivery import Envelope
@@ -184,7 +184,7 @@ class VirtualSites:
             together = union(operators.values())
             for operator in together:
                 # A copy has these rows from its subscription, which is counted where it is sent.
-                if isinstance(operator, Ship) and operator.flow.is_stream:
+                if isinstance(operator, ShipOperator) and operator.flow.is_stream:
                     subscribed = ran[operator.site][1]
                     count = len(self.rows[operator.flow.head][epoch])
                     if operator.flow.head not in subscribed:

@@ -18,7 +18,7 @@ from midstream.query.topology import Topology
 from midstream.sites.central import Central, CentralState
 from midstream.sites.cost import SiteCostModel, StreamFigures
 from midstream.sites.greedy import greedy_plan
-from midstream.sites.messages import Decided, Outgoing, Report
+from midstream.sites.messages import FiguresReport, Outgoing, SequencesDecided
 from midstream.sites.optimal import optimal_plan
 from midstream.sites.relay import Relay, RelayState
 from midstream.sites.shared_plan import SharedCosts, shared_plan
@@ -124,7 +124,7 @@ class Sites:
             source, (target, message) = queue.popleft()
             if source != target:
                 self.counts[type(message).__name__] += 1
-            if isinstance(message, Decided):
+            if isinstance(message, SequencesDecided):
                 (sequence,) = message.sequences
                 self.relayed[sequence.head] = sequence
                 answer = self.relays[target].finished(sequence.head)
@@ -134,8 +134,8 @@ class Sites:
 
     def change_centrally(self, stream: str, figures: StreamFigures) -> None:
         """Algorithm 2."""
-        ((_, message),) = self.central.handle(Report(stream, figures))
-        assert isinstance(message, Decided)
+        ((_, message),) = self.central.handle(FiguresReport(stream, figures))
+        assert isinstance(message, SequencesDecided)
         changed: dict[str, JoinSequence] = {s.head: s for s in message.sequences}
         self.counts["affected heads"] += sum(changed[h] != s for h, s in self.central_sequences.items())
         self.central_sequences.update(changed)

@@ -31,7 +31,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.values import Micros
 
 WINDOWS = (30, 60, 120)

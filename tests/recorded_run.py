@@ -17,7 +17,7 @@ from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 
 
 @dataclass

@@ -37,7 +37,7 @@ from midstream.storage.checkpoint_folder import check_not_foreign, explain_unusa
 from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import seize_lease
 from midstream.storage.local import LocalStore
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.output_table import OutputTable
 from midstream.values import duration
 from tests.golden.case import EPOCHS, QUERY, SETTINGS

@@ -12,7 +12,7 @@ from midstream.adapt.policy import MigrationPolicy
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.storage.fsck import check
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import assert_same_rows
 from midstream.values import MICROS_PER_SECOND
 from tests.adapt.adaptive_run import adaptive_run

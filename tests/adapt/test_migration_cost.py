@@ -25,7 +25,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.costs import DEFAULT_WEIGHTS, Calibration, Cost
 from midstream.state.statistics import Statistics
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing.draw_plans import draw_plan, draw_requests
 from tests.adapt.synthetic_streams import (
     Epoch,
@@ -237,9 +237,9 @@ def test_what_a_migration_costs_does_not_depend_on_the_number_of_the_one_before(
     query = query_of(names, two_keys(names), window=20, cross=True)
     epochs = epochs_of(dict.fromkeys(names, 2.0), dict.fromkeys(names, uniform(40)), 2)
     estimator = Estimator(query, statistics_of(query, epochs))
-    chance = random.Random(seed)
-    first = second = draw_plan(chance, names)
-    for request in draw_requests(chance, chance, query, first, 3).values():
+    rng = random.Random(seed)
+    first = second = draw_plan(rng, names)
+    for request in draw_requests(rng, rng, query, first, 3).values():
         costs = []
         for number in (1, 7):
             before = match_states(build_layout(query, first), build_layout(query, second), number)

@@ -9,7 +9,7 @@ from midstream.adapt.cost import work_in_units
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import migration_costs
 from midstream.adapt.migration_time import black_boxes, describe_times
-from midstream.migration.paper_models import BlackBoxes, ghm_duration, gms_duration
+from midstream.migration.paper_models import BlackBoxModel, ghm_duration, gms_duration
 from midstream.plan.tree import parse_plan
 from midstream.state.costs import SECONDS_PER_UNIT, Calibration
 from tests.adapt.adaptive_run import FIXED, adaptive_run, explanation
@@ -28,7 +28,7 @@ def warmed_up(window: float | None = WINDOW) -> RecordedRun:
     return adaptive_run(OLD, FIXED, query).process(EPOCHS[:WARM_UP])
 
 
-def boxes_of(run: RecordedRun, partitions: int = 1) -> BlackBoxes:
+def boxes_of(run: RecordedRun, partitions: int = 1) -> BlackBoxModel:
     layout, plan = run.join.coordinator.layout(run.last), parse_plan(NEW, NAMES)
     estimator = Estimator(run.query, run.last.statistics)
     return black_boxes(layout, plan, estimator, partitions, migration_costs(layout, plan, estimator))

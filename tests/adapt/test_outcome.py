@@ -8,7 +8,7 @@ from midstream.adapt import decision
 from midstream.adapt.optimizer import CostedPlan
 from midstream.plan.tree import parse_plan
 from midstream.protocol.events import MigrationJudged, MigrationTakenBack, PlanDecision
-from midstream.state.adaptation import Outcome
+from midstream.state.adaptation import MigrationOutcome
 from midstream.testing import assert_same_rows
 from tests.adapt.adaptive_run import FIXED, adaptive_run, explanation
 from tests.adapt.synthetic_streams import (
@@ -29,7 +29,7 @@ def epochs(count: int, start: int = 0) -> list[Epoch]:
     return epochs_of(RATES, FIRST, count, 2.0, start=start, exact=True)
 
 
-def judged(run: RecordedRun) -> list[Outcome]:
+def judged(run: RecordedRun) -> list[MigrationOutcome]:
     outcomes = [m.adaptation.last_outcome for m in run.manifests]
     return [o for i, o in enumerate(outcomes) if o is not None and (i == 0 or o != outcomes[i - 1])]
 

@@ -13,7 +13,7 @@ from midstream.inline import InlineJoin
 from midstream.plan.tree import Plan
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept
 from midstream.testing.aggregate_oracle import aggregate_windows, aggregation_of, assert_same_windows
 

@@ -22,7 +22,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.window import imply_windows
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, generate, stream
 from midstream.testing.hypothesis_aggregates import with_aggregation
 from midstream.values import Micros

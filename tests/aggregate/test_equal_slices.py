@@ -13,7 +13,7 @@ from midstream.aggregate.window import window
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.storage.fsck import check
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing.hypothesis_aggregates import with_aggregation
 from tests.helpers import rows, small_query
 

@@ -22,7 +22,7 @@ from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.window import window
 from midstream.engine.results import TIME
 from midstream.errors import InternalError, QueryError, StreamError
-from midstream.query.aggregation import EventWindows
+from midstream.query.aggregation import AggregationWindows
 from tests.helpers import make_stream
 
 NAN = math.nan
@@ -174,7 +174,7 @@ def test_sketches_are_as_good_as_was_asked_for(count):
 @given(st.integers(-(2**50), 2**50), st.integers(1, 40), st.integers(1, 40), st.integers(0, 39))
 def test_the_first_window_that_ends_after_a_time_is_the_first(time, length, slide, start):
     slide, start = min(slide, length), start % min(slide, length)
-    windows = EventWindows(length, slide, start, None, pa.timestamp("us"))
+    windows = AggregationWindows(length, slide, start, None, pa.timestamp("us"))
     end = windows.first_end_after(time)
     assert time < end <= time + slide
     assert (end - length - start) % slide == 0

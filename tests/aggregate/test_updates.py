@@ -26,7 +26,7 @@ from midstream.migration.request import BackgroundChoice
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.storage.fsck import check
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, generate
 from midstream.testing.aggregate_oracle import (
     aggregate_results,

@@ -23,7 +23,7 @@ from midstream.errors import AggregateError, QueryError
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, generate, stream
 from midstream.testing.aggregate_oracle import aggregation_of
 from midstream.values import Micros

@@ -14,7 +14,7 @@ import midstream
 from midstream.cli.failures import Commands
 from midstream.cli.main import app
 from midstream.demo.check import Comparison
-from midstream.demo.run import Outcome
+from midstream.demo.run import DemoOutcome
 from midstream.errors import (
     CheckpointError,
     InternalError,
@@ -145,7 +145,7 @@ def outcome(monkeypatch):
     def decide(problem):
         def run(demo, view):
             comparison = Comparison(10, 10 if problem is None else 11, problem)
-            return Outcome(demo, Path("somewhere"), (), (), "Plan: a b", comparison, {"join": 1.0})
+            return DemoOutcome(demo, Path("somewhere"), (), (), "Plan: a b", comparison, {"join": 1.0})
 
         monkeypatch.setattr("midstream.demo.run.run", run)
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from midstream.demo.check import Comparison
 from midstream.demo.report import for_people, for_programs, save_picture
-from midstream.demo.run import Demo, Outcome
+from midstream.demo.run import Demo, DemoOutcome
 from midstream.demo.show import Epoch
 
 EXPLANATION = "Plan: a b\n\njoin {a,b} on k0\n├─ a\n└─ b\n\nStages: 1"
@@ -21,7 +21,7 @@ def outcome(problem=None, memory=None):
     comparison = Comparison(400, 400 if problem is None else 401, problem)
     demo = Demo(2, 1_000, 1, "local[2]", None, memory)
     seconds = {"join": 1.5, "check": 0.25}
-    return Outcome(demo, Path("somewhere"), epochs, notes, EXPLANATION, comparison, seconds)
+    return DemoOutcome(demo, Path("somewhere"), epochs, notes, EXPLANATION, comparison, seconds)
 
 
 def said(about):

@@ -25,7 +25,7 @@ import pytest
 from midstream import errors
 from midstream.protocol.event import Event
 from midstream.protocol.health import HEALTH_CHECKS
-from midstream.query.expression import Call, Expression, Operator
+from midstream.query.expression import Call, Expression, ExpressionOperator
 from midstream.query.predicate import read_predicate
 from midstream.query.stream import ColumnRef, Stream
 from midstream.query.types import common_type, show_type
@@ -210,7 +210,7 @@ def test_the_list_of_conditions_is_complete_and_all_of_it_works():
         assert not equalities, f"{example} is an equality"
         for residual in residuals:
             used |= _operators(residual.expression)
-    assert used == set(get_args(Operator))
+    assert used == set(get_args(ExpressionOperator))
 
 
 def test_conditions_that_the_guide_says_are_refused_are():

@@ -18,7 +18,7 @@ from midstream.query.build import build_query
 from midstream.state.manifest import OutputFile
 from midstream.storage import late_rows
 from midstream.storage.json_text import json_texts
-from midstream.storage.output_table import TaskId
+from midstream.storage.output_table import FragmentRunId
 from midstream.storage.slice_files import SliceFiles
 from tests.helpers import TIME, make_stream, rows, small_query
 
@@ -58,7 +58,7 @@ COLUMNS: dict[str, pa.Array] = {
 class Sink:
     tables: list[pa.Table] = field(default_factory=list)
 
-    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
+    def stage(self, task: FragmentRunId, rows: pa.Table) -> OutputFile:
         self.tables.append(rows)
         return OutputFile("late", str(task), str(task), rows.num_rows)
 

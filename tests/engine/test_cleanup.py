@@ -9,7 +9,7 @@ from midstream.engine.work import WorkCounts
 from midstream.inline import InlineJoin
 from midstream.memory.settings import MemorySettings
 from midstream.protocol.settings import Settings
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from tests.helpers import rows, small_query
 
 QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", select=["a.v as a", "b.v as b", "c.v as c"])

@@ -15,7 +15,7 @@ from midstream.query.query import Query
 from midstream.state.manifest import encode_manifest
 from midstream.storage.fsck import check
 from midstream.storage.manifest_log import manifest_name
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.values import Micros
 from tests.helpers import TIME, small_query

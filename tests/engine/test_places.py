@@ -99,10 +99,10 @@ def test_what_tasks_get_of_places_does_not_grow_with_what_was_asked_of_them():
 
 
 def histories(seed: int) -> Iterator[Places]:
-    chance = random.Random(seed)
-    now = places((0, chance.randint(1, GROUPS)))
+    rng = random.Random(seed)
+    now = places((0, rng.randint(1, GROUPS)))
     for epoch in range(1, 6):
-        now = now.rescaled(epoch, chance.randint(1, GROUPS))
+        now = now.rescaled(epoch, rng.randint(1, GROUPS))
         yield now
 
 
@@ -144,12 +144,12 @@ HOT = (5 << 32) + 77
 
 def sharing(seed: int) -> Iterator[Places]:
     """Any places of a hot key, one after the other."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     now = places((0, 4))
     for epoch in range(1, 7):
-        shared = tuple(chance.sample(range(4), chance.randint(2, 4)))
-        spread = {HOT: Spread(shared, chance.choice("ab"))} if chance.random() < 0.7 else {}
-        now = now.relocated(epoch, {"0": {chance.randrange(1, GROUPS): chance.randrange(4)}})
+        shared = tuple(rng.sample(range(4), rng.randint(2, 4)))
+        spread = {HOT: Spread(shared, rng.choice("ab"))} if rng.random() < 0.7 else {}
+        now = now.relocated(epoch, {"0": {rng.randrange(1, GROUPS): rng.randrange(4)}})
         now = now.spread(epoch, {"0": spread})
         yield now
 

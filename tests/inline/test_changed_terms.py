@@ -19,7 +19,7 @@ from midstream.runtime.watermark_reset import reset_watermark
 from midstream.state.expiry import Expiry
 from midstream.storage.fsck import check
 from midstream.storage.lease import seize_lease
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, assert_same_rows, generate, stream
 from midstream.testing.expected import Expected
 from midstream.testing.faults import SimulatedCrash

@@ -5,7 +5,7 @@ from midstream.errors import CheckpointError, FencedError, PlanError
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.storage.local import LocalStore
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from tests.helpers import rows, small_query
 
 QUERY = small_query(["a.k = b.k"], default_window=10, select=["a.v as left", "b.v as right"])

@@ -13,7 +13,7 @@ from midstream.engine import cleanup
 from midstream.inline import InlineJoin
 from midstream.memory.settings import MemorySettings
 from midstream.storage.fsck import check
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import Case, cases
 from midstream.testing.random_cuts import RandomCuts, decided_by

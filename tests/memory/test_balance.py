@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from msgspec.structs import replace as replace_field
+from msgspec.structs import replace as replace_struct
 
 from midstream.engine.hashing import hash_values
 from midstream.engine.places import Places
@@ -27,7 +27,7 @@ from midstream.runtime.crash_points import POINTS
 from midstream.state.balance import Balance
 from midstream.state.memory import GroupStatistics
 from midstream.state.routing_table import RoutingTable
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import assert_same_rows
 from midstream.testing.faults import SimulatedCrash
 from midstream.values import Micros
@@ -125,7 +125,7 @@ def decided(
     context = memory_context(QUERY, join.manifest, places)
     figures = np.array(results, "<f4").tobytes()
     statistics = {"0: a b": GroupStatistics(figures, figures, figures)}
-    context = replace(context, memory=replace_field(context.memory, statistics=statistics))
+    context = replace(context, memory=replace_struct(context.memory, statistics=statistics))
     sizes = np.array(active)
     of = FragmentSizes(0, sizes, np.zeros(len(active)), sizes + spilled, sizes, sizes)
     return decide_balance(

@@ -24,7 +24,7 @@ from midstream.query.query import Query
 from midstream.runtime.watermark_reset import reset_watermark
 from midstream.storage.fsck import check
 from midstream.storage.lease import seize_lease
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.slice_files import SliceFiles
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import Case, cases

@@ -15,7 +15,7 @@ from midstream.query.window import Windows
 from midstream.state.expiry import Expiry
 from midstream.state.memory import Mark, Memory
 from midstream.storage.fsck import check
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.values import Micros
 from tests.helpers import rows, small_query
 

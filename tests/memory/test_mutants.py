@@ -12,9 +12,9 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from midstream.engine.generations import NoLater
+from midstream.engine.generations import GenerationFilter
 from midstream.engine.memory_step import StateCuts
-from midstream.engine.probed_rows import ProbedRows
+from midstream.engine.probed_epochs import ProbedEpochs
 from midstream.engine.spill_retention import SpillRetention
 from midstream.inline import InlineJoin
 from midstream.memory.settings import MemorySettings
@@ -25,11 +25,11 @@ from midstream.testing.workload import draw_workload
 
 def run_seed(seed: int) -> None:
     """A workload with random cuts; an error if its results are wrong in the end."""
-    chance = random.Random(seed)
-    workload = draw_workload(chance, seed)
+    rng = random.Random(seed)
+    workload = draw_workload(rng, seed)
     memory = MemorySettings(1)
     settings = replace(workload.settings, adapt=False, max_event_time_ahead=None, memory=memory)
-    rates = chance.choice((0.05, 0.3)), chance.choice((0.1, 0.4))
+    rates = rng.choice((0.05, 0.3)), rng.choice((0.1, 0.4))
     with decided_by(RandomCuts(seed, *rates)):
         join = InlineJoin(workload.query, workload.plan, settings=settings)
         tables = [join.run_epoch(epoch) for epoch in workload.epochs]
@@ -38,18 +38,18 @@ def run_seed(seed: int) -> None:
     assert_same_rows(pa.concat_tables(tables), batch_join(workload.query, accepted))
 
 
-_probed = ProbedRows.of
+_probed = ProbedEpochs.of
 
 
-def _only_inputs(cuts: StateCuts) -> ProbedRows:
+def _only_inputs(cuts: StateCuts) -> ProbedEpochs:
     return _probed(cuts if cuts.is_input else replace(cuts, cuts={}))
 
 
 def _no_later(**changed: Any) -> AbstractContextManager[object]:
-    def pairs(*args: Any, **traits: Any) -> NoLater:
-        return NoLater(*args, **traits | changed)
+    def pairs(*args: Any, **traits: Any) -> GenerationFilter:
+        return GenerationFilter(*args, **traits | changed)
 
-    return mock.patch("midstream.engine.cleanup.NoLater", pairs)
+    return mock.patch("midstream.engine.cleanup.GenerationFilter", pairs)
 
 
 MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
@@ -57,7 +57,7 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
     "purged debts": (30, lambda: mock.patch.object(SpillRetention, "_first_cut", return_value=None)),
     "intermediate rows are probed across a cut": (
         38,
-        lambda: mock.patch.object(ProbedRows, "of", staticmethod(_only_inputs)),
+        lambda: mock.patch.object(ProbedEpochs, "of", staticmethod(_only_inputs)),
     ),
     "intermediate states are added to instead of rebuilt": (
         112,

@@ -20,7 +20,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.routing_table import Spread
 from midstream.storage.fsck import check
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.values import Micros
 from tests.helpers import TIME, small_query
@@ -41,12 +41,12 @@ def little_work_counts():
 
 def arrivals(number: int, share: float, counts: dict[str, int]) -> dict[str, pa.Table]:
     """Rows of an epoch, a share of which has the hot key."""
-    chance = np.random.default_rng(number)
+    rng = np.random.default_rng(number)
     tables = {}
     for name, count in counts.items():
-        keys = chance.integers(100, 2_000, count)
-        keys[chance.random(count) < share] = HOT
-        times = number * EPOCH + np.sort(chance.integers(0, EPOCH, count))
+        keys = rng.integers(100, 2_000, count)
+        keys[rng.random(count) < share] = HOT
+        times = number * EPOCH + np.sort(rng.integers(0, EPOCH, count))
         none = pa.nulls(count, pa.int64())
         tables[name] = pa.table(
             [

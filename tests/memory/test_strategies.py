@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from midstream.errors import OptionError
-from midstream.memory.strategies import SPILL_STRATEGIES, Candidate, rank_of
+from midstream.memory.strategies import SPILL_STRATEGIES, SpillCandidate, rank_of
 
-GROUP = Candidate("0: a b", 1, stage=0, size=100, output=10, results=10, stored_bytes=0, epoch=4)
+GROUP = SpillCandidate("0: a b", 1, stage=0, size=100, output=10, results=10, stored_bytes=0, epoch=4)
 
 
 @pytest.mark.parametrize(

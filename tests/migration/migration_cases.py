@@ -14,7 +14,7 @@ from midstream.plan.tree import Plan, all_plans
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.testing.random_streams import SECOND
 from midstream.values import Micros

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from midstream.errors import OptionError
 from midstream.inline import InlineJoin
-from midstream.migration.request import Request, make_request
+from midstream.migration.request import MigrationRequest, make_request
 from midstream.plan.tree import Plan, parse_plan
 from midstream.query.query import Query
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.slice_files import SliceFiles
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import Case, cases, plans
@@ -25,12 +25,12 @@ from tests.migration.migration_cases import STRATEGY_CASES, StrategyCase
 class MigrationSchedule:
     """Which migrations are requested before which epochs, how much is rebuilt, and restarts."""
 
-    requests: Mapping[int, Request]
+    requests: Mapping[int, MigrationRequest]
     paces: tuple[int | None, ...]
     stops: frozenset[int] = frozenset()
 
 
-def _request(query: Query, plan: Plan, how: StrategyCase) -> Request:
+def _request(query: Query, plan: Plan, how: StrategyCase) -> MigrationRequest:
     return make_request(query, str(plan), how.strategy, background=how.background, isolated=how.isolated)
 
 
@@ -73,7 +73,7 @@ class Run:
         case = self.case
         join = InlineJoin(case.query, case.plan, settings=case.settings, store=self.store)
         unchanged = InlineJoin(case.query, case.plan, settings=case.settings)
-        waiting: Request | None = None
+        waiting: MigrationRequest | None = None
         expected_plan, begun = case.plan, 0
         for number, epoch in enumerate(case.epochs):
             if number in self.schedule.stops:

@@ -16,7 +16,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, manifest_json
 from midstream.storage.fsck import check
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import assert_same_rows
 from tests.helpers import rows, small_query
 

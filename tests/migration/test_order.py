@@ -21,7 +21,7 @@ import pytest
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.state.manifest import OutputFile
-from midstream.storage.output_table import TaskId
+from midstream.storage.output_table import FragmentRunId
 from midstream.testing import Shape, assert_same_rows
 from midstream.testing.random_streams import SCHEMA, SECOND, START
 from midstream.values import Micros
@@ -93,7 +93,7 @@ class Outputs:
 
     parts: dict[tuple[int, int], list[pa.Table]] = field(default_factory=dict)
 
-    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
+    def stage(self, task: FragmentRunId, rows: pa.Table) -> OutputFile:
         self.parts.setdefault((task.epoch, task.partition), []).append(rows)
         return OutputFile("results", f"{task}", f"{task}", rows.num_rows)
 

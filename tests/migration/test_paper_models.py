@@ -20,7 +20,7 @@ import pytest
 from midstream.engine import merge_slices
 from midstream.engine.work import WorkCounts
 from midstream.migration.paper_models import (
-    BlackBoxes,
+    BlackBoxModel,
     WindowJoin,
     ghm_duration,
     ghm_phases,
@@ -230,12 +230,12 @@ class Machine:
         run.process(arrivals(self.RATES, range(first, WARM_UP + self.LASTS), seed))
         return [sum((w.comparisons for w in work.values()), 0) for work in run.work]
 
-    def at_load(self, load: float) -> tuple[list[float], list[float], BlackBoxes]:
+    def at_load(self, load: float) -> tuple[list[float], list[float], BlackBoxModel]:
         """The seconds that either plan takes for each epoch, if the new one needs this share of the time."""
         tau = sum(self.RATES.values()) / 3
         speed = tau * 3 * self.per_row[1] / load
         t_old, t_new, t_new_before = (comparisons / speed for comparisons in self.per_row)
-        boxes = BlackBoxes(
+        boxes = BlackBoxModel(
             tau=tau, tau_before=tau, n=3, w=W, t_old=t_old, t_new=t_new, t_new_before=t_new_before
         )
         return [c / speed for c in self.old], [c / speed for c in self.new], boxes
@@ -286,7 +286,7 @@ def test_generalized_hybrid(machine):
     assert printed_ghm_duration(boxes) > 2 * ends[1]
 
 
-def printed_ghm_duration(boxes: BlackBoxes) -> float:
+def printed_ghm_duration(boxes: BlackBoxModel) -> float:
     """Duration_GHM as it is printed."""
     d1, _ = ghm_phases(boxes)
     first = boxes.load_new * d1 * (1 - boxes.load_old)
@@ -295,10 +295,10 @@ def printed_ghm_duration(boxes: BlackBoxes) -> float:
 
 
 def test_plans_that_are_too_slow_never_catch_up():
-    slow = BlackBoxes(tau=1.0, tau_before=1.0, n=2, w=10, t_old=0.3, t_new=0.6, t_new_before=0.1)
+    slow = BlackBoxModel(tau=1.0, tau_before=1.0, n=2, w=10, t_old=0.3, t_new=0.6, t_new_before=0.1)
     assert gms_duration(slow) == 2
     assert gms_spike_length(slow) == inf
     assert ghm_phases(slow)[0] == pytest.approx(2 / 0.4)
     assert ghm_phases(slow)[1] == inf
-    stuck = BlackBoxes(tau=1.0, tau_before=1.0, n=2, w=10, t_old=0.5, t_new=0.1, t_new_before=0.1)
+    stuck = BlackBoxModel(tau=1.0, tau_before=1.0, n=2, w=10, t_old=0.5, t_new=0.1, t_new_before=0.1)
     assert ghm_duration(stuck) == inf

@@ -64,12 +64,12 @@ def test_a_window_that_is_searched_by_another_key_is_copied_where_it_is():
 @pytest.mark.parametrize("background", [None, 1, 2])
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_is_lost_by_any_change(predicates, background, seed):
-    chance = random.Random(seed)
-    query = query_on(predicates, draw_topology(chance, "abc"))
+    rng = random.Random(seed)
+    query = query_on(predicates, draw_topology(rng, "abc"))
     at_once = 50_000 if background is None else 0
     settings = Settings(None, 8, rows_moved_at_once=at_once)
-    join = InlineJoin(query, draw_sited_plan(chance, "abc"), settings=settings)
-    asked = draw_sited_plan(chance, "abc")
+    join = InlineJoin(query, draw_sited_plan(rng, "abc"), settings=settings)
+    asked = draw_sited_plan(rng, "abc")
     results = []
     for number, epoch in enumerate([*EPOCHS, *({} for _ in range(60))]):
         if number >= len(EPOCHS) and join.manifest.migration is None:
@@ -77,7 +77,7 @@ def test_nothing_is_lost_by_any_change(predicates, background, seed):
         if number == AT:
             join.migrate(asked)
         results.append(join.run_epoch(epoch, background_epochs=background))
-        if chance.random() < 0.3:
+        if rng.random() < 0.3:
             join = InlineJoin(query, settings=settings, store=join.store)
     assert join.manifest.plan == str(asked)
     expected = batch_join(query, accept(query, EPOCHS).tables(query))

@@ -6,9 +6,9 @@ import pytest
 
 from midstream.plan.site_operators import (
     Flow,
-    Join,
-    Ship,
-    Update,
+    JoinOperator,
+    ShipOperator,
+    UpdateOperator,
     changed_sites,
     node_operator_sets,
     operators_of_sequence,
@@ -34,9 +34,9 @@ def as_printed(operators) -> set[str]:
         return flow.head if flow.last == flow.head else f"S^{flow.head[1:]}_{flow.last[1:]}"
 
     def show(operator) -> str:
-        if isinstance(operator, Join):
+        if isinstance(operator, JoinOperator):
             return f"join({rows(operator.flow)},{operator.stream})"
-        if isinstance(operator, Ship):
+        if isinstance(operator, ShipOperator):
             return f"ship({rows(operator.flow)},{operator.site})"
         return f"update({operator.stream})"
 
@@ -125,18 +125,18 @@ def test_nothing_is_shipped_to_where_it_is():
         assert set(sets) == set(model.topology.sites)
         for site, operators in sets.items():
             assert len(set(operators)) == len(operators)
-            assert not [o for o in operators if isinstance(o, Ship) and o.site == site]
-            joined = {o.stream for o in operators if isinstance(o, Join)}
+            assert not [o for o in operators if isinstance(o, ShipOperator) and o.site == site]
+            joined = {o.stream for o in operators if isinstance(o, JoinOperator)}
             assert joined == windows_in(operators)
             # Each copy of a window is fed from the home of its stream.
             for stream in joined:
                 home = model.topology.site_of[stream]
-                assert home == site or Ship(Flow(stream, stream), site) in sets[home]
-        joins = [o for operators in sets.values() for o in operators if isinstance(o, Join)]
+                assert home == site or ShipOperator(Flow(stream, stream), site) in sets[home]
+        joins = [o for operators in sets.values() for o in operators if isinstance(o, JoinOperator)]
         assert len(joins) == sum(len(s.order) for s in plan.sequences)
 
 
 def test_operators_as_text():
-    assert str(Join(Flow("a", "b"), "c")) == "join(b^a, c)"
-    assert str(Update("c")) == "update(c)"
-    assert str(Ship(Flow("a", "a"), "oregon")) == "ship(a, oregon)"
+    assert str(JoinOperator(Flow("a", "b"), "c")) == "join(b^a, c)"
+    assert str(UpdateOperator("c")) == "update(c)"
+    assert str(ShipOperator(Flow("a", "a"), "oregon")) == "ship(a, oregon)"

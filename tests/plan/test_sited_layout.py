@@ -7,7 +7,7 @@ import pytest
 
 from midstream.plan.build_layout import build_layout
 from midstream.plan.layout import Layout
-from midstream.plan.site_operators import Ship, node_operator_sets, windows_in
+from midstream.plan.site_operators import ShipOperator, node_operator_sets, windows_in
 from midstream.plan.sited_plan import SitedPlan
 from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
@@ -62,11 +62,11 @@ def test_windows_are_arranged_by_the_keys_that_they_are_searched_by():
 
 @pytest.mark.parametrize("seed", range(200))
 def test_a_layout_does_what_the_node_operator_sets_say(seed):
-    chance = random.Random(seed)
-    names = "abcde"[: chance.randint(2, 5)]
-    topology = draw_topology(chance, names)
+    rng = random.Random(seed)
+    names = "abcde"[: rng.randint(2, 5)]
+    topology = draw_topology(rng, names)
     query = small_query([f"{a}.k = {b}.k" for a, b in pairwise(names)], names, topology=topology)
-    plan = draw_sited_plan(chance, names)
+    plan = draw_sited_plan(rng, names)
     layout = build_layout(query, plan)
     sets = node_operator_sets(SitedPlan(plan.sequences), topology)
     kept = {(f.site, s.streams[0]) for f in layout.fragments for s in f.arrangements}
@@ -76,7 +76,7 @@ def test_a_layout_does_what_the_node_operator_sets_say(seed):
         (site, operator.flow.head, operator.site, operator.flow.is_stream)
         for site, operators in sets.items()
         for operator in operators
-        if isinstance(operator, Ship) and operator.site in {f.site for f in layout.fragments}
+        if isinstance(operator, ShipOperator) and operator.site in {f.site for f in layout.fragments}
     }
     streams = {
         (topology.site_of[state.streams[0]], state.streams[0], state.site, True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join, naive_join
 from midstream.testing.domains import DOMAINS
 from midstream.testing.hypothesis_strategies import Case, cases, plans

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from midstream.engine import hot_keys
 from midstream.inline import InlineJoin
 from midstream.storage.fsck import check
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import cases
 from tests.helpers import rows, small_query

@@ -37,7 +37,7 @@ from midstream.plan.tree import Plan
 from midstream.protocol.settings import Settings
 from midstream.state.slices import Slice
 from midstream.storage.fsck import check
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import Case, cases, plans
 from midstream.testing.random_cuts import RandomCuts, decided_by
@@ -214,19 +214,19 @@ def test_as_production_decides_with_any_limits(course):
 
 def run_seed(seed: int) -> None:
     """A random workload, with its migrations, cuts at random, and other partitions in half of the epochs."""
-    chance = random.Random(seed)
-    workload = draw_workload(chance, seed)
+    rng = random.Random(seed)
+    workload = draw_workload(rng, seed)
     settings = replace(workload.settings, groups=GROUPS, adapt=False, max_event_time_ahead=None)
     settings = replace(settings, memory=MemorySettings(1), balance=ANY_TIME)
-    cuts = RandomCuts(seed, chance.choice((0.0, 0.1)), 0.3)
+    cuts = RandomCuts(seed, rng.choice((0.0, 0.1)), 0.3)
     hashes = hashes_of(workload.query, workload.plan, workload.epochs)
-    places = RandomPlaces(seed, 0.5, chance.choice((0.0, 0.5)), hashes)
+    places = RandomPlaces(seed, 0.5, rng.choice((0.0, 0.5)), hashes)
     with decided_by(cuts), placed_by(places):
         join = InlineJoin(workload.query, workload.plan, settings=settings)
         tables = []
         for number, epoch in enumerate([*workload.epochs, {}, {}]):
-            if chance.random() < 0.5:
-                join.rescale(chance.randint(1, GROUPS))
+            if rng.random() < 0.5:
+                join.rescale(rng.randint(1, GROUPS))
             if number in workload.requests:
                 request = workload.requests[number]
                 join.migrate(request.plan, "moving_state" if seed % 2 else "hybrid", background="auto")

@@ -16,7 +16,7 @@ import pytest
 from midstream.adapt.policy import GOALS, MigrationPolicy
 from midstream.errors import CheckpointError, OptionError
 from midstream.inline import InlineJoin
-from midstream.migration.request import WrittenRequest, make_request, write_request
+from midstream.migration.request import StoredMigrationRequest, make_request, write_request
 from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
 from midstream.runtime.crash_points import POINTS, crash_hook
@@ -25,8 +25,8 @@ from midstream.storage.fsck import check
 from midstream.storage.intents import find_intent
 from midstream.storage.lease import seize_lease
 from midstream.storage.manifest_log import manifests_newest_first
-from midstream.storage.memory import MemoryStore
-from midstream.storage.output_table import OutputTable, TaskId
+from midstream.storage.memory_store import MemoryStore
+from midstream.storage.output_table import FragmentRunId, OutputTable
 from midstream.testing.draw_plans import draw_plan
 from midstream.testing.faults import SimulatedCrash
 from midstream.testing.random_streams import SECOND, START
@@ -43,9 +43,9 @@ class RecordingTable:
     """A folder of Parquet files that records all rows that are staged for it."""
 
     table: OutputTable
-    staged: dict[TaskId, pa.Table] = field(default_factory=dict)
+    staged: dict[FragmentRunId, pa.Table] = field(default_factory=dict)
 
-    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
+    def stage(self, task: FragmentRunId, rows: pa.Table) -> OutputFile:
         self.staged[task] = rows
         return self.table.stage(task, rows)
 
@@ -130,27 +130,27 @@ def outcome(join: InlineJoin) -> tuple[object, ...]:
     return (manifest.epoch, manifest.streams, slices, outputs, plans, figures)
 
 
-def draw_terms(chance: random.Random, work: Workload, number: int) -> AttemptTerms:
-    partitions = chance.choice((work.settings.partitions, chance.randint(1, work.settings.groups)))
+def draw_terms(rng: random.Random, work: Workload, number: int) -> AttemptTerms:
+    partitions = rng.choice((work.settings.partitions, rng.randint(1, work.settings.groups)))
     settings = replace(
         work.settings,
         partitions=partitions,
         shares=work.settings.shares if partitions == work.settings.partitions else (),
-        idle_timeout=chance.choice((None, Micros(SECOND), Micros(25 * SECOND))),
-        adapt=len(work.query.names) < 5 and chance.random() < 0.5,
-        policy=MigrationPolicy(chance.choice(STRATEGY_CHOICES), chance.random() < 0.5, chance.choice(GOALS)),
-        max_event_time_ahead=chance.choice((None, ONE_DAY, Micros(5 * SECOND))),
-        event_time_clock=chance.choice(CLOCKS),
+        idle_timeout=rng.choice((None, Micros(SECOND), Micros(25 * SECOND))),
+        adapt=len(work.query.names) < 5 and rng.random() < 0.5,
+        policy=MigrationPolicy(rng.choice(STRATEGY_CHOICES), rng.random() < 0.5, rng.choice(GOALS)),
+        max_event_time_ahead=rng.choice((None, ONE_DAY, Micros(5 * SECOND))),
+        event_time_clock=rng.choice(CLOCKS),
     )
-    clock_error = chance.choice((0, 0, -3600, 400 * 86_400))
+    clock_error = rng.choice((0, 0, -3600, 400 * 86_400))
     now = START + (10 * number + 15 + clock_error) * SECOND
-    return AttemptTerms(settings, now, chance.choice((0, 1, 3, None)))
+    return AttemptTerms(settings, now, rng.choice((0, 1, 3, None)))
 
 
-def request_migration(chance: random.Random, work: Workload, join: InlineJoin) -> WrittenRequest | None:
+def request_migration(rng: random.Random, work: Workload, join: InlineJoin) -> StoredMigrationRequest | None:
     """Request a random plan and strategy; returns the request, if it is possible for the query."""
-    plan, strategy = draw_plan(chance, work.query.names), chance.choice(STRATEGY_CHOICES)
-    background = chance.random() < 0.5
+    plan, strategy = draw_plan(rng, work.query.names), rng.choice(STRATEGY_CHOICES)
+    background = rng.random() < 0.5
     try:
         request = make_request(work.query, plan, strategy, background=background)
     except OptionError:
@@ -182,11 +182,11 @@ class Trial:
     """A workload of which every epoch runs both undisturbed and with crashes."""
 
     def __init__(self, seed: int, root: Path) -> None:
-        self.chance = random.Random(seed)
-        self.work = draw_workload(self.chance, seed)
+        self.rng = random.Random(seed)
+        self.work = draw_workload(self.rng, seed)
         self.disturbed = Run(self.work, root / "checkpoint", MemoryStore())
         self.root = root
-        self.pending_request: WrittenRequest | None = None
+        self.pending_request: StoredMigrationRequest | None = None
         """The newest request, until an epoch that was begun applies it."""
         self.crashed_at: set[str] = set()
         """The points at which attempts have crashed."""
@@ -202,7 +202,7 @@ class Trial:
         return self.crashed_at
 
     def _epoch(self, number: int) -> None:
-        terms = draw_terms(self.chance, self.work, number)
+        terms = draw_terms(self.rng, self.work, number)
         join, sinks = self.disturbed.open(terms.settings)
         assert join.manifest.epoch == number - 1
         self._may_request(join, 0.3)
@@ -215,29 +215,29 @@ class Trial:
         waits = intent.waiting is not None and bool(join.manifest.memory.cuts)
         assert due == (intent.waiting if waits else intent.request), "the next epoch that is begun applies it"
         self.pending_request = None if due is not None and not waits else self.pending_request
-        point: str | None = self.chance.choice((*BEFORE, *AFTER, "damage"))
+        point: str | None = self.rng.choice((*BEFORE, *AFTER, "damage"))
         while True:
             ended = run_until(join, self.work, number, terms, point)
             self._compare(sinks, expected_sinks, whole=ended)
             if ended:
                 assert outcome(join) == outcome(expected)
             self.crashed_at |= {point} if point is not None and not ended else set()
-            committed = (ended and point == "damage") or (point in AFTER and self.chance.random() < 0.5)
+            committed = (ended and point == "damage") or (point in AFTER and self.rng.random() < 0.5)
             if committed and number:
                 self.crashed_at.add("damage")
                 self.disturbed.damage()
-            terms = draw_terms(self.chance, self.work, number)
+            terms = draw_terms(self.rng, self.work, number)
             join, sinks = self.disturbed.open(terms.settings)
             if join.manifest.epoch == number:
                 break
             self._may_request(join, 0.7)
-            point = self.chance.choice((None, *BEFORE))
+            point = self.rng.choice((None, *BEFORE))
         assert outcome(join) == outcome(expected)
         assert self.disturbed.files(number) == undisturbed.files(number)
 
     def _may_request(self, join: InlineJoin, rate: float) -> None:
-        if self.chance.random() < rate:
-            self.pending_request = request_migration(self.chance, self.work, join) or self.pending_request
+        if self.rng.random() < rate:
+            self.pending_request = request_migration(self.rng, self.work, join) or self.pending_request
 
     def _compare(
         self, sinks: dict[str, RecordingTable], expected_sinks: dict[str, RecordingTable], *, whole: bool

@@ -17,7 +17,7 @@ from midstream.protocol.coordinator import EPOCHS_KEPT, RETIRED_KEPT
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.state.expiry import Expiry
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, naive_join, stream
 from midstream.testing.hypothesis_strategies import cases
 from midstream.testing.oracle import matching_rows

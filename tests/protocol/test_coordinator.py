@@ -20,7 +20,7 @@ QUERY = small_query(["a.k = b.k"], default_window=10, select=["a.v", "b.k", "b.v
 SETTINGS = Settings(1, 4)
 NOW = 1_700_000_000_000_000
 COORDINATOR = Coordinator(QUERY, SETTINGS)
-FIRST = COORDINATOR.first_manifest("q", parse_plan("a b", QUERY.names))
+FIRST = COORDINATOR.initial_manifest("q", parse_plan("a b", QUERY.names))
 
 
 def make_slice(name: str, epoch: int = 0, latest: int = 0) -> Slice:

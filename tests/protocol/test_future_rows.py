@@ -7,7 +7,7 @@ from midstream.inline import InlineJoin
 from midstream.protocol.settings import ONE_DAY, Settings
 from midstream.state.manifest import OutputFile
 from midstream.storage.late_rows import LATE_SCHEMA
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing.faults import SimulatedCrash
 from midstream.values import Micros
 from tests.helpers import die_at, rows, small_query

@@ -23,8 +23,8 @@ from midstream.protocol.health import (
     SILENCE,
     SLOW_EPOCHS,
     STILL_EPOCHS,
-    Facts,
     Health,
+    HealthFacts,
     HealthLimits,
     StateSample,
 )
@@ -33,7 +33,7 @@ from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings
 from midstream.protocol.trigger_facts import TREND_EPOCHS, Backlog, Trend, trend_of
 from midstream.query.query import Query
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing.hypothesis_aggregates import with_aggregation
 from midstream.values import Micros
 from tests.helpers import rows, small_query
@@ -222,7 +222,9 @@ def test_which_share_of_late_rows_is_too_large_is_an_option():
     watched = Watched()
     watched.run({"a": 1000, "b": 1000})
     watched.run({"a": rows(*((1000 * (i % 2), 1) for i in range(LATE_LEAST_ROWS)))})
-    facts = Facts(query=QUERY, limits=HealthLimits(), manifest=watched.join.manifest, recent=watched.progress)
+    facts = HealthFacts(
+        query=QUERY, limits=HealthLimits(), manifest=watched.join.manifest, recent=watched.progress
+    )
     for share, found in ((0.01, ["late-rows"]), (0.49, ["late-rows"]), (0.5, []), (1.0, [])):
         limits = HealthLimits(late_share=share)
         _, events = Health().after(replace(facts, limits=limits), NOW)
@@ -327,29 +329,31 @@ def test_state_that_grows_with_every_window_does():
 # From here on the facts are made up: no clock, no source.
 
 
-def base(query: Query = QUERY) -> Facts:
+def base(query: Query = QUERY) -> HealthFacts:
     watched = Watched(query)
     watched.run({"a": 0, "b": 0})
-    return Facts(query=query, limits=HealthLimits(), manifest=watched.join.manifest, recent=watched.progress)
+    return HealthFacts(
+        query=query, limits=HealthLimits(), manifest=watched.join.manifest, recent=watched.progress
+    )
 
 
 BASE = base()
 
 
-def with_backlog(count: int | None, trend: Trend | None) -> Facts:
+def with_backlog(count: int | None, trend: Trend | None) -> HealthFacts:
     (progress,) = BASE.recent
     backlog = None if count is None else Backlog(count, "offsets", trend)
     sources = {**progress.sources, "b": replace(progress.sources["b"], backlog=backlog)}
     return replace(BASE, recent=[replace(progress, sources=sources)])
 
 
-def slow(*durations: float, interval_ms: float | None = 1000) -> Facts:
+def slow(*durations: float, interval_ms: float | None = 1000) -> HealthFacts:
     (progress,) = BASE.recent
     recent = [replace(progress, duration_ms={"trigger": duration}) for duration in durations]
     return replace(BASE, recent=recent, limits=HealthLimits(interval_ms=interval_ms))
 
 
-def statuses(*facts: Facts, now: datetime = NOW) -> list[list[Told]]:
+def statuses(*facts: HealthFacts, now: datetime = NOW) -> list[list[Told]]:
     """What is told of in epochs with these facts, all at the same time."""
     health = Health()
     found: list[list[Told]] = []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from midstream.engine.links import LinkCounts
+from midstream.engine.link_traffic import LinkTraffic
 from midstream.engine.program import StreamCounts
 from midstream.engine.work import WorkCounts
 from midstream.plan.explain import StateSize
@@ -27,7 +27,7 @@ from midstream.state.slices import Slice, SliceOwner
 from tests.helpers import small_query
 
 QUERY = small_query(["a.k = b.k"], default_window=10)
-FIRST = Coordinator(QUERY, Settings(1, 4)).first_manifest("q", parse_plan("a b", QUERY.names))
+FIRST = Coordinator(QUERY, Settings(1, 4)).initial_manifest("q", parse_plan("a b", QUERY.names))
 NOW = datetime(2026, 3, 2, 12, 0, 0, 250_999, tzinfo=UTC)
 IDLE = StreamIdle(batch_id=3, since=3, stream="b")
 TRIGGER = TriggerFacts(
@@ -68,7 +68,7 @@ MANIFEST = structs.replace(
 )
 WORK = WorkCounts(probes=1, candidates=2, intermediate_rows=3, comparisons=4, inserted_rows=5, sent_rows=6)
 REPORT = Report(
-    links={"paris->oregon": LinkCounts(900, 2, 30)},
+    links={"paris->oregon": LinkTraffic(900, 2, 30)},
     counts={
         "a": StreamCounts(accepted=10, late=1, null_time=2, null_key=3, future=4),
         "b": StreamCounts(accepted=1),

@@ -24,7 +24,7 @@ from midstream.state.manifest import Manifest
 from midstream.state.routing_table import RoutingTable, Spread
 from midstream.state.slices import SliceOwner
 from midstream.state.upgrade import upgrade_manifest
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.numbered_requests import REQUESTS
 from midstream.testing import assert_same_rows
 from midstream.testing.faults import SimulatedCrash

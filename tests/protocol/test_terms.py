@@ -14,10 +14,10 @@ from midstream.protocol.intent import Intent, decode_intent, encode_intent
 from midstream.protocol.settings import Settings, check_same_definition
 from midstream.protocol.terms import query_on, terms_of
 from midstream.query.build import build_query
-from midstream.state.sealed import seal, unseal
+from midstream.state.checksummed_json import decode_checksummed, encode_checksummed
 from midstream.state.window_change import WindowChange
 from midstream.storage.intents import intent_name
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.values import Micros
 from tests.helpers import make_query, make_stream, rows, small_query
 
@@ -35,7 +35,7 @@ def test_terms_survive_as_text():
 
 
 def test_odd_names_are_kept_across_a_restart():
-    first = Coordinator(ODD, SETTINGS).first_manifest("q", parse_plan("a b", ODD.names))
+    first = Coordinator(ODD, SETTINGS).initial_manifest("q", parse_plan("a b", ODD.names))
     assert check_same_definition(first, ODD, SETTINGS) == ODD
 
 
@@ -57,14 +57,14 @@ def test_terms_that_a_query_cannot_have_are_refused(change):
 
 def test_a_first_epoch_that_an_earlier_version_has_begun_goes_on():
     query = small_query(["a.k = b.k"], default_window=10, select=["a.v", "b.v"], lateness=100)
-    first = Coordinator(query, SETTINGS).first_manifest("inline", parse_plan("a b", query.names))
+    first = Coordinator(query, SETTINGS).initial_manifest("inline", parse_plan("a b", query.names))
     options = {"partitions": SETTINGS.partitions, "groups": SETTINGS.groups}
     definition = {key: value for key, value in first.definition.items() if key != "keeps"}
     old = Intent("inline", 0, 0, SETTINGS, first=replace(first, format=5), format=1)
-    fields = msgspec.json.decode(unseal("intent", encode_intent(old), "x"))
+    fields = msgspec.json.decode(decode_checksummed("intent", encode_intent(old), "x"))
     fields["first"]["definition"] = definition | {"options": options}
     del fields["first"]["routings"]
-    file = seal("intent", msgspec.json.encode(fields))
+    file = encode_checksummed("intent", msgspec.json.encode(fields))
     assert decode_intent(file, "x").first == first
     store = MemoryStore()
     store.put(intent_name(0), file)

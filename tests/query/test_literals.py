@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from midstream.errors import QueryError
-from midstream.query.arithmetic import INTERVAL
 from midstream.query.expression import Constant
+from midstream.query.operator_types import INTERVAL
 from midstream.query.sql import parse
 from midstream.query.translate import Translator
 from midstream.query.types import TIMESTAMP

@@ -2,7 +2,7 @@
 
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.numbered_requests import REQUESTS
 from tests.helpers import rows, small_query
 

@@ -8,7 +8,7 @@ import pytest
 from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.window import window
 from midstream.inline import InlineJoin
-from midstream.migration.paper_models import BlackBoxes
+from midstream.migration.paper_models import BlackBoxModel
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
@@ -173,7 +173,7 @@ def test_durations_are_shown_as_people_say_them(seconds, shown):
 
 
 def test_a_strategy_that_never_catches_up_is_told():
-    busy = BlackBoxes(tau=10.0, tau_before=10.0, n=3, w=20.0, t_old=0.02, t_new=0.04, t_new_before=0.04)
+    busy = BlackBoxModel(tau=10.0, tau_before=10.0, n=3, w=20.0, t_old=0.02, t_new=0.04, t_new_before=0.04)
     hybrid, moving, track = (
         predict(f"generalized_{name}", busy, 20.0, 1e-6)
         for name in ("hybrid", "moving_state", "parallel_track")

@@ -12,7 +12,7 @@ from midstream.inline import InlineJoin
 from midstream.plan.tree import parse_plan
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from tests.helpers import rows, small_query
 from tests.messages import assert_plain
 

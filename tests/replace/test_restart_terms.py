@@ -16,7 +16,7 @@ from midstream.protocol.settings import Settings
 from midstream.protocol.terms import committed_terms, terms_of
 from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, assert_same_rows, generate, stream
 from midstream.testing.expected import Expected
 from midstream.testing.hypothesis_aggregates import with_aggregation

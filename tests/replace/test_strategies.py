@@ -14,7 +14,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.storage.fsck import check, collect_garbage
 from midstream.storage.lease import seize_lease
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, assert_same_rows, generate, stream
 from midstream.testing.random_cuts import RandomCuts, decided_by
 from midstream.testing.random_streams import SECOND
@@ -49,11 +49,11 @@ def _epochs(seed):
 @pytest.mark.parametrize("strategy", sorted(BLACK_BOX_STRATEGIES))
 @pytest.mark.parametrize("kind", PREDICATES)
 def test_results_come_in_the_epochs_in_which_they_would_have_come(kind, strategy):
-    chance = random.Random(f"{kind} {strategy}")
+    rng = random.Random(f"{kind} {strategy}")
     for seed in range(2):
-        old, new = chance.sample(PLANS, 2)
+        old, new = rng.sample(PLANS, 2)
         query, epochs = _query(kind), _epochs(seed)
-        settings = Settings(chance.choice((1, 3)), 8)
+        settings = Settings(rng.choice((1, 3)), 8)
         store = MemoryStore()
         join = InlineJoin(query, old, settings=settings, store=store)
         alone = InlineJoin(query, old, settings=settings)
@@ -61,7 +61,7 @@ def test_results_come_in_the_epochs_in_which_they_would_have_come(kind, strategy
         for number, epoch in enumerate(epochs):
             if number == BEGINS:
                 join.migrate(new, strategy)
-            got = join.run_epoch(epoch, background_epochs=chance.choice((1, 2)))
+            got = join.run_epoch(epoch, background_epochs=rng.choice((1, 2)))
             assert_same_rows(got, alone.run_epoch(epoch))
             assert join.manifest.streams == alone.manifest.streams
             progress = join.recentProgress[-1]
@@ -80,9 +80,9 @@ def test_results_come_in_the_epochs_in_which_they_would_have_come(kind, strategy
 
 @pytest.mark.parametrize("kind", PREDICATES)
 def test_white_and_black_boxes_agree(kind):
-    chance = random.Random(kind)
+    rng = random.Random(kind)
     query, epochs = _query(kind), _epochs(7)
-    old, new = chance.sample(PLANS, 2)
+    old, new = rng.sample(PLANS, 2)
     results = {}
     for how in (*map(str, STRATEGY_CASES), *BLACK_BOX_STRATEGIES):
         join = InlineJoin(query, old, settings=Settings(2, 8))

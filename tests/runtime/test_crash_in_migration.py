@@ -16,7 +16,7 @@ from midstream.runtime.crash_points import POINTS
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.storage.fsck import check
 from midstream.storage.manifest_log import manifest_name, newest_manifest
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.numbered_requests import REQUESTS
 from midstream.storage.store import Store
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate

@@ -16,7 +16,7 @@ from midstream.protocol.problems import StreamStalled
 from midstream.protocol.progress import EpochProgress
 from midstream.protocol.settings import Settings
 from midstream.runtime.epoch_reporter import PROGRESS_KEPT
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from tests.helpers import rows, small_query
 
 QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=30)

@@ -19,8 +19,8 @@ from midstream.runtime import partition_task
 from midstream.runtime.crash_points import crash_hook
 from midstream.runtime.partition_task import StageRun, run_partition
 from midstream.state.manifest import OutputFile
-from midstream.storage.memory import MemoryStore
-from midstream.storage.output_table import TaskId
+from midstream.storage.memory_store import MemoryStore
+from midstream.storage.output_table import FragmentRunId
 from tests.helpers import rows, small_query
 
 QUERY = small_query(["a.k = b.k"], default_window=10)
@@ -46,11 +46,11 @@ class Written:
 
     staged: list[tuple[int, str, pa.Table | None]] = field(default_factory=list)
 
-    def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
+    def results(self, task: FragmentRunId, rows: pa.Table | None) -> list[OutputFile]:
         self.staged.append((task.partition, "results", rows))
         return [] if rows is None else [OutputFile("results", str(task), str(task), rows.num_rows)]
 
-    def late(self, task: TaskId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
+    def late(self, task: FragmentRunId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
         self.staged += [(task.partition, name, part) for name, part in rows.items()]
         return [OutputFile("late", str(task), str(task), sum(part.num_rows for part in rows.values()))]
 
@@ -58,7 +58,7 @@ class Written:
 @pytest.fixture
 def program() -> Program:
     coordinator = Coordinator(QUERY, Settings(PARTITIONS, 64))
-    manifest = coordinator.first_manifest("x", parse_plan("a b", QUERY.names))
+    manifest = coordinator.initial_manifest("x", parse_plan("a b", QUERY.names))
     return coordinator.program(manifest, Intent("x", 0, now=0, settings=coordinator.settings))
 
 

@@ -11,7 +11,7 @@ from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.replace.boxes import Boxes
+from midstream.replace.query_coordinator import QueryCoordinator
 from midstream.state.manifest import Manifest
 from midstream.testing import Shape, generate, stream
 from midstream.values import Micros
@@ -60,16 +60,16 @@ class Meanwhile:
         self._moved = threading.Event()
         self._thread = threading.Thread(target=self._run)
         join._runner.requests.lock = _SeenLock(self._moved)  # type: ignore[assignment]  # it is used like one
-        real = Boxes.after
+        real = QueryCoordinator.after
 
-        def after(boxes: Boxes, manifest: Manifest) -> Boxes:
+        def after(boxes: QueryCoordinator, manifest: Manifest) -> QueryCoordinator:
             chosen = real(boxes, manifest)
             if at(manifest) and not self._moved.is_set():
                 self._thread.start()
                 assert self._moved.wait(60), "the request must be made, or wait"
             return chosen
 
-        patch.setattr(Boxes, "after", after)
+        patch.setattr(QueryCoordinator, "after", after)
 
     def _run(self) -> None:
         try:

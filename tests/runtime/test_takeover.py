@@ -16,7 +16,7 @@ from midstream.storage.fsck import check
 from midstream.storage.intents import write_or_read_intent
 from midstream.storage.lease import seize_lease
 from midstream.storage.local import LocalStore
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.output_table import OutputTable
 from midstream.storage.store import Store
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream

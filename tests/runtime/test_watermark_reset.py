@@ -17,7 +17,7 @@ from midstream.storage.fsck import check
 from midstream.storage.lease import acquire_lease, seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import close_log, manifests_newest_first, newest_manifest
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.faults import SimulatedCrash
 from midstream.values import Micros
@@ -38,13 +38,13 @@ QUERY = small_query(
 OPEN = Settings(2, 4, max_event_time_ahead=None)
 
 
-def _table(name: str, number: int, chance: random.Random, ahead: int = 0) -> pa.Table:
+def _table(name: str, number: int, rng: random.Random, ahead: int = 0) -> pa.Table:
     """Some rows of an epoch that is ten seconds long."""
     return rows(
         *(
             (
-                NOW + ahead + (10 * number + chance.randrange(10)) * SECOND,
-                chance.randrange(3),
+                NOW + ahead + (10 * number + rng.randrange(10)) * SECOND,
+                rng.randrange(3),
                 0,
                 f"{name}{number}.{i}",
             )
@@ -55,13 +55,13 @@ def _table(name: str, number: int, chance: random.Random, ahead: int = 0) -> pa.
 
 def _poisoned(store, plan: str, *, seed: int, who: str, idle: bool, migrate: str | None = None):
     """Epochs of which the fourth has a wrong row; gives what came and the results so far."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     settings = Settings(2, 4, Micros(120 * SECOND) if idle else None, max_event_time_ahead=None)
     lease = seize_lease(store, "query")
     join = InlineJoin(QUERY, plan, settings=settings, store=store, lease=lease)
     found, came = [], []
     for number in range(6):
-        epoch = {n: _table(n, number, chance) for n in "abc"}
+        epoch = {n: _table(n, number, rng) for n in "abc"}
         if number == 3:
             epoch[who] = pa.concat_tables([epoch[who], rows((NOW + YEARS, 0, 0, "wrong"))])
             if idle:
@@ -124,9 +124,9 @@ def test_a_watermark_that_was_set_back_accepts_rows_again(plan, who, idle):
     assert manifest is not None
     assert {n: m.watermark for n, m in manifest.streams.items()} == marks
     # Long enough for everything to be merged, and for what expires to go.
-    chance = random.Random(-seed)
+    rng = random.Random(-seed)
     again = InlineJoin(QUERY, settings=join.coordinator.settings, store=store)
-    more = [{n: _table(n, number, chance) for n in "abc"} for number in range(6, 28)]
+    more = [{n: _table(n, number, rng) for n in "abc"} for number in range(6, 28)]
     results = [again.run_epoch(epoch) for epoch in more]
     assert all(mark.late == manifest.streams[n].late for n, mark in again.manifest.streams.items())
     together = {n: pa.concat_tables([kept[n], *(epoch[n] for epoch in more)]) for n in "abc"}
@@ -148,8 +148,8 @@ def test_a_migration_comes_to_its_end_after_a_watermark_was_set_back(strategy, w
     kept = _without_lost(tables, marks, who)
     reset_watermark(store, seize_lease(store, "reset"), who, NOW + 45 * SECOND)
     again = InlineJoin(QUERY, settings=OPEN, store=store)
-    chance = random.Random(2)
-    more = [{n: _table(n, number, chance) for n in "abc"} for number in range(6, 26)]
+    rng = random.Random(2)
+    more = [{n: _table(n, number, rng) for n in "abc"} for number in range(6, 26)]
     results = [again.run_epoch(epoch) for epoch in more]
     assert again.manifest.migration is None
     assert again.manifest.plan == "a c b"

@@ -17,7 +17,7 @@ from random import Random
 
 import msgspec
 
-from midstream.plan.site_operators import Operator, Operators, operators_of_sequence
+from midstream.plan.site_operators import Operators, SiteOperator, operators_of_sequence
 from midstream.plan.sited_plan import JoinSequence, SitedPlan
 from midstream.query.network import Site
 from midstream.sites.cost import SiteCostModel, StreamFigures
@@ -312,7 +312,7 @@ class Schedule:
             yield tuple(result[stream][0] for stream in self.case.rows)
 
 
-def _as_sets(operators: dict[Site, Operators]) -> dict[Site, frozenset[Operator]]:
+def _as_sets(operators: dict[Site, Operators]) -> dict[Site, frozenset[SiteOperator]]:
     """Two orders of the same operators are the same."""
     return {site: frozenset(each) for site, each in operators.items()}
 

@@ -9,12 +9,12 @@ import pytest
 from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
 from midstream.plan.tree import parse_plan
+from midstream.protocol.check_site_support import check_sites_state
 from midstream.protocol.settings import Settings
-from midstream.protocol.site_settings import check_sites_state
 from midstream.sites.cost import StreamFigures
 from midstream.sites.distributed import (
+    SitesRound,
     SitesState,
-    Step,
     decided_plan,
     first_state,
     read_state,
@@ -59,7 +59,7 @@ def test_both_ways_of_finding_plans_end_in_plans_that_cost_the_same(restarts):
 def settle(model, plan, state: SitesState, figures: dict[str, StreamFigures]):
     """Step after step, until no message is on its way; each decided sequence is in the plan at once."""
     for _ in range(200):
-        state = Step(model, plan, state).run(figures, lambda _stream, told, seen: told != seen)
+        state = SitesRound(model, plan, state).run(figures, lambda _stream, told, seen: told != seen)
         if state.decided:
             plan, state = decided_plan(plan, state), with_switch(state)
         elif not state.messages and not state.switching:
@@ -81,7 +81,7 @@ def test_changes_that_overtake_each_other_end_in_the_plan_that_the_centre_finds(
         known = figures[stream]
         figures = {**figures, stream: StreamFigures(known.rate * factor, known.selectivity, known.row_bytes)}
         # The next change comes while messages about this one are on their way.
-        state = Step(model, plan, state).run(figures, lambda _stream, told, seen: told != seen)
+        state = SitesRound(model, plan, state).run(figures, lambda _stream, told, seen: told != seen)
         if state.decided:
             plan, state = decided_plan(plan, state), with_switch(state)
     plan, state = settle(model, plan, state, figures)

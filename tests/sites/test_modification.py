@@ -9,7 +9,7 @@ from midstream.errors import InternalError
 from midstream.plan.sited_plan import JoinSequence
 from midstream.sites.cost import StreamFigures
 from midstream.sites.greedy import greedy_plan, greedy_sequence
-from midstream.sites.messages import Decided, LocalReady, Outgoing
+from midstream.sites.messages import LocalReady, Outgoing, SequencesDecided
 from midstream.sites.relay import Relay, RelayState
 from midstream.sites.thresholds import exceeds
 from tests.sites.sited_cases import paper_model, random_change, random_figures, random_model
@@ -37,7 +37,7 @@ class Relays:
             self.queue.rotate(self.rng.randrange(len(self.queue)))
         site, message = self.queue.popleft()
         self.counts[type(message).__name__] += 1
-        if isinstance(message, Decided):
+        if isinstance(message, SequencesDecided):
             (sequence,) = message.sequences
             self.sequences[sequence.head] = sequence
             self.queue += self.relays[site].finished(sequence.head)
@@ -122,7 +122,7 @@ def test_a_relay_asks_only_what_it_must():
     relays.settle()
     assert relays.sequences["S1"].order == ("S3", "S2")
     # S1 and S3 seek from the first position until S2 has its turn, and select two positions; so does S2.
-    assert relays.counts["Changed"] == relays.counts["Decided"] == 3
+    assert relays.counts["Changed"] == relays.counts["SequencesDecided"] == 3
     assert relays.counts["Select"] <= 9
     assert relays.counts["Seek"] <= 4
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from midstream.plan.site_operators import Join, Ship, Update, node_operator_sets
+from midstream.plan.site_operators import JoinOperator, ShipOperator, UpdateOperator, node_operator_sets
 from midstream.plan.sited_plan import JoinSequence, SitedPlan
 from midstream.sites.cost import StreamFigures
 from midstream.sites.greedy import greedy_plan
@@ -24,13 +24,13 @@ def _cost_of_operators(model, figures, plan) -> float:
             found[sequence.head, stream] = flow
     for site, operators in node_operator_sets(plan, model.topology).items():
         for operator in operators:
-            if isinstance(operator, Ship):
+            if isinstance(operator, ShipOperator):
                 flow = found[operator.flow.head, operator.flow.last]
                 size = flow.rate * flow.row_bytes
                 total += model.topology.network.transfer_seconds(site, operator.site, size)
-            elif isinstance(operator, Update):
+            elif isinstance(operator, UpdateOperator):
                 total += figures[operator.stream].rate * model.update_seconds
-            elif isinstance(operator, Join):
+            elif isinstance(operator, JoinOperator):
                 window = figures[operator.stream].rate * model.windows[operator.stream]
                 rate = found[operator.flow.head, operator.flow.last].rate
                 total += rate * model.probe_seconds * window
@@ -52,7 +52,10 @@ def test_everything_at_one_site_is_shipped_there_once():
     figures = dict.fromkeys(model.topology.streams, StreamFigures(100.0, 0.01, 150.0))
     plan = gathered_plan(model, figures, "S1")
     shipped = [
-        o for ops in node_operator_sets(plan, model.topology).values() for o in ops if isinstance(o, Ship)
+        o
+        for ops in node_operator_sets(plan, model.topology).values()
+        for o in ops
+        if isinstance(o, ShipOperator)
     ]
     assert sorted(map(str, shipped)) == ["ship(S2, N1)", "ship(S3, N1)", "ship(S4, N1)"]
     assert shared_plan(model, figures) == plan

@@ -12,7 +12,7 @@ from midstream.query.network import Link, Network
 from midstream.query.topology import Topology
 from midstream.testing.hypothesis_strategies import Case, cases
 from midstream.testing.reference import accept, joins, naive_join
-from midstream.testing.sited_execution import HeadRun, LinkTraffic, SitedExecution, Work
+from midstream.testing.sited_execution import HeadRun, ReferenceLinkTraffic, SitedExecution, Work
 from tests.sites.sited_cases import paper_model
 
 NETWORK = Network(Link(latency=0.0, bytes_per_second=1.0))
@@ -95,10 +95,10 @@ def test_what_is_shipped_is_counted_once_per_link():
     work = Work()
     assert len(execution.run_epoch(plan, {"S1": [1, 2], "S2": [3], "S3": [4]}, work)) == 2
     assert work.links == {
-        ("N1", "N2"): LinkTraffic(1, 2, 20.0),
-        ("N1", "N3"): LinkTraffic(1, 2, 20.0),
-        ("N2", "N3"): LinkTraffic(2, 3, 20.0 + 60.0),
-        ("N3", "N0"): LinkTraffic(1, 2, 120.0),
+        ("N1", "N2"): ReferenceLinkTraffic(1, 2, 20.0),
+        ("N1", "N3"): ReferenceLinkTraffic(1, 2, 20.0),
+        ("N2", "N3"): ReferenceLinkTraffic(2, 3, 20.0 + 60.0),
+        ("N3", "N0"): ReferenceLinkTraffic(1, 2, 120.0),
     }
     # S1 and S2 at N2, all three at N3.
     assert work.stored_rows == 3 + 4

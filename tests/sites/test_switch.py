@@ -12,7 +12,7 @@ from midstream.sites import switch as switch_module
 from midstream.sites.cost import StreamFigures
 from midstream.sites.delivery import Delivery, Envelope, PeerState
 from midstream.sites.greedy import greedy_plan
-from midstream.sites.messages import LocalReady, Portion, Report, Subscribed
+from midstream.sites.messages import FiguresReport, LocalReady, Portion, Subscribed
 from midstream.sites.site_machine import SiteMachine, SiteSettings, first_state
 from midstream.sites.switch import Switches
 from midstream.sites.window_copies import WindowCopies
@@ -117,8 +117,8 @@ def test_what_must_not_be_asked_of_a_site():
     machine.switch_to((sequence,))
     with pytest.raises(InternalError, match="while a change of it is under way; got S1"):
         machine.switch_to((sequence,))
-    report = Report("S2", StreamFigures(1.0, 0.1, 10.0))
-    with pytest.raises(InternalError, match="must have messages of a relay; got Report"):
+    report = FiguresReport("S2", StreamFigures(1.0, 0.1, 10.0))
+    with pytest.raises(InternalError, match="must have messages of a relay; got FiguresReport"):
         machine.receive(Envelope("N2", "N1", 1, 0, report))
 
 

@@ -20,10 +20,10 @@ from midstream.errors import error_from
 from midstream.inline import execution
 from midstream.protocol.report import Report, add_reports
 from midstream.spark.messages import AddressedMessage, ControlMessage, SlicesMessage
-from midstream.spark.own_slices import slice_messages, slices_by_task, with_own_slices, without_slices
 from midstream.spark.row_source import encoded
 from midstream.spark.stage_task import move_task, stage_task
 from midstream.spark.task_ranges import TaskRanges
+from midstream.spark.task_slices import slice_messages, slices_by_task, with_own_slices, without_slices
 
 
 @dataclass

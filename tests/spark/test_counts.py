@@ -19,7 +19,7 @@ from benchmarks.workloads import CHAIN, CLIQUE, Workload
 from midstream import Join
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 
 COUNTS = Path(__file__).with_name("counts.json")
 WORKLOADS = {

@@ -14,10 +14,10 @@ from midstream.protocol.settings import Settings
 from midstream.runtime.crash_points import crash_hook
 from midstream.spark.background_budget import BackgroundBudget
 from midstream.spark.query import JoinStreamingQuery
-from midstream.spark.source_order import check_may_come, check_may_leave, fit_checkpoint, in_order
+from midstream.spark.source_order import check_can_add, check_can_remove, fit_checkpoint, in_order
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, accept, assert_same_rows, generate
 from tests.helpers import small_query
 from tests.replace.replacement_run import results_between
@@ -209,7 +209,7 @@ def test_a_checkpoint_is_fitted_again_wherever_a_driver_died(spark, tmp_path):
     shared = frame("shared")
     frames = {"a": shared, "b": frame("x").union(frame("y")), "c": shared, "d": frame("z"), "new": frame("n")}
     settings, query = Settings(partitions=1, groups=1), small_query(["a.k = b.k"])
-    manifest = Coordinator(query, settings).first_manifest("id", settings.first_plan(query))
+    manifest = Coordinator(query, settings).initial_manifest("id", settings.first_plan(query))
     manifest = replace(manifest, sources=("a", "", "b", "c", "", "d"))
     ordered = in_order(manifest, frames)
     assert [name for name in ordered if name in frames] == ["a", "b", "c", "d", "new"]
@@ -254,8 +254,8 @@ def test_a_checkpoint_is_fitted_again_wherever_a_driver_died(spark, tmp_path):
         in_order(manifest, {"a": shared})
     for name, text in (("b", "reads 2 sources"), ("c", "another stream has, too")):
         with pytest.raises(MidstreamError, match=text):
-            check_may_leave(name, frames)
-    check_may_leave("d", frames)
+            check_can_remove(name, frames)
+    check_can_remove("d", frames)
 
 
 def test_a_stream_that_is_added_has_a_source_of_its_own(spark):
@@ -265,11 +265,11 @@ def test_a_stream_that_is_added_has_a_source_of_its_own(spark):
         return spark.readStream.format("rate").load()
 
     settings, query = Settings(partitions=1, groups=1), small_query(["a.k = b.k"])
-    manifest = Coordinator(query, settings).first_manifest("id", settings.first_plan(query))
+    manifest = Coordinator(query, settings).initial_manifest("id", settings.first_plan(query))
     shared, added = frame(), frame()
     frames = {"a": shared, "b": shared}
-    check_may_come(manifest, {**frames, "c": added, "d": added})
+    check_can_add(manifest, {**frames, "c": added, "d": added})
     with pytest.raises(MidstreamError, match="got stream 'd', which has that of stream 'a'"):
-        check_may_come(manifest, {**frames, "c": added, "d": frame().union(shared)})
+        check_can_add(manifest, {**frames, "c": added, "d": frame().union(shared)})
     # What has left is read no more.
-    check_may_come(replace(manifest, sources=("", "b")), {"b": frame(), "a": shared})
+    check_can_add(replace(manifest, sources=("", "b")), {"b": frame(), "a": shared})

@@ -48,10 +48,10 @@ def _query(kind, on):
 
 
 def _table(kind, values, seed):
-    chance = random.Random(seed)
+    rng = random.Random(seed)
 
     def keys():
-        return pa.array([chance.choice([*values, None]) for _ in range(ROWS)], kind)
+        return pa.array([rng.choice([*values, None]) for _ in range(ROWS)], kind)
 
     times = pa.array([None if n % 9 == 0 else n for n in range(ROWS)], pa.int64()).cast(TIME)
     return pa.table({"t": times, "k": keys(), "j": keys(), "v": [f"row {n}" for n in range(ROWS)]})
@@ -59,16 +59,14 @@ def _table(kind, values, seed):
 
 def _places(query, layout, table, seed):
     """Places with relocated groups and hot keys that partitions share."""
-    chance = random.Random(seed)
-    count = chance.choice([1, 2, 3, 7])
+    rng = random.Random(seed)
+    count = rng.choice([1, 2, 3, 7])
     moved, spread = {}, {}
     known = hashes_of(query, layout.plan, [dict.fromkeys(query.names, table)])
     for name in {key_name(fragment.key) for fragment in layout.fragments} - {""}:
-        moved[name] = {g: chance.randrange(count) for g in range(1, GROUPS) if chance.random() < 0.5}
-        hot = [h for h in known.get(name, ()) if h and count > 1 and chance.random() < 0.5]
-        spread[name] = {
-            h: Spread(tuple(chance.sample(range(count), 2)), chance.choice(query.names)) for h in hot
-        }
+        moved[name] = {g: rng.randrange(count) for g in range(1, GROUPS) if rng.random() < 0.5}
+        hot = [h for h in known.get(name, ()) if h and count > 1 and rng.random() < 0.5]
+        spread[name] = {h: Spread(tuple(rng.sample(range(count), 2)), rng.choice(query.names)) for h in hot}
     return Places(GROUPS, (RoutingTable(0, count, moved=moved, spread=spread),))
 
 

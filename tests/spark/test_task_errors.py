@@ -21,11 +21,11 @@ from midstream.protocol.intent import Intent
 from midstream.protocol.settings import Settings
 from midstream.spark import messages, parquet_source, row_source, stage_task
 from midstream.spark.messages import EPOCH_PROPERTY, AddressedMessage, ControlMessage, SourceMessage
-from midstream.spark.own_slices import slice_messages, slices_by_task
 from midstream.spark.row_groups import RowGroup
 from midstream.spark.task_ranges import TaskRanges
+from midstream.spark.task_slices import slice_messages, slices_by_task
 from midstream.state.routing_table import RoutingTable
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from tests.helpers import rows, small_query
 
 CANARY = "canary-7f3a"
@@ -141,7 +141,7 @@ def test_an_error_passes_through_encoding_again(panics):
 
 def first_program() -> Program:
     coordinator = Coordinator(QUERY, Settings(2, 4))
-    manifest = coordinator.first_manifest("x", parse_plan("a b", QUERY.names))
+    manifest = coordinator.initial_manifest("x", parse_plan("a b", QUERY.names))
     return coordinator.program(manifest, Intent("x", 0, now=0, settings=coordinator.settings))
 
 

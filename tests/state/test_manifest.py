@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from midstream.errors import CheckpointError
 from midstream.plan.state_id import StateId
+from midstream.state.checksummed_json import digest_in
 from midstream.state.manifest import (
     FORMAT,
     Manifest,
@@ -18,7 +19,6 @@ from midstream.state.manifest import (
 )
 from midstream.state.migration import HandoverEntry, Migration, RebuildProgress
 from midstream.state.routing_table import RoutingTable
-from midstream.state.sealed import digest_in
 from midstream.state.slices import Slice, SliceOwner
 
 MIGRATION = Migration(

@@ -37,7 +37,7 @@ class FlakyProxy:
         self.struck: Counter[str] = Counter()
         self.requests = 0
         self.faults: Sequence[str] = ()
-        self.chance = 0.0
+        self.rng = 0.0
         self._server = urlsplit(server).netloc
         self._rng = random.Random(seed)
         self._lock = threading.Lock()
@@ -57,13 +57,13 @@ class FlakyProxy:
             thread.join()
 
     @contextmanager
-    def failing(self, chance: float, faults: Sequence[str] = FAULTS) -> Iterator[None]:
+    def failing(self, rng: float, faults: Sequence[str] = FAULTS) -> Iterator[None]:
         """Let faults happen for a while."""
-        self.chance, self.faults = chance, faults
+        self.rng, self.faults = rng, faults
         try:
             yield
         finally:
-            self.chance, self._outage = 0.0, 0
+            self.rng, self._outage = 0.0, 0
 
     def draw(self, *, conditional: bool) -> tuple[str, float]:
         """What happens to the next request, and a number to do it by; commits are struck more often."""
@@ -73,7 +73,7 @@ class FlakyProxy:
             if self._outage:
                 self._outage -= 1
                 return "closed", amount
-            if self._rng.random() >= self.chance * (3 if conditional else 1):
+            if self._rng.random() >= self.rng * (3 if conditional else 1):
                 return "", amount
             fault = self._rng.choice(self.faults)
             self.struck[fault] += 1

@@ -24,7 +24,7 @@ from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifest_files, manifest_name, read_manifest, restore_manifest
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.slice_files import SliceFiles
 from midstream.storage.store import Store
 from midstream.testing import Shape, assert_same_rows, generate, stream
@@ -85,25 +85,25 @@ def _quiet(caplog) -> Iterator[None]:
         yield
 
 
-def damage(chance: random.Random, how: str, checkpoint: Checkpoint) -> tuple[Files, bool]:
+def damage(rng: random.Random, how: str, checkpoint: Checkpoint) -> tuple[Files, bool]:
     """The files of a checkpoint after something was done to them, and whether one that is needed was hit."""
     files = dict(checkpoint.files)
-    manifests = how == "older" or chance.random() < 0.3
+    manifests = how == "older" or rng.random() < 0.3
     names = sorted(name for name in files if name.startswith("manifests/" if manifests else "slices/"))
-    name = chance.choice(names[1:] if how == "older" else names)
-    if chance.random() < 0.8:
-        name = chance.choice([name for name in names if checkpoint.needs(name)])
+    name = rng.choice(names[1:] if how == "older" else names)
+    if rng.random() < 0.8:
+        name = rng.choice([name for name in names if checkpoint.needs(name)])
     other = names[names.index(name) - 1]
     data = bytearray(files[name].to_pybytes())
-    place = chance.randrange(len(data))
+    place = rng.randrange(len(data))
     match how:
         case "flip":
-            data[place] ^= 1 << chance.randrange(8)
+            data[place] ^= 1 << rng.randrange(8)
         case "cut":
             del data[place:]
         case "garbage":
             # A byte more, so that it is never what was there.
-            data[place : place + chance.randint(0, 40)] = chance.randbytes(41)
+            data[place : place + rng.randint(0, 40)] = rng.randbytes(41)
         case "empty":
             data.clear()
         case "older":
@@ -136,12 +136,12 @@ def outcome(checkpoint: Checkpoint, store: Store) -> str:
 
 @pytest.mark.slow
 def test_no_damage_is_read_as_data():
-    chance = random.Random(1)
+    rng = random.Random(1)
     found: Counter[tuple[bool, str]] = Counter()
     for how, times in CASES.items():
         for _ in range(times):
-            checkpoint = chance.choice(CHECKPOINTS)
-            files, needed = damage(chance, how, checkpoint)
+            checkpoint = rng.choice(CHECKPOINTS)
+            files, needed = damage(rng, how, checkpoint)
             found[needed, outcome(checkpoint, MemoryStore(files))] += 1
     assert found.total() == sum(CASES.values()) == 10_000
     assert set(found) == {(True, "refused"), (True, "goes back"), (False, "goes on")}, found
@@ -151,11 +151,11 @@ def test_no_damage_is_read_as_data():
 
 @pytest.mark.parametrize("how", CASES)
 def test_a_query_on_a_damaged_disk_is_refused_or_gives_the_same_results(how, tmp_path):
-    chance = random.Random(2)
+    rng = random.Random(2)
     ended: Counter[bool] = Counter()
     for number in range(20):
-        checkpoint = chance.choice(CHECKPOINTS)
-        files, _ = damage(chance, how, checkpoint)
+        checkpoint = rng.choice(CHECKPOINTS)
+        files, _ = damage(rng, how, checkpoint)
         root = tmp_path / str(number)
         for name, data in files.items():
             path = Path(root, name)

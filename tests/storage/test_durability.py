@@ -18,7 +18,7 @@ from midstream.storage.manifest_log import (
     newest_manifest,
     restore_manifest,
 )
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.output_table import OutputTable
 from midstream.storage.publish_log import begin_publishing, is_published, last_noted, noted_epochs
 from midstream.testing.faults import FaultStore

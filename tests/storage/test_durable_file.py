@@ -11,7 +11,7 @@ import pytest
 from midstream.errors import StreamError
 from midstream.storage.durable_file import new_file, write_new_files
 from midstream.storage.local import LocalStore
-from midstream.storage.output_table import OutputTable, TaskId
+from midstream.storage.output_table import FragmentRunId, OutputTable
 
 
 @pytest.fixture(params=["ENOSPC", "EDQUOT"])
@@ -96,7 +96,7 @@ def test_of_many_files_none_is_left_if_one_cannot_be_written(tmp_path, monkeypat
 def test_results_on_a_full_disk_say_so_and_leave_nothing(full, tmp_path):
     table = OutputTable("results", str(tmp_path), "query")
     with pytest.raises(StreamError, match=rf"must have space .* that of {tmp_path}\. Hint: make space"):
-        table.stage(TaskId(epoch=0, partition=0, fragment=0), pa.table({"x": [1]}))
+        table.stage(FragmentRunId(epoch=0, partition=0, fragment=0), pa.table({"x": [1]}))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 

@@ -18,7 +18,7 @@ from midstream.state.manifest import encode_manifest
 from midstream.storage.fsck import _SegmentIndex, check
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import restore_manifest
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.values import Micros
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
 from tests.helpers import rows, small_query

@@ -16,7 +16,7 @@ from midstream.storage.fsck import check, collect_garbage
 from midstream.storage.lease import acquire_lease, seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifests_newest_first
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing.faults import SimulatedCrash
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
 from tests.helpers import die_at

@@ -16,7 +16,7 @@ from midstream.storage import lease as leases
 from midstream.storage.lease import Lease, acquire_lease, seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifest_name
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from tests.helpers import small_query
 
 QUERY = small_query(["a.k = b.k"], default_window=10)

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from midstream.errors import CheckpointError
-from midstream.storage.output_table import STAGED, OutputTable, TaskId
+from midstream.storage.output_table import STAGED, FragmentRunId, OutputTable
 
 QUERY = "0123abcd"
 ONE = pa.table({"x": [1]})
@@ -18,8 +18,8 @@ def table(tmp_path) -> OutputTable:
     return OutputTable("results", str(tmp_path / "out"), QUERY, lease=7).identified()
 
 
-def _task(epoch: int) -> TaskId:
-    return TaskId(epoch=epoch, partition=0, fragment=0)
+def _task(epoch: int) -> FragmentRunId:
+    return FragmentRunId(epoch=epoch, partition=0, fragment=0)
 
 
 def _there(table: OutputTable) -> dict[str, list[int]]:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from midstream.errors import CheckpointError, StreamError
-from midstream.storage.output_table import STAGED, OutputTable, ParquetWriter, TaskId
+from midstream.storage.output_table import STAGED, FragmentRunId, OutputTable, ParquetWriter
 from midstream.storage.partition_folders import by_folder, is_folder
 
-TASK = TaskId(epoch=3, partition=1, fragment=0)
+TASK = FragmentRunId(epoch=3, partition=1, fragment=0)
 ROWS = pa.table(
     {
         "id": [1, 2, 3, 4, 5],
@@ -70,7 +70,7 @@ def test_no_row_is_lost_or_doubled_whatever_the_values(values):
 
 def test_a_query_without_results_leaves_its_columns_behind(tmp_path):
     writer = _writer(tmp_path, "day")
-    (output,) = writer.results(TaskId(epoch=0, partition=0, fragment=0), None)
+    (output,) = writer.results(FragmentRunId(epoch=0, partition=0, fragment=0), None)
     writer.results_table.publish([output])
     assert output.published.startswith("day=__HIVE_DEFAULT_PARTITION__/part-")
     assert _files(tmp_path) == {output.published: []}

@@ -19,8 +19,8 @@ from midstream.state.routing_table import RoutingTable
 from midstream.storage.fsck import check
 from midstream.storage.lease import seize_lease
 from midstream.storage.manifest_log import manifests_newest_first
-from midstream.storage.memory import MemoryStore
-from midstream.storage.output_table import STAGED, OutputTable, TaskId
+from midstream.storage.memory_store import MemoryStore
+from midstream.storage.output_table import STAGED, FragmentRunId, OutputTable
 from midstream.storage.publish_log import begin_publishing, is_published, noted_epochs
 from midstream.testing.faults import SimulatedCrash
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
@@ -37,7 +37,7 @@ class Sink:
     table: OutputTable
     dies: list[str] = field(default_factory=list)
 
-    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
+    def stage(self, task: FragmentRunId, rows: pa.Table) -> OutputFile:
         return self.table.stage(task, rows)
 
     def publish(self, outputs: Sequence[OutputFile]) -> None:

@@ -51,12 +51,12 @@ def test_one_of_many_writers_wins(remote):
 
 def test_a_query_that_dies_at_each_crash_point_is_exact(remote, tmp_path):
     sink = OutputTable("results", str(tmp_path / "results"), "q")
-    chance = random.Random(5)
+    rng = random.Random(5)
     died_at: list[str] = []
 
     def hook(point: str) -> None:
         # Not always the first time: each point is one of some epoch.
-        if point not in died_at and chance.random() < 0.3:
+        if point not in died_at and rng.random() < 0.3:
             died_at.append(point)
             raise DiedError
 

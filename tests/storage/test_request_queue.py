@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from midstream.errors import CheckpointError, FencedError
 from midstream.inline import InlineJoin
-from midstream.migration.request import Request, write_request
+from midstream.migration.request import MigrationRequest, write_request
 from midstream.plan.tree import parse_plan
 from midstream.storage.intents import write_or_read_intent
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.numbered_requests import REQUESTS
 from midstream.storage.request_queue import RequestQueue
 from midstream.testing.faults import FaultStore
@@ -41,8 +41,8 @@ class _Interrupted(MemoryStore):
         return was_free
 
 
-def request(plan: str) -> Request:
-    return Request(parse_plan(plan, QUERY.names), "moving_state")
+def request(plan: str) -> MigrationRequest:
+    return MigrationRequest(parse_plan(plan, QUERY.names), "moving_state")
 
 
 def plans(store: MemoryStore) -> dict[str, bool]:

@@ -8,7 +8,7 @@ from midstream.engine.program import NewSlice, RunIdentity
 from midstream.errors import CheckpointError
 from midstream.plan.state_id import StateId
 from midstream.state.slices import Slice, SliceOwner
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.slice_files import SliceFiles, lease_of, slice_files
 
 INDEX = pa.table({"hash": pa.array([1, 2, 3], pa.uint64()), "ref a": [0, 1, 2], "time a": [5, 6, 7]})

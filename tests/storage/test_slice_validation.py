@@ -14,7 +14,7 @@ from midstream.engine.payload import make_segments
 from midstream.errors import CheckpointError
 from midstream.plan.state_id import StateId
 from midstream.state.slices import Slice, SliceOwner
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.slice_files import SliceFiles
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from midstream.errors import CheckpointError
 from midstream.storage.local import LocalStore
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 
 
 @pytest.fixture(params=["memory", "local", "remote"])

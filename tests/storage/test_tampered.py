@@ -22,7 +22,7 @@ from midstream.state.manifest import OutputFile
 from midstream.storage.fsck import check
 from midstream.storage.lease import acquire_lease
 from midstream.storage.local import LocalStore
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.output_table import OutputTable
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
 
@@ -399,8 +399,8 @@ def test_a_slice_with_a_name_that_is_no_text_is_refused(checkpoint):
 @pytest.fixture
 def other(tmp_path, monkeypatch) -> Path:
     """A checkpoint of the same question by another query, over other rows."""
-    first = Coordinator.first_manifest
-    monkeypatch.setattr(Coordinator, "first_manifest", lambda self, _id, plan: first(self, "other", plan))
+    first = Coordinator.initial_manifest
+    monkeypatch.setattr(Coordinator, "initial_manifest", lambda self, _id, plan: first(self, "other", plan))
     folder: Path = tmp_path / "other"
     query = InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(folder)))
     for epoch in EPOCHS[1:6]:

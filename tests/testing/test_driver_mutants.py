@@ -123,13 +123,13 @@ def test_a_sink_that_takes_a_file_that_was_moved_away_for_lost_is_seen(monkeypat
 
 
 def test_a_request_of_another_kind_than_was_asked_for_is_seen(monkeypatch):
-    real = request.WrittenRequest.read
+    real = request.StoredMigrationRequest.read
 
     def other(self, query):
         strategy = "hybrid" if self.strategy == "moving_state" else "moving_state"
         return real(replace(self, strategy=strategy, isolated=None, background=True), query)
 
-    monkeypatch.setattr(request.WrittenRequest, "read", other)
+    monkeypatch.setattr(request.StoredMigrationRequest, "read", other)
     assert broken_promise() == "requests"
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from midstream.engine.memory_step import StateCuts
-from midstream.engine.probed_rows import ProbedRows
+from midstream.engine.probed_epochs import ProbedEpochs
 from midstream.engine.spill_retention import SpillRetention
 from midstream.protocol.intent import Intent
 from midstream.runtime import epoch_runner
@@ -19,7 +19,7 @@ from midstream.storage import intents
 from midstream.storage.store import Store
 from tests.testing.eventful_seeds import SEEDS, broken_promises, without_rescales_meanwhile
 
-_probed = ProbedRows.of
+_probed = ProbedEpochs.of
 _read_intent = intents.write_or_read_intent
 
 
@@ -28,7 +28,7 @@ def _as_asked(store: Store, mine: Intent) -> Intent:
     return msgspec.structs.replace(_read_intent(store, mine), without_batch=mine.without_batch)
 
 
-def _only_inputs(cuts: StateCuts) -> ProbedRows:
+def _only_inputs(cuts: StateCuts) -> ProbedEpochs:
     return _probed(cuts if cuts.is_input else replace(cuts, cuts={}))
 
 
@@ -37,7 +37,7 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
     "purged debts": (43, lambda: mock.patch.object(SpillRetention, "_first_cut", return_value=None)),
     "intermediate rows are probed across a cut": (
         44,
-        lambda: mock.patch.object(ProbedRows, "of", staticmethod(_only_inputs)),
+        lambda: mock.patch.object(ProbedEpochs, "of", staticmethod(_only_inputs)),
     ),
     "intermediate states are added to instead of rebuilt": (
         133,

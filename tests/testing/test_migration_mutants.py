@@ -156,13 +156,13 @@ def test_results_that_wait_and_are_dropped_are_seen(monkeypatch):
 
 
 def test_results_that_wait_and_never_come_out_are_seen(monkeypatch):
-    real = _Step._leaving_results
+    real = _Step._released_results
 
     def kept_back(self, results):
         self.program = with_step(self.program, releases_results=False)
         return real(self, results)
 
-    monkeypatch.setattr(_Step, "_leaving_results", kept_back)
+    monkeypatch.setattr(_Step, "_released_results", kept_back)
     assert broken_promise(seeds_with("parallel_track")) in ("prefix", "conservation")
 
 

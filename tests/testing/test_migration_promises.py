@@ -9,36 +9,38 @@ import pytest
 from msgspec.structs import replace
 
 from midstream.inline import InlineJoin
-from midstream.migration.request import WrittenRequest
+from midstream.migration.request import StoredMigrationRequest
 from midstream.protocol.intent import Intent
 from midstream.testing.migration_promises import MigrationPromises
-from midstream.testing.outcome import Outcome
+from midstream.testing.outcome import SimulationOutcome
 from midstream.testing.promises import Promises
 from midstream.testing.rescales import Rescales
 from midstream.testing.workload import draw_workload
 from tests.golden.case import QUERY, SETTINGS
 
-ONE = WrittenRequest("(a b) c", "moving_state", True, None)
-OTHER = WrittenRequest("a (b c)", "moving_state", True, None)
+ONE = StoredMigrationRequest("(a b) c", "moving_state", True, None)
+OTHER = StoredMigrationRequest("a (b c)", "moving_state", True, None)
 
 
 @pytest.fixture
 def promises() -> MigrationPromises:
-    rescales = Rescales(Outcome(1, ""))
+    rescales = Rescales(SimulationOutcome(1, ""))
     return Promises(draw_workload(random.Random(1), 1), rescales).migration_promises
 
 
-def intent(epoch: int, request: WrittenRequest | None) -> Intent:
+def intent(epoch: int, request: StoredMigrationRequest | None) -> Intent:
     first = InlineJoin(QUERY, settings=SETTINGS)._runner.new_intent(0, None)
     return replace(first, epoch=epoch, request=request)
 
 
-def fail(promises: MigrationPromises, request: WrittenRequest) -> None:
+def fail(promises: MigrationPromises, request: StoredMigrationRequest) -> None:
     with suppress(OSError), promises.requesting(request, others_paused=False):
         raise OSError
 
 
-def take(promises: MigrationPromises, request: WrittenRequest, *, others_paused: bool = False) -> None:
+def take(
+    promises: MigrationPromises, request: StoredMigrationRequest, *, others_paused: bool = False
+) -> None:
     with promises.requesting(request, others_paused=others_paused):
         pass
 

@@ -20,9 +20,9 @@ from midstream.runtime import epoch_runner
 from midstream.runtime.crash_points import crash_point
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.partition_task import run_partition
+from midstream.state.checksummed_json import digest, digest_in
 from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, encode_manifest
-from midstream.state.sealed import digest, digest_in
 from midstream.storage import manifest_log
 from midstream.storage.publish_log import begin_publishing, is_published, noted_epochs
 from midstream.storage.slice_files import SliceFiles

@@ -10,7 +10,7 @@ from midstream.inline import InlineJoin
 from midstream.storage.manifest_log import manifests_newest_first
 from midstream.testing.broken_promise import BrokenPromiseError
 from midstream.testing.faults import FaultStore
-from midstream.testing.outcome import Outcome
+from midstream.testing.outcome import SimulationOutcome
 from midstream.testing.promises import Promises
 from midstream.testing.rescales import Rescales
 from midstream.testing.workload import draw_workload
@@ -19,7 +19,7 @@ from tests.golden.case import EPOCHS, QUERY, SETTINGS
 
 @pytest.fixture
 def promises() -> Promises:
-    return Promises(draw_workload(random.Random(1), 1), Rescales(Outcome(1, "")))
+    return Promises(draw_workload(random.Random(1), 1), Rescales(SimulationOutcome(1, "")))
 
 
 @pytest.fixture

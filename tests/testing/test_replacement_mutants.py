@@ -12,7 +12,7 @@ import pytest
 
 from midstream.engine.epoch_filter import EpochSpan
 from midstream.engine.places import Places
-from midstream.engine.share import Share
+from midstream.engine.result_time_range import ResultTimeRange
 from midstream.replace import lifecycle
 from midstream.replace.handover_time import handover_time
 from midstream.replace.lifecycle import BoxStep
@@ -42,12 +42,12 @@ def _without_first(first: int, end: int) -> EpochSpan:
     return EpochSpan(min(first + 1, end), end)
 
 
-def _all_of_it(self: BoxStep, share: Share | None) -> Share | None:
+def _all_of_it(self: BoxStep, share: ResultTimeRange | None) -> ResultTimeRange | None:
     return share
 
 
-def _with_what_was_before(after: int | None) -> Share:
-    return Share(after=None if after is None else after - 10_000_000)
+def _with_what_was_before(after: int | None) -> ResultTimeRange:
+    return ResultTimeRange(after=None if after is None else after - 10_000_000)
 
 
 MUTANTS: dict[str, tuple[int, set[str], Callable[[], AbstractContextManager[object]]]] = {

@@ -51,7 +51,7 @@ def test_half_of_the_rule_is_not_enough(monkeypatch, kept):
 
 
 def test_changes_that_are_forgotten_too_early_are_seen(monkeypatch):
-    monkeypatch.setattr(coordinator, "lasting_changes", lambda _manifest: ())
+    monkeypatch.setattr(coordinator, "active_window_changes", lambda _manifest: ())
     # Rows that had expired by the windows of then are searched, and fsck finds that their payload is gone.
     assert broken_promise(likely=114) in ("prefix", "conservation", "fsck")
 

@@ -16,7 +16,7 @@ from midstream.adapt.statistics import entries
 from midstream.plan.layout import key_column
 from midstream.plan.tree import parse_plan
 from midstream.query.query import Query
-from midstream.state.adaptation import Adaptation, Decision, Outcome
+from midstream.state.adaptation import Adaptation, Decision, MigrationOutcome
 from midstream.state.costs import DEFAULT_WEIGHTS, KINDS
 from midstream.state.statistics import KeyStatistics, Statistics
 from midstream.values import MICROS_PER_SECOND
@@ -80,7 +80,7 @@ def describe_decision(decision: Decision) -> Iterator[str]:
         yield f"  in {decision.horizon:,.0f} s the best plan saves {saved:,.0f}."
 
 
-def describe_outcome(outcome: Outcome) -> Iterator[str]:
+def describe_outcome(outcome: MigrationOutcome) -> Iterator[str]:
     """What a migration turned out to cost and to save, and what was estimated."""
     plans = f"from {outcome.old_plan} to {outcome.new_plan}"
     yield f"Migration {outcome.migration}, {plans}, turned out {'worse' if outcome.is_worse else 'well'}:"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from midstream.adapt.search_budget import SearchBudget
+from midstream.adapt.stream_sets import StreamMask
 from midstream.adapt.subplan_cost import SubplanCosts
-from midstream.adapt.subsets import StreamMask
 from midstream.plan.placement import common_classes
 
 # An order must be cheaper by more than rounding errors to count as cheaper.

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
-from midstream.adapt.divisions import Divisions
+from midstream.adapt.exhaustive_search import ExhaustiveSearch
 from midstream.adapt.input_order import order_by_growth
 from midstream.adapt.join_graph import JoinGraph, PartMask
 from midstream.adapt.plan_moves import PlanTree, moves, nodes_of, tree_of
 from midstream.adapt.search_budget import COMBINATIONS_PER_EFFORT, SearchBudget
+from midstream.adapt.stream_sets import StreamMask
 from midstream.adapt.subplan_cost import Subplan, SubplanCosts
-from midstream.adapt.subsets import StreamMask
 
 # Parts in a block.
 _BLOCK_SIZE = 6
@@ -36,7 +36,7 @@ Subplans = dict[StreamMask, Subplan]
 """A plan: the subplan of each of its nodes, with the streams."""
 
 
-def good_plan(costs: SubplanCosts) -> Subplans:
+def search_iteratively(costs: SubplanCosts) -> Subplans:
     """The best of a few plans that have been improved."""
     every = costs.sets.all_streams
     in_one = costs.in_one_partition()
@@ -62,7 +62,7 @@ def _in_blocks(costs: SubplanCosts) -> Subplans:
         graph = JoinGraph(costs.sets, order_by_growth(costs, parts))
         # Each block leaves fewer parts, so that this many are to come.
         blocks = (len(parts) - 1) / (_BLOCK_SIZE - 1)
-        divisions = Divisions(costs, graph, plan, budget)
+        divisions = ExhaustiveSearch(costs, graph, plan, budget)
         divisions.search(_some_connected_sets(costs, graph, budget.left / blocks))
         block = _best_block(costs, parts, divisions.best)
         plan |= dict(_inside(block, divisions.best, parts))
@@ -151,7 +151,7 @@ def _divided_anew(costs: SubplanCosts, plan: Subplans, budget: SearchBudget) -> 
                 continue
             divided.add(parts)
             graph = JoinGraph(costs.sets, order_by_growth(costs, sorted(parts)))
-            divisions = Divisions(costs, graph, plan, budget)
+            divisions = ExhaustiveSearch(costs, graph, plan, budget)
             if not divisions.search(graph.connected_sets(len(parts), len(parts))):
                 return plan
             changed = _added_up(costs, plan | dict(_inside(top, divisions.best, parts)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from midstream.adapt.subsets import StreamMask, Subsets
+from midstream.adapt.stream_sets import StreamMask, StreamSets
 
 PartMask = int
 """A set of parts: a bit for each, by its position in the graph."""
@@ -13,7 +13,7 @@ PartMask = int
 class JoinGraph:
     """Parts, which are disjoint sets of streams, with an edge where two have a key class in common."""
 
-    def __init__(self, sets: Subsets, parts: Sequence[StreamMask]) -> None:
+    def __init__(self, sets: StreamSets, parts: Sequence[StreamMask]) -> None:
         """The order of the parts matters if connected sets are to grow by their first neighbours only."""
         self.parts = parts
         self.all_parts: PartMask = (1 << len(parts)) - 1

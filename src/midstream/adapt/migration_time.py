@@ -14,7 +14,7 @@ from midstream.adapt.migration_cost import MigrationCost, migration_costs
 from midstream.adapt.plan_cost import layout_cost
 from midstream.adapt.statistics import window_or_recent
 from midstream.migration.paper_models import (
-    BlackBoxes,
+    BlackBoxModel,
     ghm_duration,
     gms_duration,
     gms_spike_length,
@@ -38,7 +38,7 @@ def describe_times(old: Layout, plan: Plan, estimator: Estimator, partitions: in
 
 def black_boxes(
     old: Layout, plan: Plan, estimator: Estimator, partitions: int, migrations: list[MigrationCost]
-) -> BlackBoxes:
+) -> BlackBoxModel:
     """The two plans of a migration as the models see them."""
     seconds = estimator.statistics.calibration.seconds_per_unit / partitions
     names = estimator.query.names
@@ -48,7 +48,7 @@ def black_boxes(
     costs = (layout_cost(layout, estimator, partitions) for layout in (old, new))
     rebuilding = next(m.work for m in migrations if not STRATEGIES[m.strategy].runs_old_plan)
     t_old, t_new = (cost * seconds / rows for cost in costs)
-    return BlackBoxes(
+    return BlackBoxModel(
         tau=rows / len(names),
         tau_before=rows / len(names),
         n=len(names),
@@ -59,7 +59,7 @@ def black_boxes(
     )
 
 
-def _describe(migration: MigrationCost, boxes: BlackBoxes) -> str:
+def _describe(migration: MigrationCost, boxes: BlackBoxModel) -> str:
     if not STRATEGIES[migration.strategy].runs_old_plan:
         catching_up = gms_spike_length(boxes)
         then = f"then {_seconds(catching_up)} to catch up" if catching_up < inf else "and it never catches up"

@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from midstream.adapt.divisions import Divisions
 from midstream.adapt.estimate import Estimator
+from midstream.adapt.exhaustive_search import ExhaustiveSearch
 from midstream.adapt.input_order import best_order
-from midstream.adapt.iterative_search import good_plan
+from midstream.adapt.iterative_search import search_iteratively
 from midstream.adapt.join_graph import JoinGraph
 from midstream.adapt.plan_cost import plan_cost
 from midstream.adapt.search_budget import COMBINATIONS_PER_EFFORT, SearchBudget
 from midstream.adapt.single_partition import SinglePartition, max_unplaced_bytes
+from midstream.adapt.stream_sets import StreamMask
 from midstream.adapt.subplan_cost import Subplan, SubplanCosts
-from midstream.adapt.subsets import StreamMask
 from midstream.plan.tree import Plan, join, leaf
 
-MOST_COMBINATIONS = 250_000
+MAX_COMBINATIONS = 250_000
 """What may be looked at to find the best plan of all: at most about a second of the processor."""
 # What may be looked at to order the inputs of its nodes.
 _MOST_FOR_ORDERING = 40_000
@@ -41,11 +41,11 @@ def best_plan(
     estimator: Estimator,
     partitions: int,
     rule: SinglePartition = "auto",
-    most_combinations: int = MOST_COMBINATIONS,
+    most_combinations: int = MAX_COMBINATIONS,
 ) -> CostedPlan:
     """The plan that costs least, by the estimates, of those whose nodes in one partition are allowed."""
     costs = SubplanCosts(estimator, partitions, max_unplaced_bytes(estimator.query, partitions, rule))
-    subplans = _best_of_all(costs, most_combinations) or good_plan(costs)
+    subplans = _best_of_all(costs, most_combinations) or search_iteratively(costs)
     budget = SearchBudget(costs.sets, _MOST_FOR_ORDERING)
     plan = _as_plan(costs, costs.sets.all_streams, subplans, budget)
     return CostedPlan(plan, plan_cost(plan, estimator, partitions))
@@ -62,7 +62,7 @@ def _best_of_all(costs: SubplanCosts, most_combinations: int) -> Mapping[StreamM
         if COMBINATIONS_PER_EFFORT * to_estimate > budget.left:
             return None
         connected.append(members)
-    divisions = Divisions(costs, graph, {stream: Subplan() for stream in streams}, budget)
+    divisions = ExhaustiveSearch(costs, graph, {stream: Subplan() for stream in streams}, budget)
     return divisions.best if divisions.search(connected) else None
 
 

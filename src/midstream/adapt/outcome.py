@@ -23,7 +23,7 @@ from midstream.adapt.statistics import decay_seconds, window_or_recent
 from midstream.migration.strategies import STRATEGIES
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import Plan, parse_plan
-from midstream.state.adaptation import Outcome, Prediction, Trial
+from midstream.state.adaptation import MigrationOutcome, Prediction, Trial
 from midstream.state.costs import Cost
 from midstream.state.migration import Migration
 from midstream.state.statistics import Statistics
@@ -79,7 +79,7 @@ def is_watched(context: DecisionContext) -> bool:
     return context.statistics.observed_seconds >= max(_MIN_WATCHED_SHARE * time_constant, _TINY)
 
 
-def judge(context: DecisionContext, trial: Trial) -> Outcome:
+def judge(context: DecisionContext, trial: Trial) -> MigrationOutcome:
     """What a migration turned out to be, once its plan has run alone for a while."""
     weights = CostModel(context.estimator).weights
     old_plan = parse_plan(trial.old_plan, context.query.names)
@@ -89,7 +89,7 @@ def judge(context: DecisionContext, trial: Trial) -> Outcome:
         _MAX_SHARE_OF_ESTIMATE if trial.bias is None else MAX_COST_SHARE, _share_in_doubt(context)
     )
     predicted = trial.predicted
-    return Outcome(
+    return MigrationOutcome(
         epoch=context.epoch,
         migration=trial.migration,
         old_plan=trial.old_plan,

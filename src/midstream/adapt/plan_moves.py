@@ -13,8 +13,8 @@ from operator import and_
 from typing import NamedTuple
 
 from midstream.adapt.join_graph import JoinGraph
+from midstream.adapt.stream_sets import ClassMask, StreamMask, StreamSets
 from midstream.adapt.subplan_cost import Subplan
-from midstream.adapt.subsets import ClassMask, StreamMask, Subsets
 
 
 class PlanTree(NamedTuple):
@@ -38,7 +38,7 @@ def nodes_of(tree: PlanTree) -> Iterator[PlanTree]:
     yield tree
 
 
-def moves(tree: PlanTree, sets: Subsets) -> Iterator[PlanTree]:
+def moves(tree: PlanTree, sets: StreamSets) -> Iterator[PlanTree]:
     """The plans that one move leads to, without cross products that the plan does not have."""
     for i, one in enumerate(tree.inputs):
         others = tree.inputs[:i] + tree.inputs[i + 1 :]
@@ -57,7 +57,7 @@ def moves(tree: PlanTree, sets: Subsets) -> Iterator[PlanTree]:
                 yield _node(_node(*three), *(one for one in tree.inputs if one not in three))
 
 
-def _exchanges(inner: PlanTree, others: tuple[PlanTree, ...], sets: Subsets) -> Iterator[PlanTree]:
+def _exchanges(inner: PlanTree, others: tuple[PlanTree, ...], sets: StreamSets) -> Iterator[PlanTree]:
     """A node takes an input of the one below, or gives it one, or both."""
     for j, given in enumerate(others):
         rest = others[:j] + others[j + 1 :]
@@ -76,9 +76,9 @@ def _node(*inputs: PlanTree) -> PlanTree:
     return PlanTree(sum(one.streams for one in inputs), tuple(sorted(inputs)))
 
 
-def _common_classes(inputs: tuple[PlanTree, ...], sets: Subsets) -> ClassMask:
+def _common_classes(inputs: tuple[PlanTree, ...], sets: StreamSets) -> ClassMask:
     return reduce(and_, (sets.classes[one.streams] for one in inputs))
 
 
-def _is_connected(inputs: tuple[PlanTree, ...], sets: Subsets) -> bool:
+def _is_connected(inputs: tuple[PlanTree, ...], sets: StreamSets) -> bool:
     return JoinGraph(sets, [one.streams for one in inputs]).is_connected

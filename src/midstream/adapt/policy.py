@@ -11,7 +11,7 @@ from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import UNNOTICEABLE_SLOWDOWN, MigrationCost, migration_costs
 from midstream.adapt.statistics import decay_seconds
 from midstream.errors import OptionError, show_value
-from midstream.migration.request import BACKGROUND, BackgroundChoice, Request, make_request
+from midstream.migration.request import BACKGROUND, BackgroundChoice, MigrationRequest, make_request
 from midstream.migration.strategies import AUTO, STRATEGIES
 from midstream.plan.layout import Layout
 from midstream.plan.tree import Plan
@@ -38,7 +38,7 @@ class MigrationPolicy:
         *,
         background: BackgroundChoice | None,
         isolated: bool | None = None,
-    ) -> Request:
+    ) -> MigrationRequest:
         """A checked request for another plan; None means what this policy says."""
         if background is not None and background not in tuple(BACKGROUND):
             must = f"background must be one of {', '.join(BACKGROUND)}"

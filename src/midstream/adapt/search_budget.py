@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from midstream.adapt.subsets import Subsets
+from midstream.adapt.stream_sets import StreamSets
 
 COMBINATIONS_PER_EFFORT = 2
 """An estimate takes as long, for each unit of its effort, as to look at so many combinations."""
@@ -11,7 +11,7 @@ COMBINATIONS_PER_EFFORT = 2
 class SearchBudget:
     """What a search has looked at so far, in combinations of inputs, and the most that it may."""
 
-    def __init__(self, sets: Subsets, most: int) -> None:
+    def __init__(self, sets: StreamSets, most: int) -> None:
         self._sets = sets
         self._estimated_before = sets.estimated
         self._most = most

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from midstream.adapt.cost import CostModel, unplaced_factor
 from midstream.adapt.estimate import Estimator
-from midstream.adapt.subsets import ClassMask, StreamMask, Subsets
+from midstream.adapt.stream_sets import ClassMask, StreamMask, StreamSets
 from midstream.plan.placement import (
     common_classes,
     fragment_classes,
@@ -52,7 +52,7 @@ class SubplanCosts:
 
     def __init__(self, estimator: Estimator, partitions: int, max_unplaced_bytes: float = inf) -> None:
         """A plan costs infinity if a node that no key places has more than so many bytes of state."""
-        self.sets = Subsets(estimator)
+        self.sets = StreamSets(estimator)
         model = CostModel(estimator)
         self.stage_cost = model.additional_stage().units(model.weights)
         self._partitions = partitions

@@ -22,7 +22,7 @@ from midstream.aggregate.partials import (
 from midstream.aggregate.user_states import results_of
 from midstream.engine.arrays import as_array, as_column
 from midstream.errors import StreamError
-from midstream.query.aggregation import Aggregate, Aggregation, EventWindows
+from midstream.query.aggregation import Aggregate, Aggregation, AggregationWindows
 from midstream.query.types import show_type
 
 ROWS_AT_ONCE = 1 << 20
@@ -57,7 +57,9 @@ def _between(rows: pl.DataFrame, first: int | None, end: int) -> pl.DataFrame:
     return rows.slice(begin, max(0, int(np.searchsorted(panes, end)) - begin))
 
 
-def portions(windows: EventWindows, panes: Sequence[pl.DataFrame], first: int, last: int) -> Iterator[range]:
+def portions(
+    windows: AggregationWindows, panes: Sequence[pl.DataFrame], first: int, last: int
+) -> Iterator[range]:
     """The ends of windows, in portions that do not need too many rows, nor too many bytes."""
     ends = range(first, last + 1, windows.slide)
     copies = min(len(ends), -(-windows.length // windows.slide))
@@ -69,7 +71,7 @@ def portions(windows: EventWindows, panes: Sequence[pl.DataFrame], first: int, l
         yield ends[begin : begin + size]
 
 
-def in_windows(windows: EventWindows, rows: pl.DataFrame, ends: range) -> pl.DataFrame:
+def in_windows(windows: AggregationWindows, rows: pl.DataFrame, ends: range) -> pl.DataFrame:
     """Each row of a pane once for every window that has it and ends at one of these times."""
     panes = rows[PANE].to_numpy()
     first = np.maximum(panes + windows.slide - (panes - ends[0]) % windows.slide, ends[0])

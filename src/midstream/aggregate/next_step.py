@@ -24,7 +24,7 @@ from midstream.migration.strategies import STRATEGIES
 from midstream.plan.fragment_name import streams_of
 from midstream.plan.layout import Fragment, FragmentInput, Layout
 from midstream.plan.state_id import StateId
-from midstream.query.aggregation import Aggregation, EventWindows
+from midstream.query.aggregation import Aggregation, AggregationWindows
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.slices import Slice
@@ -87,18 +87,18 @@ def partial_slices(slices: Iterable[Slice]) -> Iterator[Slice]:
     return (slice_ for slice_ in slices if slice_.owner.kind == "partial")
 
 
-def is_due(windows: EventWindows, slice_: Slice, emitted: int | None, until: int) -> bool:
+def is_due(windows: AggregationWindows, slice_: Slice, emitted: int | None, until: int) -> bool:
     """Whether a slice has rows of windows that end after ``emitted`` and until ``until``."""
     earliest = slice_.earliest if emitted is None else max(slice_.earliest, emitted)
     return windows.first_end_after(earliest) <= until
 
 
-def is_near(windows: EventWindows, slice_: Slice, first: int, last: int) -> bool:
+def is_near(windows: AggregationWindows, slice_: Slice, first: int, last: int) -> bool:
     """Whether a slice may have panes that are in a window with one from the first to the last."""
     return slice_.earliest < last + windows.length and max(slice_.latest) > first - windows.length
 
 
-def is_out(windows: EventWindows, slice_: Slice, until: int | None) -> bool:
+def is_out(windows: AggregationWindows, slice_: Slice, until: int | None) -> bool:
     """Whether all windows of a slice end until then."""
     return until is not None and max(slice_.latest) < windows.oldest_pane(until)
 

@@ -11,11 +11,11 @@ from sqlglot import exp
 
 from midstream.aggregate.function import Argument, Function
 from midstream.aggregate.functions import ALIASES, FUNCTIONS
-from midstream.aggregate.split_call import Call, split_call
+from midstream.aggregate.split_call import AggregateCall, split_call
 from midstream.aggregate.user_function import UserCall
 from midstream.aggregate.window import Window
 from midstream.errors import QueryError, show_value
-from midstream.query.aggregation import Aggregate, Aggregation, EventWindows, Parameter, column_of
+from midstream.query.aggregation import Aggregate, Aggregation, AggregationWindows, Parameter, column_of
 from midstream.query.clauses import Output
 from midstream.query.query import Query
 from midstream.query.sql import dotted_name, parse
@@ -92,7 +92,7 @@ def _read_key(item: str, streams: Sequence[Stream]) -> Output:
     return Output(alias, ref, dtype)
 
 
-def _read_window(asked: Window, streams: Sequence[Stream]) -> EventWindows:
+def _read_window(asked: Window, streams: Sequence[Stream]) -> AggregationWindows:
     _check_length(asked, streams)
     length = duration(asked.length, "a window of results")
     slide = length if asked.slide is None else duration(asked.slide, "the distance of windows")
@@ -110,7 +110,7 @@ def _read_window(asked: Window, streams: Sequence[Stream]) -> EventWindows:
     timed = streams if stream is None else [stream]
     has_zone = any(each.type_of(each.time).tz is not None for each in timed)
     kind = TIMESTAMP if has_zone else LOCAL_TIMESTAMP
-    return EventWindows(length, slide, start, None if stream is None else stream.name, kind)
+    return AggregationWindows(length, slide, start, None if stream is None else stream.name, kind)
 
 
 def _check_length(asked: Window, streams: Sequence[Stream]) -> None:
@@ -175,7 +175,7 @@ def _read_user_call(call: UserCall, streams: Sequence[Stream]) -> Aggregate:
     return Aggregate(call.name, function.name, columns, (), function.type, function.user_class)
 
 
-def _read_column(call: Call, function: Function, item: str, streams: Sequence[Stream]) -> Output:
+def _read_column(call: AggregateCall, function: Function, item: str, streams: Sequence[Stream]) -> Output:
     column = _column_named(call.arguments[0], repr(item), streams)
     if types.is_null(column.type) or not function.accepts(column.type):
         got = f"{column.ref} of type {show_type(column.type)}"
@@ -193,7 +193,7 @@ def _column_named(text: str, item: str, streams: Sequence[Stream]) -> Output:
     return Output(column_of(ref), ref, dtype)
 
 
-def _read_parameters(call: Call, wanted: Sequence[Argument], item: str) -> tuple[Parameter, ...]:
+def _read_parameters(call: AggregateCall, wanted: Sequence[Argument], item: str) -> tuple[Parameter, ...]:
     given = call.arguments[1:]
     if len(given) > len(wanted):
         most = "one argument" if not wanted else f"at most {1 + len(wanted)} arguments"
@@ -205,7 +205,7 @@ def _read_parameters(call: Call, wanted: Sequence[Argument], item: str) -> tuple
     return tuple(parameters)
 
 
-def _read_parameter(call: Call, argument: Argument, text: str | None) -> Parameter:
+def _read_parameter(call: AggregateCall, argument: Argument, text: str | None) -> Parameter:
     try:
         value = argument.default if text is None else int(text) if argument.whole else float(text)
     except ValueError:

@@ -46,7 +46,7 @@ def run_fragment(
         return run_step(program, fragment, partition, arrivals, open_slice)
     if fragment == step.fragment:
         with in_batch(program.epoch):
-            return _Groups(program, aggregation, step, partition, open_slice).run(arrivals)
+            return _AggregationStep(program, aggregation, step, partition, open_slice).run(arrivals)
     output = run_step(program, fragment, partition, arrivals, open_slice)
     if output.results is None or not output.results.num_rows:
         return replace_field(output, results=None)
@@ -62,7 +62,7 @@ def run_fragment(
     return replace_field(output, results=None, outgoing=(*output.outgoing, *routed))
 
 
-class _Groups:
+class _AggregationStep:
     """The groups of one engine partition."""
 
     def __init__(

@@ -21,7 +21,7 @@ _IN_ROWS = "aggregate a column of the DataFrame that is null where a row is not 
 _OF_AGGREGATES = "give each function a name of its own, and compute with them where the results are read"
 
 
-class Call(NamedTuple):
+class AggregateCall(NamedTuple):
     """A call of a function, and the name that its value gets."""
 
     function: str
@@ -30,7 +30,7 @@ class Call(NamedTuple):
     name: str
 
 
-def split_call(item: str, hint: str) -> Call:
+def split_call(item: str, hint: str) -> AggregateCall:
     """The parts of an aggregate's text; ``hint`` says what to write if it is none."""
     try:
         tokens = sqlglot.tokenize(item, read="spark") if isinstance(item, str) else []
@@ -56,7 +56,7 @@ def split_call(item: str, hint: str) -> Call:
     inner = tokens[2:close]
     distinct = bool(inner) and inner[0].token_type == TokenType.DISTINCT
     arguments = _arguments(item, inner[1:] if distinct else inner)
-    return Call(tokens[0].text.lower(), distinct, arguments, rest[0].text)
+    return AggregateCall(tokens[0].text.lower(), distinct, arguments, rest[0].text)
 
 
 def _matching(tokens: list[Token]) -> int | None:

@@ -18,7 +18,7 @@ from midstream.aggregate.emit import ROWS_AT_ONCE, in_windows, portions, results
 from midstream.aggregate.partials import HASH, PANE, WINDOW_END, in_order, key_names, merge_partials
 from midstream.engine.arrays import as_array, as_column
 from midstream.engine.hot_keys import expand_ranges, search_ranges
-from midstream.query.aggregation import Aggregation, EventWindows
+from midstream.query.aggregation import Aggregation, AggregationWindows
 
 
 def updated_windows(
@@ -29,7 +29,7 @@ def updated_windows(
         yield from _updated(aggregation, some, stored)
 
 
-def _some_groups(windows: EventWindows, arrived: pl.DataFrame) -> Iterator[pl.DataFrame]:
+def _some_groups(windows: AggregationWindows, arrived: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Whole groups, so many that not too many panes are near them."""
     rows_at_once = max(1, ROWS_AT_ONCE // len(_steps(windows)))
     if len(arrived) <= rows_at_once:
@@ -62,7 +62,7 @@ def _updated(
             yield results_of_windows(aggregation, merge_partials(aggregation, needed, WINDOW_END))
 
 
-def _near(windows: EventWindows, rows: pl.DataFrame) -> pl.DataFrame:
+def _near(windows: AggregationWindows, rows: pl.DataFrame) -> pl.DataFrame:
     """The panes and groups that may be in a window with some of these rows, each once."""
     steps = _steps(windows)
     panes = (rows[PANE].to_numpy()[:, None] + steps).ravel()
@@ -70,7 +70,7 @@ def _near(windows: EventWindows, rows: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame({PANE: panes, HASH: hashes}).unique(maintain_order=True).sort(PANE, HASH)
 
 
-def _steps(windows: EventWindows) -> npt.NDArray[np.int64]:
+def _steps(windows: AggregationWindows) -> npt.NDArray[np.int64]:
     """How much earlier or later panes may be that are in one window."""
     return np.arange(windows.pane - windows.length, windows.length, windows.pane)
 

@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from midstream.demo.run import Outcome
+from midstream.demo.run import DemoOutcome
 from midstream.demo.show import epoch_table
 
 VERSION = 1
@@ -36,7 +36,7 @@ _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _FONTS = "ui-monospace, Menlo, Consolas, DejaVu Sans Mono"
 
 
-def for_programs(outcome: Outcome) -> dict[str, Any]:
+def for_programs(outcome: DemoOutcome) -> dict[str, Any]:
     """The outcome for JSON; ``version`` is raised when a field is removed or changes its meaning."""
     return {
         "version": VERSION,
@@ -56,7 +56,7 @@ def for_programs(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def for_people(outcome: Outcome) -> RenderableType:
+def for_people(outcome: DemoOutcome) -> RenderableType:
     """The plan, the comparison, and where the files are."""
     results = outcome.folder / "results"
     return Group(
@@ -70,7 +70,7 @@ def for_people(outcome: Outcome) -> RenderableType:
     )
 
 
-def save_picture(outcome: Outcome, path: Path) -> None:
+def save_picture(outcome: DemoOutcome, path: Path) -> None:
     """Draw the last screen of the demo as SVG."""
     tree = Text(outcome.explanation.split("\n\n")[1])
     width = max(_MIN_WIDTH, *(len(line) for line in tree.plain.split("\n")))
@@ -86,7 +86,7 @@ def save_picture(outcome: Outcome, path: Path) -> None:
     path.write_text(_FONT.sub("", picture).replace("Fira Code", _FONTS), encoding="utf-8")
 
 
-def _comparison(outcome: Outcome) -> Text:
+def _comparison(outcome: DemoOutcome) -> Text:
     good = outcome.comparison.problem is None
     rows = sum(epoch.rows for epoch in outcome.epochs)
     colour = "green" if good else "red"

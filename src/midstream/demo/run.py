@@ -36,7 +36,7 @@ class Demo:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoOutcome:
     """The outcome of the demo."""
 
     demo: Demo
@@ -51,7 +51,7 @@ class Outcome:
     """How long each phase took."""
 
 
-def run(demo: Demo, view: View) -> Outcome:
+def run(demo: Demo, view: View) -> DemoOutcome:
     """Run the demo and show it."""
     if demo.memory is not None:
         a_size("memory", demo.memory)
@@ -65,7 +65,9 @@ def run(demo: Demo, view: View) -> Outcome:
         view.doing("computing the same join with DuckDB")
         comparison = check_results(query, data.read(folder / "streams"), folder / "results")
         clock.lap("check")
-    return Outcome(demo, folder, tuple(view.epochs), tuple(view.notes), explanation, comparison, clock.laps)
+    return DemoOutcome(
+        demo, folder, tuple(view.epochs), tuple(view.notes), explanation, comparison, clock.laps
+    )
 
 
 def _join(demo: Demo, folder: Path, view: View, clock: _Clock) -> tuple[Query, str]:

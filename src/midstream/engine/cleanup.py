@@ -16,12 +16,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from midstream.engine.generations import Generations, NoLater
+from midstream.engine.generations import GenerationFilter, Generations
 from midstream.engine.hashing import group_bounds
 from midstream.engine.index_rows import IndexRows, in_groups, in_time_order, merge_rows
 from midstream.engine.joiner import Joiner, OpenRuns
 from midstream.engine.memory_step import Cleanup
-from midstream.engine.probed_rows import Mask, ProbedRows
+from midstream.engine.probed_epochs import Mask, ProbedEpochs
 from midstream.engine.work import WorkCounts
 from midstream.plan.layout import Node
 from midstream.plan.state_id import StateId
@@ -35,7 +35,7 @@ _Choice = Callable[[IndexRows], Mask]
 def owed_rows(joiner: Joiner, cleanup: Cleanup, groups: int, open_runs: OpenRuns) -> Iterator[IndexRows]:
     """The combinations of several of the generations that become one."""
     node = cleanup.node
-    become_one = ProbedRows.between(groups, {g: (0, of[-1]) for g, of in cleanup.generations.items()})
+    become_one = ProbedEpochs.between(groups, {g: (0, of[-1]) for g, of in cleanup.generations.items()})
     runs = {head: list(open_runs(head, _key(node, head), become_one.may_have_rows)) for head in node.inputs}
     # Which rows are joined follows from their generations.
     joiner = replace(joiner, probed={})
@@ -91,7 +91,7 @@ def _join_generations(
         found = stored[probe.input]
         if rows is None or found is None:
             return None
-        is_joined = NoLater(
+        is_joined = GenerationFilter(
             generations,
             head,
             generations.numbers(found, probe.input),

@@ -19,9 +19,9 @@ from pyarrow import types
 
 from midstream.engine.micros import int64_micros, int128_micros, null_unless_int64
 from midstream.plan.layout import column_name
-from midstream.query.arithmetic import comparison_type
 from midstream.query.clauses import Residual
-from midstream.query.expression import Call, Column, Constant, Expression, Operator
+from midstream.query.expression import Call, Column, Constant, Expression, ExpressionOperator
+from midstream.query.operator_types import comparison_type
 from midstream.query.types import type_family
 
 _MAX_DIGITS = 38
@@ -160,7 +160,7 @@ def _checked_unary(function: Callable[[pl.Expr], pl.Expr]) -> Callable[[Call], p
     return lambda call: _checked(function(_evaluate(call.args[0])), call.type)
 
 
-_COMPARISONS: dict[Operator, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+_COMPARISONS: dict[ExpressionOperator, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "=": lambda a, b: a == b,
     "<>": lambda a, b: a != b,
     "<": lambda a, b: a < b,
@@ -169,7 +169,7 @@ _COMPARISONS: dict[Operator, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     ">=": lambda a, b: a >= b,
     "<=>": lambda a, b: a.eq_missing(b),
 }
-_CALLS: dict[Operator, Callable[[Call], pl.Expr]] = {
+_CALLS: dict[ExpressionOperator, Callable[[Call], pl.Expr]] = {
     "and": lambda call: _evaluate(call.args[0]) & _evaluate(call.args[1]),
     "or": lambda call: _evaluate(call.args[0]) | _evaluate(call.args[1]),
     "not": _unary(lambda a: ~a),

@@ -14,7 +14,7 @@ import numpy as np
 from midstream.engine.hashing import group_of
 from midstream.engine.hot_keys import Positions
 from midstream.engine.index_rows import IndexRows
-from midstream.engine.probed_rows import Mask
+from midstream.engine.probed_epochs import Mask
 from midstream.engine.references import Integers, epoch_of
 from midstream.plan.state_id import StateId
 from midstream.state.memory import Cuts
@@ -51,7 +51,7 @@ class Generations:
 
 
 @dataclass(frozen=True, eq=False)
-class NoLater:
+class GenerationFilter:
     """Pairs are joined if the found row is of no later generation than a component of the probing row."""
 
     generations: Generations

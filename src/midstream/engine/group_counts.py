@@ -14,7 +14,7 @@ from midstream.state.slices import Counts
 RESULTS = -1
 """In place of the receiver's group, if rows are results."""
 
-Figures = npt.NDArray[np.float64]
+GroupFigures = npt.NDArray[np.float64]
 """A figure for each group."""
 
 _COUNT = np.dtype("<i4")
@@ -25,7 +25,7 @@ _SAMPLED_ROWS = 1024
 def count_groups(hashes: Hashes, groups: int) -> Counts:
     """The groups that sorted rows are in, and how many in each: pairs of 4-byte numbers, little-endian."""
     present, rows = _rows_by_group(hashes, groups)
-    return write_pairs(present, rows)
+    return encode_group_counts(present, rows)
 
 
 def _rows_by_group(hashes: Hashes, groups: int) -> tuple[Integers, Integers]:
@@ -44,14 +44,14 @@ def _first_hashes(groups: int) -> Hashes:
     return group_bounds(range(groups), groups)[0]
 
 
-def write_pairs(groups: Integers, rows: Integers) -> Counts:
+def encode_group_counts(groups: Integers, rows: Integers) -> Counts:
     """Numbers of rows by group."""
     pairs = np.empty((len(groups), 2), _COUNT)
     pairs[:, 0], pairs[:, 1] = groups, rows
     return pairs.tobytes()
 
 
-def read_pairs(counts: Counts) -> tuple[Integers, Figures]:
+def decode_group_counts(counts: Counts) -> tuple[Integers, GroupFigures]:
     """Groups and their numbers of rows, also of several counts after one another."""
     groups, rows = np.frombuffer(counts, _COUNT).reshape(-1, 2).T
     return groups.astype(np.int64), rows.astype(np.float64)
@@ -62,17 +62,17 @@ def count_pairs(counts: Counts) -> int:
     return len(counts) // (2 * _COUNT.itemsize)
 
 
-def read_groups(counts: Counts, groups: int) -> Figures:
+def read_groups(counts: Counts, groups: int) -> GroupFigures:
     """The number of rows in each group."""
-    present, rows = read_pairs(counts)
+    present, rows = decode_group_counts(counts)
     by_group = np.zeros(groups)
     by_group[present] = rows
     return by_group
 
 
-def sums_by_group(groups_of: Integers, figures: Figures, groups: int) -> Figures:
+def sums_by_group(groups_of: Integers, figures: GroupFigures, groups: int) -> GroupFigures:
     """For each group the sum of the figures that are of it."""
-    sums: Figures = np.bincount(groups_of, figures, minlength=groups).astype(np.float64, copy=False)
+    sums: GroupFigures = np.bincount(groups_of, figures, minlength=groups).astype(np.float64, copy=False)
     return sums
 
 
@@ -97,7 +97,7 @@ def _write_flows(sources: Integers, targets: Integers | int, rows: Integers) -> 
     return flows.tobytes()
 
 
-def read_flows(counts: bytes) -> tuple[Integers, Integers, Figures]:
+def read_flows(counts: bytes) -> tuple[Integers, Integers, GroupFigures]:
     """The groups that rows come from and go to, and their numbers; a pair may be there several times."""
     sources, targets, rows = np.frombuffer(counts, _COUNT).reshape(-1, 3).T
     return sources.astype(np.int64), targets.astype(np.int64), rows.astype(np.float64)

@@ -29,7 +29,7 @@ HOT_KEY_ROWS = 32
 _EARLIEST, _LATEST = -(2**63), 2**63 - 1
 
 
-def time_order_moves(hashes: Hashes, times: Integers) -> tuple[Positions, Positions] | None:
+def time_order_permutation(hashes: Hashes, times: Integers) -> tuple[Positions, Positions] | None:
     """The moves that put rows with hot keys, sorted by hash, in order of time: target and source positions.
 
     None if they are in that order. A row only moves among the rows with its hash.

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from midstream.engine.arrays import as_array, as_column
 from midstream.engine.hashing import Hashes, group_bounds
-from midstream.engine.hot_keys import expand_ranges, time_order_moves
+from midstream.engine.hot_keys import expand_ranges, time_order_permutation
 from midstream.engine.ordering import stable_order
 from midstream.engine.references import Integers
 from midstream.plan.layout import Key
@@ -134,7 +134,7 @@ def in_time_order(rows: IndexRows) -> IndexRows:
 
     Rows that only probe, and results, need not be: hot keys may produce any number of them.
     """
-    moves = time_order_moves(rows.hashes, rows.times[rows.time_order_stream])
+    moves = time_order_permutation(rows.hashes, rows.times[rows.time_order_stream])
     if moves is None:
         return rows
     targets, sources = moves

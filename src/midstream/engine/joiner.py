@@ -26,7 +26,7 @@ from midstream.engine.hot_keys import Positions, expand_ranges
 from midstream.engine.index_rows import IndexRows, in_time_order, merge_rows, sort_rows
 from midstream.engine.payload import Payload
 from midstream.engine.probe import candidate_pairs
-from midstream.engine.probed_rows import Mask, ProbedRows
+from midstream.engine.probed_epochs import Mask, ProbedEpochs
 from midstream.engine.references import Integers, arrived_between, epoch_of
 from midstream.engine.work import WorkCounts
 from midstream.plan.handover import EpochBounds, PlanSide, Restriction
@@ -67,7 +67,7 @@ class Joiner:
     """The plan of a migration for which work is counted."""
     live_only: bool = False
     """Whether stored rows that have expired must not be found, as some that arrive are as old."""
-    probed: Mapping[StateId, ProbedRows] = field(default_factory=dict)
+    probed: Mapping[StateId, ProbedEpochs] = field(default_factory=dict)
     """For states with spilled groups: the rows that are probed."""
     work: dict[PlanSide, WorkCounts] = field(default_factory=dict)
 

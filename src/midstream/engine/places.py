@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from msgspec.structs import replace as replace_field
+from msgspec.structs import replace as replace_struct
 
 from midstream.engine.hashing import Hashes
 from midstream.engine.key_places import Groups, KeyPlaces, Owners, Ranges
@@ -103,12 +103,12 @@ class Places:
         """The places from an epoch on, with groups of some keys in other partitions."""
         now = self.tables[-1]
         after = {name: {**now.moved.get(name, {}), **groups} for name, groups in moved.items()}
-        return self._with_table(replace_field(now, since=epoch, moved={**now.moved, **after}))
+        return self._with_table(replace_struct(now, since=epoch, moved={**now.moved, **after}))
 
     def spread(self, epoch: int, spread: Mapping[KeyName, Mapping[int, Spread]]) -> Places:
         """The places from an epoch on, in which partitions share these hot keys, and no others."""
         some = {name: dict(keys) for name, keys in spread.items() if keys}
-        return self._with_table(replace_field(self.tables[-1], since=epoch, spread=some))
+        return self._with_table(replace_struct(self.tables[-1], since=epoch, spread=some))
 
     @property
     def gathered(self) -> Places:
@@ -240,7 +240,7 @@ class Places:
         Rows of index slices are placed anew when they are merged, segments of payload never.
         """
         last = self._number[slice_.placed]
-        if slice_.owner.is_placed_anew:
+        if slice_.owner.is_rerouted_on_merge:
             return last, last + 1
         first = max((n for since, n in self._number.items() if since <= slice_.first_epoch), default=0)
         return min(first, last), last + 1

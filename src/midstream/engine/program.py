@@ -20,8 +20,8 @@ from midstream.engine.key_sample import KeyCounts, Sampling
 from midstream.engine.memory_step import MemoryStep
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.places import Places
+from midstream.engine.result_time_range import ResultTimeRange
 from midstream.engine.routed_rows import RoutedRows
-from midstream.engine.share import Share
 from midstream.engine.spill_retention import SpillRetention
 from midstream.engine.work import WorkCounts
 from midstream.plan.fragment_name import FragmentName
@@ -75,17 +75,17 @@ class Program:
     """The changes of the windows that rows from before them are still joined by."""
     latest_allowed: Mapping[str, int | None] = field(default_factory=dict)
     """The latest event time that a row of each stream may have; a later one is from the future."""
-    share: Share | None = None
+    share: ResultTimeRange | None = None
     """Which results leave, if another box runs beside this one; None for all."""
-    not_taken: frozenset[str] = frozenset()
+    withheld_streams: frozenset[str] = frozenset()
     """The streams of which it gets no rows that arrive: it is catching up, and will get them replayed."""
     output_table: OutputTableName = "results"
     """The table of its results."""
     output_path: str = ""
     """Where that is, if it is that of a new box."""
-    quiet_streams: frozenset[str] = frozenset()
+    late_rows_elsewhere: frozenset[str] = frozenset()
     """The streams whose late rows are kept by another box."""
-    first_task: int = 0
+    fragment_offset: int = 0
     """The number of its first fragment in the names of files, which are those of both boxes."""
     replay: Replay | None = None
     """Rows that it gets from the box that it replaces."""
@@ -101,10 +101,10 @@ class Program:
     @property
     def is_idle(self) -> bool:
         """Whether it is that of a box that catches up, and gets nothing in this epoch."""
-        return self.replay is None and self.not_taken >= set(self.query.names)
+        return self.replay is None and self.withheld_streams >= set(self.query.names)
 
     @property
-    def moving_partitions(self) -> int:
+    def sending_partition_count(self) -> int:
         """In how many partitions there may be rows to move or to replay before the first stage."""
         own, replay = self.places.partitions, self.replay
         return own if replay is None else max(own, replay.source.places.partitions)

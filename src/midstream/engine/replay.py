@@ -1,7 +1,7 @@
 """Replaying: the rows that an old box has stored are sent to a new one as if they arrived now.
 
 They were accepted when they arrived, so the new box admits them as they are. What it makes of them alone
-has left the old box already, and does not leave again (``engine/share.py``).
+has left the old box already, and does not leave again (``engine/result_time_range.py``).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pyarrow as pa
 from midstream.engine.encode import make_encoder
 from midstream.engine.epoch_filter import gained_between, may_have_gained
 from midstream.engine.error_context import error_context
-from midstream.engine.history import History
 from midstream.engine.index_rows import IndexRows
 from midstream.engine.joiner import Joiner
 from midstream.engine.merge_slices import OpenSlice
 from midstream.engine.payload import Payload
 from midstream.engine.program import Program, Replay
 from midstream.engine.routed_rows import RoutedRows
+from midstream.engine.stored_columns import StoredColumns
 from midstream.engine.stored_states import StoredStates
 
 _ROWS_AT_ONCE = 1 << 18
@@ -42,7 +42,7 @@ def _replay(
 ) -> Iterator[RoutedRows]:
     source = replay.source
     encoder = make_encoder(program.query, program.layout, stream, program.places, whole_rows=False)
-    history = History.of(source.query, source.layout, stream)
+    history = StoredColumns.of(source.query, source.layout, stream)
     for rows, joiner in _stored(replay, stream, partition, open_slice):
         # What no row to come can join need not be replayed.
         live = rows.take(program.expiry.is_live(rows.times))

@@ -43,7 +43,7 @@ def merge_by_time(query: Query, tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables).take(as_column(stable_order(times)))
 
 
-def leaving_results(query: Query, table: pa.Table) -> pa.Table:
+def without_times(query: Query, table: pa.Table) -> pa.Table:
     """Results as they leave: without their times, unless they are aggregated."""
     return table.select(range(table.num_columns - 1)) if query.aggregation is None else table
 

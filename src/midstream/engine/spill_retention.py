@@ -17,7 +17,7 @@ from midstream.engine.hashing import group_of
 from midstream.engine.index_rows import IndexRows
 from midstream.engine.memory_step import StateCuts
 from midstream.engine.places import Places
-from midstream.engine.probed_rows import Mask, ProbedRows
+from midstream.engine.probed_epochs import Mask, ProbedEpochs
 from midstream.engine.references import Integers, epoch_of
 from midstream.plan.state_id import StateId
 from midstream.state.expiry import Expiry
@@ -70,9 +70,9 @@ class SpillRetention:
         return self._first_cut(owner) is not None
 
     @cached_property
-    def probed(self) -> Mapping[StateId, ProbedRows]:
+    def probed(self) -> Mapping[StateId, ProbedEpochs]:
         """The rows that are probed, of the states with spilled groups."""
-        return {state: ProbedRows.of(cuts) for state, cuts in self.states.items()}
+        return {state: ProbedEpochs.of(cuts) for state, cuts in self.states.items()}
 
     def _first_cut(self, owner: SliceOwner) -> int | None:
         """The first cut of the groups of an input that a partition has, or had; None if none is spilled."""

@@ -34,7 +34,7 @@ from midstream.engine.merge_slices import OpenSlice, count_rows, merge_slices
 from midstream.engine.migration_step import Rebuild
 from midstream.engine.payload import Payload
 from midstream.engine.program import NewSlice, Program, StepOutput, StreamCounts
-from midstream.engine.results import leaving_results, merge_by_time, timed_results
+from midstream.engine.results import merge_by_time, timed_results, without_times
 from midstream.engine.routed_rows import Arrivals, RoutedRows, RowsKind
 from midstream.engine.send import CountFlows, send
 from midstream.engine.stored_states import StoredStates
@@ -250,7 +250,7 @@ class _Step:
         layout = self.program.layout
         for rows in self.deferred:
             query = self.program.query
-            table = leaving_results(query, timed_results(self.joiner, rows, query.kept))
+            table = without_times(query, timed_results(self.joiner, rows, query.kept))
             self.new_slices.append(self._slice("deferred", layout.root, (), rows, table, self.program.epoch))
         results = self._results()
         complete_here = self.program.results_complete_in(self.fragment)
@@ -260,7 +260,7 @@ class _Step:
         is_placed = bool(self.fragment.key)
         slices, replaced = merge_slices(self.program, self.new_slices, self.open_slice, is_placed=is_placed)
         return StepOutput(
-            results=self._leaving_results(results) if complete_here else None,
+            results=self._released_results(results) if complete_here else None,
             outgoing=tuple(self.outgoing),
             slices=slices,
             replaced=replaced,
@@ -389,10 +389,10 @@ class _Step:
         results = merge_by_time(query, parts)
         return results if share is None else share.results(results, query.event_windows)
 
-    def _leaving_results(self, results: pa.Table | None) -> pa.Table | None:
+    def _released_results(self, results: pa.Table | None) -> pa.Table | None:
         """Deferred results, if they are released, then those of this epoch."""
         releases = (step := self.program.migration_step) is not None and step.releases_results
         deferred = self.states.open("deferred", self.program.layout.root, ()) if releases else ()
         tables = [self.program.query.select_outputs(table) for table in deferred]
-        tables += [] if results is None else [leaving_results(self.program.query, results)]
+        tables += [] if results is None else [without_times(self.program.query, results)]
         return pa.concat_tables(tables) if tables else None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from midstream.engine.encode import make_encoder, project
 from midstream.engine.error_context import error_context
-from midstream.engine.links import LinkCounter
+from midstream.engine.link_traffic import LinkCounter
 from midstream.engine.program import Program, StreamCounts
 from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.plan.state_id import StateId
@@ -21,14 +21,14 @@ from midstream.runtime.partition_task import Clock, move_states, run_partition
 from midstream.state.costs import MeasuredPart
 from midstream.state.manifest import OutputFile, OutputTableName
 from midstream.storage.late_rows import late_columns, late_rows
-from midstream.storage.output_table import TaskId
+from midstream.storage.output_table import FragmentRunId
 from midstream.storage.store import Store
 
 
 class InlineSink(Protocol):
     """Where an in-process query puts results so that they outlive it."""
 
-    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
+    def stage(self, task: FragmentRunId, rows: pa.Table) -> OutputFile:
         """Keep the rows of a task where no reader looks."""
 
     def publish(self, outputs: Sequence[OutputFile]) -> None:
@@ -102,7 +102,7 @@ class InlineExecution:
         by_partition: dict[int, list[RoutedRows]] = {}
         messages, reports = self._encode(program)
         _pass_on(messages, by_partition)
-        for partition in range(program.moving_partitions):
+        for partition in range(program.sending_partition_count):
             moved = list(move_states(program, partition, self._store))
             reports += self._sent(program, program.places.site_of.get(partition), moved)
             _pass_on(moved, by_partition)
@@ -134,7 +134,7 @@ class InlineExecution:
     def prepare(self, program: Program, report: Report) -> None:
         """Do nothing: the caller gets the results after the commit."""
 
-    def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
+    def results(self, task: FragmentRunId, rows: pa.Table | None) -> list[OutputFile]:
         """Keep results, and let the sink stage them."""
         if rows is None:
             return []
@@ -144,7 +144,7 @@ class InlineExecution:
         sink = self._sinks[table]
         return [] if sink is None else [replace(sink.stage(task, rows), table=table)]
 
-    def late(self, task: TaskId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
+    def late(self, task: FragmentRunId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
         """Keep late rows, and let their sink stage them."""
         self.late_rows += rows.items()
         sink = self._sinks["late"]
@@ -159,7 +159,7 @@ class InlineExecution:
         reports: list[Report] = []
         begin = 0.0 if self._clock is None else self._clock()
         for stream, table in self._arrivals.items():
-            if stream not in program.query.by_name or stream in program.not_taken:
+            if stream not in program.query.by_name or stream in program.withheld_streams:
                 continue  # another box takes it
             encoder = make_encoder(program.query, program.layout, stream, program.places, whole_rows=True)
             with error_context("encoding rows", batch=program.epoch, streams=[stream]):

@@ -23,17 +23,17 @@ from midstream.protocol.rescaling import places_of
 from midstream.protocol.settings import Settings
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
-from midstream.replace.boxes import Boxes
 from midstream.replace.explain import explain_replacement, explain_running
+from midstream.replace.query_coordinator import QueryCoordinator
 from midstream.replace.request import DEFAULT_STRATEGY, make_plan_request, make_replacement
-from midstream.runtime.deciding import Decide, DecideWhenTaken, Deciding
 from midstream.runtime.epoch_reporter import EpochReporter, ReportingQuery
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.partition_task import Clock
+from midstream.runtime.plan_decider import Decide, PlanDecider, SynchronousDecider
 from midstream.state.manifest import Manifest, OutputTableName
 from midstream.storage.lease import seize_lease
-from midstream.storage.memory import MemoryStore
-from midstream.storage.open_checkpoint import initial_manifest, open_manifest
+from midstream.storage.memory_store import MemoryStore
+from midstream.storage.open_checkpoint import as_committed, open_manifest
 from midstream.storage.request_queue import asked_definition
 from midstream.storage.store import Store
 
@@ -52,7 +52,7 @@ class InlineJoin(ReportingQuery):
         late_sink: InlineSink | None = None,
         new_sink: InlineSink | None = None,
         lease: LeaseHandle | None = None,
-        deciding: Callable[[Decide], Deciding] = DecideWhenTaken,
+        decider: Callable[[Decide], PlanDecider] = SynchronousDecider,
         clock: Clock | None = None,
     ) -> None:
         """Without a ``sink`` results are only returned; with one they are also staged and published.
@@ -70,12 +70,12 @@ class InlineJoin(ReportingQuery):
         lease = lease or seize_lease(self.store, run)
         stored = open_manifest(self.store, lease.number)
         if stored is None:
-            coordinator = Boxes(Coordinator(query, settings))
-            first = coordinator.first_manifest("inline", chosen or settings.first_plan(query))
-            stored = initial_manifest(first)
+            coordinator = QueryCoordinator(Coordinator(query, settings))
+            first = coordinator.initial_manifest("inline", chosen or settings.first_plan(query))
+            stored = as_committed(first)
         else:
             asked = asked_definition(self.store, stored.manifest)
-            coordinator = Boxes.resume(query, settings, stored.manifest, asked)
+            coordinator = QueryCoordinator.resume(query, settings, stored.manifest, asked)
         super().__init__(EpochReporter(coordinator.query, HealthLimits()))
         self.report = Report()
         self.late: dict[str, list[pa.Table]] = {name: [] for name in query.names}
@@ -99,7 +99,7 @@ class InlineJoin(ReportingQuery):
             publisher=SinkPublisher(self._sinks),
             lease=lease,
             run=run,
-            deciding=deciding,
+            decider=decider,
         )
         self._runner.recover()
 
@@ -109,7 +109,7 @@ class InlineJoin(ReportingQuery):
         return self._runner.manifest
 
     @property
-    def coordinator(self) -> Boxes:
+    def coordinator(self) -> QueryCoordinator:
         """What plans and commits the epochs."""
         return self._runner.coordinator
 

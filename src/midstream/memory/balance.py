@@ -23,7 +23,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from midstream.engine.group_counts import Figures
+from midstream.engine.group_counts import GroupFigures
 from midstream.engine.places import HOME, Places, key_name
 from midstream.memory.next_step import MemoryContext
 from midstream.memory.settings import MemorySettings
@@ -193,10 +193,10 @@ def _forced_spill(
 
 def _by_key(
     sizes: GroupSizes, statistics: Mapping[FragmentName, GroupStatistics]
-) -> tuple[dict[Key, Figures], dict[Key, Figures]]:
+) -> tuple[dict[Key, GroupFigures], dict[Key, GroupFigures]]:
     """The active bytes of the groups of each key, and the results that were made from them lately."""
-    size: dict[Key, Figures] = {}
-    results: dict[Key, Figures] = {}
+    size: dict[Key, GroupFigures] = {}
+    results: dict[Key, GroupFigures] = {}
     for name, of_fragment in sizes.fragments.items():
         key, groups = key_of(name), len(of_fragment.active)
         size[key] = size.get(key, 0.0) + of_fragment.active

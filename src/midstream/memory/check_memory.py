@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from midstream.errors import CheckpointError
 from midstream.plan.fragment_name import FragmentName
+from midstream.state.checksummed_json import RESTORE
 from midstream.state.manifest import Manifest
-from midstream.state.sealed import RESTORE
 
 _FIGURE_BYTES = 4
 

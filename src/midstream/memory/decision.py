@@ -21,13 +21,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from midstream.engine.group_counts import Figures
+from midstream.engine.group_counts import GroupFigures
 from midstream.memory.balance import ForcedSpill
 from midstream.memory.next_step import MemoryContext, MemoryDecision
 from midstream.memory.settings import MemorySettings
 from midstream.memory.sizes import GroupSizes
 from midstream.memory.statistics import read_statistics
-from midstream.memory.strategies import Candidate, rank_of
+from midstream.memory.strategies import SpillCandidate, rank_of
 from midstream.plan.fragment_name import FragmentName, key_of
 from midstream.state.memory import Cuts, Mark, MemoryAction, MemoryChange
 
@@ -39,7 +39,7 @@ _ROOM = "there is room again"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demands:
+class MemoryInputs:
     """What is asked of the next epoch."""
 
     settings: MemorySettings | None
@@ -60,7 +60,7 @@ class Demands:
     """Whether room is for groups of other partitions: none comes back before what it owes is due."""
 
 
-def decide_memory(context: MemoryContext, sizes: GroupSizes | None, demands: Demands) -> MemoryDecision:
+def decide_memory(context: MemoryContext, sizes: GroupSizes | None, demands: MemoryInputs) -> MemoryDecision:
     """What the next epoch does; ``sizes`` are None if there is no budget, and nothing is spilled."""
     if sizes is None:
         return MemoryDecision()
@@ -74,7 +74,7 @@ def decide_memory(context: MemoryContext, sizes: GroupSizes | None, demands: Dem
 class _Decision:
     context: MemoryContext
     sizes: GroupSizes
-    demands: Demands
+    demands: MemoryInputs
     spills: dict[FragmentName, set[int]] = field(default_factory=dict)
     cleanups: dict[FragmentName, dict[int, Cuts]] = field(default_factory=dict)
     changes: dict[tuple[MemoryAction, FragmentName, str], tuple[int, float]] = field(default_factory=dict)
@@ -141,12 +141,12 @@ class _Decision:
             self._clean_up(group, _ROOM, comes_back=True)
             room -= group.whole_size
 
-    def _clean_up(self, group: Candidate, reason: str, *, comes_back: bool) -> None:
+    def _clean_up(self, group: SpillCandidate, reason: str, *, comes_back: bool) -> None:
         remaining = () if comes_back else (self.context.epoch,)
         self.cleanups.setdefault(group.fragment, {})[group.group] = remaining
         self._note("brought back" if comes_back else "cleaned up", group, reason)
 
-    def _due(self, group: Candidate) -> str:
+    def _due(self, group: SpillCandidate) -> str:
         """Why what a group owes is due; empty if it is not."""
         if self._is_spilled_now(group):
             return ""
@@ -163,40 +163,40 @@ class _Decision:
         is_late = _has_passed(mark, latest, self.demands.window if delay is None else delay)
         return "it was owed for longer than cleanupDelay" if is_late else ""
 
-    def _owes(self, group: Candidate) -> bool:
+    def _owes(self, group: SpillCandidate) -> bool:
         return owes(self.context, self.sizes, group.fragment, group.group)
 
-    def _first_cut(self, group: Candidate) -> int:
+    def _first_cut(self, group: SpillCandidate) -> int:
         return self.context.memory.cuts[group.fragment][group.group][0]
 
-    def _is_spilled_now(self, group: Candidate) -> bool:
+    def _is_spilled_now(self, group: SpillCandidate) -> bool:
         return group.group in self.spills.get(group.fragment, ())
 
     @cached_property
-    def _active(self) -> dict[int, list[Candidate]]:
+    def _active(self) -> dict[int, list[SpillCandidate]]:
         """The groups of each partition that have active rows."""
         return self._by_partition(
             (f, of.active, range(len(of.active))) for f, of in self.sizes.fragments.items()
         )
 
     @cached_property
-    def _spilled(self) -> dict[int, list[Candidate]]:
+    def _spilled(self) -> dict[int, list[SpillCandidate]]:
         """The groups of each partition that are spilled, with all their rows."""
         cuts = self.context.memory.cuts
         return self._by_partition((f, self.sizes.fragments[f].total + 1, cuts[f]) for f in cuts)
 
     def _by_partition(
-        self, fragments: Iterable[tuple[FragmentName, Figures, Iterable[int]]]
-    ) -> dict[int, list[Candidate]]:
+        self, fragments: Iterable[tuple[FragmentName, GroupFigures, Iterable[int]]]
+    ) -> dict[int, list[SpillCandidate]]:
         """Groups of fragments, with their sizes, divided once: there may be as many partitions as groups."""
-        divided = defaultdict[int, list[Candidate]](list)
+        divided = defaultdict[int, list[SpillCandidate]](list)
         for fragment, figures, groups in fragments:
             sizes, here = figures.tolist(), self.context.places.routing(key_of(fragment)).partitions
             statistics = self.context.memory.statistics.get(fragment)
             output = read_statistics(statistics, len(here))
             for group in groups:
                 if sizes[group] > 0:
-                    candidate = Candidate(
+                    candidate = SpillCandidate(
                         fragment=fragment,
                         group=group,
                         stage=self.sizes.fragments[fragment].stage,
@@ -210,7 +210,7 @@ class _Decision:
                     divided[here[group]].append(candidate)
         return divided
 
-    def _note(self, action: MemoryAction, group: Candidate, reason: str) -> None:
+    def _note(self, action: MemoryAction, group: SpillCandidate, reason: str) -> None:
         key = (action, group.fragment, reason)
         groups, size = self.changes.get(key, (0, 0.0))
         self.changes[key] = (groups + 1, size + group.size)

@@ -20,7 +20,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from midstream.adapt.statistics import decay_seconds, entries
-from midstream.engine.group_counts import Figures
+from midstream.engine.group_counts import GroupFigures
 from midstream.engine.hashing import Hashes
 from midstream.engine.key_sample import Rows
 from midstream.engine.places import Places, key_name
@@ -134,13 +134,15 @@ def gather_all(context: MemoryContext) -> HotKeyDecision:
     return HotKeyDecision({}, changes) if changes else HotKeyDecision()
 
 
-def _work(balance: Balance, partitions: int) -> Figures:
+def _work(balance: Balance, partitions: int) -> GroupFigures:
     """How much each partition has worked lately, in units; nothing if there were others then."""
     work = np.frombuffer(balance.work, _FIGURE).astype(np.float64)
     return work if len(work) == partitions else np.zeros(partitions)
 
 
-def _is_overloaded(context: MemoryContext, settings: BalanceSettings, before: Balance, work: Figures) -> bool:
+def _is_overloaded(
+    context: MemoryContext, settings: BalanceSettings, before: Balance, work: GroupFigures
+) -> bool:
     """Whether a partition has done much more than the others, for long enough."""
     busiest, partitions = float(work.max()), len(work)
     if partitions == 1 or busiest < MIN_WORK or context.latest is None or before.work_since is None:
@@ -214,7 +216,9 @@ def _cheapest_stream(
     return min(streams, key=lambda stream: (work(stream), stream))
 
 
-def _partitions(context: MemoryContext, key: Key, hot: int, work: Figures, count: int) -> tuple[int, ...]:
+def _partitions(
+    context: MemoryContext, key: Key, hot: int, work: GroupFigures, count: int
+) -> tuple[int, ...]:
     """The partitions that share a key: the one that has it, and those that have worked least."""
     owner = int(context.places.routing(key).targets(np.array([hot], np.uint64))[0])
     others = sorted((p for p in range(len(work)) if p != owner), key=lambda p: (work[p], p))

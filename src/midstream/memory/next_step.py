@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from msgspec.structs import replace as replace_field
+from msgspec.structs import replace as replace_struct
 
 from midstream.engine.memory_step import Cleanup, MemoryStep, StateCuts
 from midstream.engine.migration_step import MigrationStep
@@ -219,7 +219,7 @@ def without_unused(memory: Memory, slices: Iterable[Slice], places: Places) -> M
             if any(by_reader.get(holder, epoch) < epoch for holder in places.of_key(key).holders(group)):
                 used.setdefault(state, {})[group] = epoch
     rebuilt = {state: dict(sorted(used[state].items())) for state in memory.rebuilt if state in used}
-    return replace_field(memory, rebuilt=rebuilt)
+    return replace_struct(memory, rebuilt=rebuilt)
 
 
 def _cleanup(

@@ -11,10 +11,16 @@ from functools import cached_property
 
 import numpy as np
 
-from midstream.engine.group_counts import Figures, count_pairs, read_pairs, sums_by_group, write_pairs
+from midstream.engine.group_counts import (
+    GroupFigures,
+    count_pairs,
+    decode_group_counts,
+    encode_group_counts,
+    sums_by_group,
+)
 from midstream.engine.memory_step import StateCuts
 from midstream.engine.places import HOME, Places
-from midstream.engine.probed_rows import ProbedRows
+from midstream.engine.probed_epochs import ProbedEpochs
 from midstream.plan.fragment_name import FragmentName, fragment_name, key_of
 from midstream.plan.layout import Fragment, Layout
 from midstream.plan.state_id import StateId
@@ -26,12 +32,12 @@ class FragmentSizes:
     """The sizes of the groups of a fragment, in bytes; rows are those of its inputs."""
 
     stage: int
-    active: Figures
-    intermediate: Figures
+    active: GroupFigures
+    intermediate: GroupFigures
     """What intermediate states have of the active bytes."""
-    total: Figures
-    active_rows: Figures
-    spilled_rows: Figures
+    total: GroupFigures
+    active_rows: GroupFigures
+    spilled_rows: GroupFigures
 
     def __add__(self, other: FragmentSizes) -> FragmentSizes:
         return FragmentSizes(
@@ -50,7 +56,7 @@ class GroupSizes:
 
     fragments: Mapping[FragmentName, FragmentSizes]
     """Of fragments that a key places; others cannot be spilled."""
-    fixed: Figures
+    fixed: GroupFigures
     """For each partition, the active bytes of fragments that no key places."""
     places: Places
 
@@ -122,7 +128,7 @@ class _Counter:
     ) -> None:
         self.groups = places.groups
         self.places = places
-        self.probed = {state: ProbedRows.of(cuts) for state, cuts in states.items()}
+        self.probed = {state: ProbedEpochs.of(cuts) for state, cuts in states.items()}
         self.by_state = _by_state(slices)
 
     def fragment(self, fragment: Fragment, states: Iterable[StateId]) -> FragmentSizes:
@@ -131,7 +137,9 @@ class _Counter:
         _, inner, _, _ = self._sums([state for state in states if state not in fragment.inputs_by_id])
         return FragmentSizes(fragment.stage, active + inner, inner, whole, active_rows, rows - active_rows)
 
-    def _sums(self, states: Iterable[StateId]) -> tuple[Figures, Figures, Figures, Figures]:
+    def _sums(
+        self, states: Iterable[StateId]
+    ) -> tuple[GroupFigures, GroupFigures, GroupFigures, GroupFigures]:
         """The bytes of each group in some states, those that are active, its rows, and those that are."""
         slices = [(state, slice_) for state in states for slice_ in self.by_state.get(("index", state), ())]
         if not slices:
@@ -139,11 +147,11 @@ class _Counter:
         payload = {state: self._payload_bytes(state) for state in {state for state, _ in slices}}
         row_bytes = [slice_.bytes / max(1, slice_.rows) + payload[state] for state, slice_ in slices]
         counts = [slice_.group_rows or self._rows_if_even(slice_) for _, slice_ in slices]
-        groups, rows = read_pairs(b"".join(counts))
+        groups, rows = decode_group_counts(b"".join(counts))
         pairs = [count_pairs(each) for each in counts]
         of_row = np.repeat(row_bytes, pairs)
 
-        def sums(figures: Figures) -> Figures:
+        def sums(figures: GroupFigures) -> GroupFigures:
             return sums_by_group(groups, figures, self.groups)
 
         whole, all_rows = sums(rows * of_row), sums(rows)
@@ -163,7 +171,7 @@ class _Counter:
         """For a slice that was written before there was a budget."""
         present = np.flatnonzero(self.places.held(slice_))
         share, rest = divmod(slice_.rows, max(1, len(present)))
-        return write_pairs(present, share + (np.arange(len(present)) < rest))
+        return encode_group_counts(present, share + (np.arange(len(present)) < rest))
 
 
 def _by_state(slices: Iterable[Slice]) -> dict[tuple[SliceKind, StateId], list[Slice]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from midstream.adapt.statistics import decay_seconds
-from midstream.engine.group_counts import Figures, read_flows, sums_by_group
+from midstream.engine.group_counts import GroupFigures, read_flows, sums_by_group
 from midstream.memory.sizes import GroupSizes, bytes_per_row
 from midstream.plan.fragment_name import FragmentName, fragment_name, output_of
 from midstream.plan.layout import Layout
@@ -30,13 +30,13 @@ _FIGURE = np.dtype("<f4")
 class GroupOutput:
     """What the groups of a fragment have produced, faded."""
 
-    rows: Figures
+    rows: GroupFigures
     """Rows that the fragment produced."""
-    results: Figures
+    results: GroupFigures
     """Results that these were part of."""
-    stored_bytes: Figures
+    stored_bytes: GroupFigures
     """Bytes that these take in states of the fragments above."""
-    intermediate: Figures
+    intermediate: GroupFigures
     """How many bytes intermediate states have for each byte of the inputs."""
 
     def __add__(self, other: GroupOutput) -> GroupOutput:

@@ -18,7 +18,7 @@ from midstream.plan.fragment_name import FragmentName
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SpillCandidate:
     """A group of a fragment that may be spilled, or come back."""
 
     fragment: FragmentName
@@ -54,7 +54,7 @@ class Candidate:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
 
 
-Rank = Callable[[Candidate], tuple[float | str, ...]]
+Rank = Callable[[SpillCandidate], tuple[float | str, ...]]
 """Groups with the lowest rank are spilled first."""
 
 STRATEGIES: Mapping[str, Rank] = {

@@ -9,8 +9,8 @@ from midstream.migration.fusion import FusedFragment, fused_fragments
 from midstream.migration.handover_tables import bounds_of
 from midstream.migration.plan_pair import PlanPair
 from midstream.plan.handover import (
+    FragmentInputKey,
     Handover,
-    InputOf,
     PlanSide,
     Restriction,
     relevance_bounds,
@@ -97,10 +97,10 @@ def _copied(layout: Layout, copies: Mapping[StateId, StateId]) -> list[StateId]:
     return [original for original, copy in copies.items() if copy in searched]
 
 
-def _not_stored(layout: Layout) -> frozenset[InputOf]:
+def _not_stored(layout: Layout) -> frozenset[FragmentInputKey]:
     """Inputs that their fragment does not store: a state is stored by the first fragment that searches it."""
     stored: set[StateId] = set()
-    stored_elsewhere: set[InputOf] = set()
+    stored_elsewhere: set[FragmentInputKey] = set()
     for fragment in layout.fragments:
         searched = fragment.arrangements.keys()
         stored_elsewhere |= {
@@ -112,7 +112,7 @@ def _not_stored(layout: Layout) -> frozenset[InputOf]:
     return frozenset(stored_elsewhere)
 
 
-def _not_counted(layout: Layout) -> frozenset[InputOf]:
+def _not_counted(layout: Layout) -> frozenset[FragmentInputKey]:
     """Inputs whose rows are not counted: a stream may have several, and is counted at one that is stored."""
     stored_elsewhere = _not_stored(layout)
     counting = {state.streams: state for state in reversed(layout.fragment_of_input) if state.is_base}

@@ -18,7 +18,7 @@ from midstream.migration.combined_layout import combine
 from midstream.migration.handover_tables import complete, expire, first_tables
 from midstream.migration.plan_pair import PlanPair
 from midstream.migration.portions import with_portion
-from midstream.migration.request import Request
+from midstream.migration.request import MigrationRequest
 from midstream.migration.sited_switch import (
     after_switch_epoch,
     begin_switch,
@@ -64,7 +64,7 @@ def next_epoch_layout(
     query: Query,
     manifest: Manifest,
     expiry: Expiry,
-    request: Request | None,
+    request: MigrationRequest | None,
     background_epochs: int | None,
     rows_moved_at_once: int = ROWS_MOVED_AT_ONCE,
 ) -> EpochLayout:
@@ -84,7 +84,7 @@ def next_epoch_layout(
 
 
 def _begin(
-    query: Query, manifest: Manifest, request: Request, expiry: Expiry, rows_moved_at_once: int
+    query: Query, manifest: Manifest, request: MigrationRequest, expiry: Expiry, rows_moved_at_once: int
 ) -> EpochLayout:
     if request.strategy == AUTO:
         raise InternalError("a migration must begin with a strategy", got=request.strategy)
@@ -125,7 +125,7 @@ def _begin(
 def _sited(
     query: Query,
     manifest: Manifest,
-    request: Request | None,
+    request: MigrationRequest | None,
     background_epochs: int | None,
     rows_moved_at_once: int,
 ) -> EpochLayout:

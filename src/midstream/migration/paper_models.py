@@ -117,7 +117,7 @@ def new_output_rate(join: WindowJoin, t: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BlackBoxes:
+class BlackBoxModel:
     """Two plans of which only the time per row is known."""
 
     tau: float
@@ -151,27 +151,27 @@ class BlackBoxes:
         return self.tau * self.n * self.t_new
 
 
-def gms_duration(boxes: BlackBoxes) -> float:
+def gms_duration(boxes: BlackBoxModel) -> float:
     """Duration and CPU time of moving state: new rows wait until all old ones have been replayed."""
     return boxes.replay_time
 
 
-def gms_spike_length(boxes: BlackBoxes) -> float:
+def gms_spike_length(boxes: BlackBoxModel) -> float:
     """How long the new plan then takes for the rows that have waited; forever, if it is too slow."""
     return gms_duration(boxes) * boxes.load_new / (1 - boxes.load_new) if boxes.load_new < 1 else inf
 
 
-def gpt_duration(boxes: BlackBoxes) -> float:
+def gpt_duration(boxes: BlackBoxModel) -> float:
     """Duration of parallel track: a window."""
     return boxes.w
 
 
-def gpt_cpu(boxes: BlackBoxes) -> float:
+def gpt_cpu(boxes: BlackBoxModel) -> float:
     """CPU time of parallel track: both plans process all new rows."""
     return boxes.tau * boxes.n * boxes.w * (boxes.t_old + boxes.t_new)
 
 
-def ghm_phases(boxes: BlackBoxes) -> tuple[float, float]:
+def ghm_phases(boxes: BlackBoxModel) -> tuple[float, float]:
     """d1 and d2 of hybrid migration: until all old rows, and then all rows that have waited, are processed.
 
     The old plan runs first, and the new one in the time that it leaves. In the printed sum of both the "+"
@@ -184,6 +184,6 @@ def ghm_phases(boxes: BlackBoxes) -> tuple[float, float]:
     return d1, boxes.load_new * d1 / spare if spare > 0 else inf
 
 
-def ghm_duration(boxes: BlackBoxes) -> float:
+def ghm_duration(boxes: BlackBoxModel) -> float:
     """Duration and CPU time of hybrid migration: the machine is never idle."""
     return sum(ghm_phases(boxes))

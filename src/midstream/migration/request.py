@@ -13,7 +13,7 @@ from midstream.migration.strategies import AUTO, SITE_SWITCH, STRATEGIES, check_
 from midstream.plan.sited_layout import check_kind
 from midstream.plan.tree import Plan, parse_plan
 from midstream.query.query import Query
-from midstream.state.sealed import UNREADABLE, reason_unreadable
+from midstream.state.checksummed_json import UNREADABLE, reason_unreadable
 
 BackgroundChoice = Literal["auto", "off"]
 """Whether states that the new plan lacks are rebuilt in the background: if the strategy can, or never."""
@@ -21,7 +21,7 @@ BACKGROUND: dict[BackgroundChoice, bool] = {"auto": True, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class MigrationRequest:
     """A plan to migrate to, and how."""
 
     plan: Plan
@@ -45,7 +45,7 @@ class Request:
 
 def make_request(
     query: Query, plan: str | Plan, strategy: str, *, background: bool, isolated: bool | None = None
-) -> Request:
+) -> MigrationRequest:
     """A request, if plan and strategy are valid and the migration can end."""
     new_plan = parse_plan(str(plan) if isinstance(plan, Plan) else plan, query.names)
     check_kind(query, new_plan)
@@ -56,7 +56,7 @@ def make_request(
                 got=show_value(strategy),
                 hint="leave out the strategy",
             )
-        return Request(new_plan, SITE_SWITCH, background=False, isolated=False)
+        return MigrationRequest(new_plan, SITE_SWITCH, background=False, isolated=False)
     traits = STRATEGIES.get(check_strategy_choice(strategy))
     unbounded = [f"{a} and {b}" for a, b in combinations(query.names, 2) if query.windows.bound(a, b) is None]
     if traits is not None and traits.waits_for_expiry(background=background) and unbounded:
@@ -69,10 +69,10 @@ def make_request(
         must = "plans must be isolated only by hybrid without background work"
         how = "with background work" if background else "without background work"
         raise OptionError(must, got=f"{strategy} {how}", hint="leave isolated out, or set background to off")
-    return Request(new_plan, strategy, background, isolated)
+    return MigrationRequest(new_plan, strategy, background, isolated)
 
 
-class WrittenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StoredMigrationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request as it is stored until it is applied."""
 
     plan: str
@@ -80,25 +80,25 @@ class WrittenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     background: bool
     isolated: bool | None
 
-    def read(self, query: Query) -> Request:
+    def read(self, query: Query) -> MigrationRequest:
         """The request, if plan and strategy are valid for the query."""
         return make_request(
             query, self.plan, self.strategy, background=self.background, isolated=self.isolated
         )
 
 
-def write_request(request: Request) -> WrittenRequest:
+def write_request(request: MigrationRequest) -> StoredMigrationRequest:
     """The stored form of a request."""
-    return WrittenRequest(str(request.plan), request.strategy, request.background, request.isolated)
+    return StoredMigrationRequest(str(request.plan), request.strategy, request.background, request.isolated)
 
 
-def decode_request(query: Query, name: str, data: bytes) -> Request:
+def decode_request(query: Query, name: str, data: bytes) -> MigrationRequest:
     """A request from the bytes of its file; an error that names the file if it is not valid."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, Any])
         if "apart" in fields:  # the field's name in checkpoints before format 5
             fields["isolated"] = fields.pop("apart")
-        return msgspec.convert(fields, WrittenRequest).read(query)
+        return msgspec.convert(fields, StoredMigrationRequest).read(query)
     except (*UNREADABLE, MidstreamError) as error:
         raise CheckpointError(
             f"the request for another plan in {name} must be readable",

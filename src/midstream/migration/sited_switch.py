@@ -129,7 +129,7 @@ def after_switch_epoch(step: MigrationStep) -> Migration:
     )
 
 
-def switch_windows(query: Query, old: Layout, new: Layout) -> list[StateId]:
+def windows_to_copy(query: Query, old: Layout, new: Layout) -> list[StateId]:
     """The windows that a new plan would have to copy."""
     return [move.target for move in match_windows(query, old, new, old.unused_number).moves]
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from midstream.errors import OptionError
-from midstream.plan.site_operators import Operators, Ship, node_operator_sets
+from midstream.plan.site_operators import Operators, ShipOperator, node_operator_sets
 from midstream.plan.sited_plan import SitedPlan
 from midstream.plan.tree import Plan
 from midstream.query.network import Site
@@ -81,6 +81,6 @@ def explain_sited_as(form: str, query: Query, plan: Plan) -> str:
 def _shipped(operators: Operators) -> dict[Site, list[str]]:
     found: dict[Site, list[str]] = {}
     for operator in operators:
-        if isinstance(operator, Ship):
+        if isinstance(operator, ShipOperator):
             found.setdefault(operator.site, []).append(str(operator.flow))
     return found

@@ -19,7 +19,7 @@ EpochBounds = tuple[tuple[str, int], ...]
 PlanSide = Literal["both", "old", "new"]
 """The plan of a migration that a node belongs to; without a migration, all nodes belong to both."""
 
-InputOf = tuple[int, StateId]
+FragmentInputKey = tuple[int, StateId]
 """An input of a fragment, as the ids of both."""
 
 
@@ -49,9 +49,9 @@ class Handover:
     """For a border where a restricted node searches it: the bounds within which rows are needed."""
     retention: Mapping[StateId, tuple[EpochBounds, ...]] = field(default_factory=dict)
     """For states that only restricted nodes search: the bounds within which rows are stored."""
-    stored_elsewhere: frozenset[InputOf] = frozenset()
+    stored_elsewhere: frozenset[FragmentInputKey] = frozenset()
     """Inputs whose rows another fragment stores."""
-    counted_elsewhere: frozenset[InputOf] = frozenset()
+    counted_elsewhere: frozenset[FragmentInputKey] = frozenset()
     """Inputs whose rows are counted at another input of the same stream."""
 
     def side(self, node: Node) -> PlanSide:

@@ -39,7 +39,7 @@ class Flow(msgspec.Struct, frozen=True):
         return self.head if self.is_stream else f"{self.last}^{self.head}"
 
 
-class Join(msgspec.Struct, frozen=True, tag="join"):
+class JoinOperator(msgspec.Struct, frozen=True, tag="join"):
     """Probe the window of a stream with rows."""
 
     flow: Flow
@@ -49,7 +49,7 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
         return f"join({self.flow}, {self.stream})"
 
 
-class Update(msgspec.Struct, frozen=True, tag="update"):
+class UpdateOperator(msgspec.Struct, frozen=True, tag="update"):
     """Keep the window of a stream here."""
 
     stream: str
@@ -58,7 +58,7 @@ class Update(msgspec.Struct, frozen=True, tag="update"):
         return f"update({self.stream})"
 
 
-class Ship(msgspec.Struct, frozen=True, tag="ship"):
+class ShipOperator(msgspec.Struct, frozen=True, tag="ship"):
     """Send rows to another site."""
 
     flow: Flow
@@ -68,17 +68,17 @@ class Ship(msgspec.Struct, frozen=True, tag="ship"):
         return f"ship({self.flow}, {self.site})"
 
 
-Operator = Join | Update | Ship
-Operators = tuple[Operator, ...]
+SiteOperator = JoinOperator | UpdateOperator | ShipOperator
+Operators = tuple[SiteOperator, ...]
 """A set, in the order in which a row meets the operators."""
 
 
 def operators_of_sequence(sequence: JoinSequence, topology: Topology) -> dict[Site, Operators]:
     """What each site does for one sequence; sites that do nothing for it are left out."""
     site_of = topology.site_of
-    found: dict[Site, dict[Operator, None]] = {}
+    found: dict[Site, dict[SiteOperator, None]] = {}
 
-    def add(site: Site, *operators: Operator) -> None:
+    def add(site: Site, *operators: SiteOperator) -> None:
         found.setdefault(site, {}).update(dict.fromkeys(operators))
 
     flow, location = Flow(sequence.head, sequence.head), site_of[sequence.head]
@@ -86,14 +86,14 @@ def operators_of_sequence(sequence: JoinSequence, topology: Topology) -> dict[Si
         home = site_of[stream]
         if placement == SOURCE:
             if home != location:
-                add(home, Ship(Flow(stream, stream), location))
+                add(home, ShipOperator(Flow(stream, stream), location))
         elif home != location:
-            add(location, Ship(flow, home))
+            add(location, ShipOperator(flow, home))
             location = home
-        add(location, Join(flow, stream), Update(stream))
+        add(location, JoinOperator(flow, stream), UpdateOperator(stream))
         flow = Flow(sequence.head, stream)
     if location != topology.sink:
-        add(location, Ship(flow, topology.sink))
+        add(location, ShipOperator(flow, topology.sink))
     return {site: tuple(operators) for site, operators in found.items()}
 
 
@@ -108,9 +108,9 @@ def union(sets: Iterable[Operators]) -> Operators:
     return tuple(dict.fromkeys(operator for operators in sets for operator in operators))
 
 
-def windows_in(operators: Iterable[Operator]) -> frozenset[str]:
+def windows_in(operators: Iterable[SiteOperator]) -> frozenset[str]:
     """The streams whose windows are kept where these operators are."""
-    return frozenset(operator.stream for operator in operators if isinstance(operator, Update))
+    return frozenset(operator.stream for operator in operators if isinstance(operator, UpdateOperator))
 
 
 def changed_sites(

@@ -18,10 +18,10 @@ from midstream.state.manifest import Manifest
 
 def verdict_of(manifest: Manifest, intent: Intent) -> Verdict | None:
     """What was decided about the plan, for the epoch after ``manifest`` to carry out."""
-    return undone_decision(manifest) if intent.format <= BEFORE_VERDICTS else intent.verdict
+    return pending_decision(manifest) if intent.format <= BEFORE_VERDICTS else intent.verdict
 
 
-def undone_decision(manifest: Manifest) -> Verdict | None:
+def pending_decision(manifest: Manifest) -> Verdict | None:
     """What a manifest of a format before 7 has decided, with its own epoch, for the next one to carry out."""
     verdict = Verdict(manifest.epoch, manifest.adaptation)
     return None if verdict.migration is None else verdict
@@ -41,7 +41,7 @@ def adapted(query: Query, before: Manifest, after: Manifest, intent: Intent) -> 
 
 
 @dataclass(frozen=True)
-class WatchedEpoch:
+class ObservedEpoch:
     """An epoch, as far as it may tell what a migration turned out to be."""
 
     before: DecisionContext
@@ -51,7 +51,7 @@ class WatchedEpoch:
     """The work that it did."""
 
 
-def watched(epoch: WatchedEpoch, before: Manifest, after: Manifest, intent: Intent) -> Adaptation:
+def watched(epoch: ObservedEpoch, before: Manifest, after: Manifest, intent: Intent) -> Adaptation:
     """The adaptation after an epoch, with what is known of the last migration."""
     adaptation, trial = after.adaptation, after.adaptation.trial
     if after.migrations > before.migrations:

@@ -18,14 +18,14 @@ from midstream.adapt.statistics import samplings
 from midstream.aggregate.next_step import is_out, next_aggregate_step, windows_are_due
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.program import Program
-from midstream.engine.share import Share
+from midstream.engine.result_time_range import ResultTimeRange
 from midstream.engine.spill_retention import SpillRetention
 from midstream.errors import CheckpointError, PlanError
 from midstream.memory.check_memory import check_memory
 from midstream.memory.next_step import memory_context
 from midstream.migration.check_migration import check_migration
 from midstream.migration.lifecycle import after_epoch, layout_of, next_epoch_layout
-from midstream.migration.request import Request
+from midstream.migration.request import MigrationRequest
 from midstream.migration.state_match import match_states
 from midstream.migration.strategies import AUTO
 from midstream.plan.build_layout import build_layout
@@ -33,7 +33,8 @@ from midstream.plan.fragment_name import same_fragments
 from midstream.plan.layout import Layout
 from midstream.plan.sited_layout import check_kind
 from midstream.plan.tree import Plan, parse_plan
-from midstream.protocol.adapting import WatchedEpoch, adapted, undone_decision, verdict_of, watched
+from midstream.protocol.adapting import ObservedEpoch, adapted, pending_decision, verdict_of, watched
+from midstream.protocol.check_site_support import check_settings_of_sites, check_sites_state
 from midstream.protocol.epoch_balance import balance_after, balance_with, next_balance
 from midstream.protocol.epoch_memory import (
     check_windows_stay,
@@ -52,26 +53,25 @@ from midstream.protocol.rescaling import (
     with_places,
 )
 from midstream.protocol.settings import Settings, check_same_definition, definition_of
-from midstream.protocol.site_settings import check_settings_of_sites, check_sites_state
 from midstream.protocol.terms import (
     Terms,
-    changes_for,
+    active_window_changes,
     check_terms,
     check_window_changes,
     committed_terms,
-    lasting_changes,
     outputs_before,
     query_on,
     terms_of,
+    window_changes_for,
     with_terms,
 )
 from midstream.protocol.watermark import advance_progress, latest_allowed
 from midstream.query.query import Query
 from midstream.sites.decision import decide_at_sites
 from midstream.state.adaptation import Verdict
+from midstream.state.checksummed_json import RESTORE
 from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, Retired, StreamProgress
-from midstream.state.sealed import RESTORE
 from midstream.state.slices import Slice, SliceOwner
 
 # Manifests are kept for this many epochs: recovery needs a valid one before a damaged one, operators more.
@@ -129,7 +129,7 @@ class Coordinator:
                 )
         return cls(query, settings)
 
-    def first_manifest(self, query_id: str, plan: Plan) -> Manifest:
+    def initial_manifest(self, query_id: str, plan: Plan) -> Manifest:
         """What holds before the first epoch."""
         check_kind(self.query, plan)
         check_settings_of_sites(self.query, self.settings)
@@ -167,7 +167,7 @@ class Coordinator:
         adaptation = manifest.adaptation
         if not self.settings.adapt:
             return None
-        if (undone := undone_decision(manifest)) is not None:
+        if (undone := pending_decision(manifest)) is not None:
             return undone
         # Statistics that were kept for other windows say little about what a plan will cost with these.
         if manifest.migration is not None or committed_terms(manifest) != terms_of(self.query):
@@ -186,7 +186,7 @@ class Coordinator:
         migration is under way. Without ``decides``, the verdict of the intent is not carried out.
         """
         terms = intent.terms or committed_terms(manifest)
-        query, changes = query_on(terms, self.query), changes_for(manifest, terms)
+        query, changes = query_on(terms, self.query), window_changes_for(manifest, terms)
         watermarks = {name: stream.watermark for name, stream in manifest.streams.items()}
         places = next_places(manifest, intent)
         memory = memory_context(query, manifest, places)
@@ -222,7 +222,7 @@ class Coordinator:
             sampling=samplings(query, manifest.statistics),
             window_changes=changes,
             latest_allowed=latest_allowed(manifest.streams, intent),
-            share=None if manifest.handed_over is None else Share(after=manifest.handed_over),
+            share=None if manifest.handed_over is None else ResultTimeRange(after=manifest.handed_over),
         )
 
     def commit(self, manifest: Manifest, intent: Intent, program: Program, report: Report) -> Manifest:
@@ -267,7 +267,7 @@ class Coordinator:
             measurements=intent.measurements,
             alone=alone,
         )
-        after = replace(after, statistics=statistics, window_changes=lasting_changes(after))
+        after = replace(after, statistics=statistics, window_changes=active_window_changes(after))
         after = with_places(after, intent, program.places)
         after = replace(after, balance=balance_after(manifest, after, program, report))
         after = replace(after, memory=memory_after(manifest, after, intent, program, report))
@@ -277,7 +277,7 @@ class Coordinator:
         if query.topology is not None:
             # What sites cost is latency and bytes of links, not the work that trials compare.
             return after
-        epoch = WatchedEpoch(self.decision_context(manifest), self.decision_context(after), program, spent)
+        epoch = ObservedEpoch(self.decision_context(manifest), self.decision_context(after), program, spent)
         return replace(after, adaptation=watched(epoch, manifest, after, intent))
 
     def owes(self, manifest: Manifest) -> bool:
@@ -298,7 +298,7 @@ class Coordinator:
 
     def _chosen_migration(
         self, query: Query, manifest: Manifest, intent: Intent, *, decides: bool
-    ) -> Request | None:
+    ) -> MigrationRequest | None:
         """The change of plan that was requested, or else decided; None if neither was.
 
         What was decided is carried out even if the options have changed since.
@@ -308,7 +308,7 @@ class Coordinator:
         decision = verdict.migration if verdict is not None and decides else None
         if request is None and decision is not None:
             plan = parse_plan(decision.best_plan, query.names)
-            return Request(plan, decision.strategy, decision.background, decision.isolated)
+            return MigrationRequest(plan, decision.strategy, decision.background, decision.isolated)
         if request is None or not request.leaves_a_choice:
             return request
         policy = replace_field(
@@ -316,14 +316,14 @@ class Coordinator:
         )
         best = best_migration(self.layout(manifest), request.plan, manifest.statistics, query, policy)
         if request.strategy == AUTO:
-            return Request(request.plan, best.strategy, best.background, best.isolated)
+            return MigrationRequest(request.plan, best.strategy, best.background, best.isolated)
         return replace_field(request, isolated=best.isolated)
 
     def may_begin(self, manifest: Manifest, plan: str) -> bool:
         """Whether the epoch after ``manifest`` may change to a plan: not if that changes what owes rows."""
-        return self._keeps_debts(self.query, manifest, parse_plan(plan, self.query.names))
+        return self._keeps_owing_fragments(self.query, manifest, parse_plan(plan, self.query.names))
 
-    def _keeps_debts(self, query: Query, manifest: Manifest, plan: Plan) -> bool:
+    def _keeps_owing_fragments(self, query: Query, manifest: Manifest, plan: Plan) -> bool:
         """Whether another plan leaves the fragments as they are, or no group is spilled."""
         if not manifest.memory.cuts:
             return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from msgspec.structs import replace as replace_field
+from msgspec.structs import replace as replace_struct
 
 from midstream.engine.memory_step import MemoryStep
 from midstream.engine.program import Program
@@ -46,7 +46,7 @@ def balance_with(
     forced = sum(change.bytes for change in changes if change.reason == FORCED)
     is_spilled = step is not None and bool(step.after.cuts)
     acts = bool(decision.relocations) or forced > 0
-    return replace_field(
+    return replace_struct(
         before,
         decided_at=context.latest if acts else before.decided_at,
         forced_bytes=before.forced_bytes + forced if is_spilled else 0,

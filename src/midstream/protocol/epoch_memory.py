@@ -11,7 +11,7 @@ from midstream.engine.places import Places
 from midstream.engine.program import Program
 from midstream.errors import CheckpointError
 from midstream.memory.balance import ForcedSpill
-from midstream.memory.decision import Demands, decide_memory, owing_groups
+from midstream.memory.decision import MemoryInputs, decide_memory, owing_groups
 from midstream.memory.next_step import MemoryContext, memory_context, memory_step, without_unused
 from midstream.memory.settings import MemorySettings
 from midstream.memory.sizes import stored_bytes
@@ -34,7 +34,7 @@ def next_memory_step(
     settings, balances = intent.settings.memory, intent.settings.balance.mode != "off"
     watches = settings is not None and _watches(context, manifest, settings)
     has_sizes = watches or forced is not None or manifest.memory.cuts
-    demands = Demands(
+    demands = MemoryInputs(
         settings=settings,
         latest=context.latest,
         window=context.query.longest_window,

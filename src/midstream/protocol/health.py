@@ -83,7 +83,7 @@ class StateSample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class HealthFacts:
     """What problems are found in."""
 
     query: Query
@@ -113,7 +113,7 @@ class Facts:
         return None if self.window is None else max(self.window + lateness, 1)
 
     @property
-    def most_silence(self) -> int:
+    def max_silence(self) -> int:
         """How long in event time a stream may have no rows before it stands still."""
         return SILENCE if self.window is None else self.window
 
@@ -124,9 +124,9 @@ class Facts:
         return self.newest_time - stream.last_active
 
 
-Found = tuple[str, dict[str, Any]]
+Finding = tuple[str, dict[str, Any]]
 """The subject of a problem, and the fields of its event."""
-Find = Callable[[Facts, frozenset[str]], Iterator[Found]]
+Finder = Callable[[HealthFacts, frozenset[str]], Iterator[Finding]]
 """Finds the subjects that have a problem. It is given those that had it after the epoch before: where a
 figure may go back and forth around a threshold, a problem ends at another value than it begins at."""
 
@@ -138,35 +138,35 @@ class HealthCheck:
     problem: type[Problem]
     threshold: str
     """When the problem begins, and when it is over, in the words of the guide."""
-    find: Find
+    find: Finder
 
 
-def _missing(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
+def _missing(facts: HealthFacts, _held: frozenset[str]) -> Iterator[Finding]:
     streams = facts.manifest.streams
     # If no row of any stream was ever accepted, there is no time that could advance.
     by_epochs = facts.window is None or facts.newest_time is None
     is_due = by_epochs and facts.manifest.epoch >= MISSING_EPOCHS and any(s.rows for s in streams.values())
     # However long the window is, nobody should wait for weeks to hear of a wrong source.
-    most = min(facts.most_silence, SILENCE)
+    most = min(facts.max_silence, SILENCE)
     for name, stream in streams.items():
         if stream.latest is None and (is_due or facts.silence(stream) > most):
             yield name, {"stream": name, "rows": stream.rows}
 
 
-def _idle(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
+def _idle(facts: HealthFacts, _held: frozenset[str]) -> Iterator[Finding]:
     for name, stream in facts.manifest.streams.items():
         if stream.idle:
             yield name, {"stream": name}
 
 
-def _stalled(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
+def _stalled(facts: HealthFacts, _held: frozenset[str]) -> Iterator[Finding]:
     for name, stream in facts.manifest.streams.items():
         silence = facts.silence(stream)
-        if stream.latest is not None and not stream.idle and silence > facts.most_silence:
+        if stream.latest is not None and not stream.idle and silence > facts.max_silence:
             yield name, {"stream": name, "silent_ms": silence // 1000}
 
 
-def _event_time_stalled(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
+def _event_time_stalled(facts: HealthFacts, _held: frozenset[str]) -> Iterator[Finding]:
     recent = facts.recent[-STILL_EPOCHS:]
     newest, window = facts.newest_time, facts.window
     if len(recent) < STILL_EPOCHS or newest is None or window is None:
@@ -181,7 +181,7 @@ def _event_time_stalled(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
             yield name, {"stream": name, "behind_ms": (newest - stream.latest) // 1000}
 
 
-def _late(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
+def _late(facts: HealthFacts, held: frozenset[str]) -> Iterator[Finding]:
     for name, own in _recent_sources(facts):
         rows, null_time = sum(s.rows for s in own), sum(s.null_time for s in own)
         late = sum(s.late for s in own) + null_time
@@ -191,20 +191,20 @@ def _late(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
             yield name, {"stream": name, **counts, "share": late / rows}
 
 
-def _future(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
+def _future(facts: HealthFacts, _held: frozenset[str]) -> Iterator[Finding]:
     for name, own in _recent_sources(facts):
         if rows := sum(source.future for source in own):
             yield name, {"stream": name, "rows": rows}
 
 
-def _recent_sources(facts: Facts) -> Iterator[tuple[str, Sequence[SourceProgress]]]:
+def _recent_sources(facts: HealthFacts) -> Iterator[tuple[str, Sequence[SourceProgress]]]:
     """Of each stream, what became of its rows in the last epochs."""
     recent = facts.recent[-RECENT_EPOCHS:]
     for name in facts.manifest.streams:
         yield name, [progress.sources[name] for progress in recent]
 
 
-def _lagging(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
+def _lagging(facts: HealthFacts, held: frozenset[str]) -> Iterator[Finding]:
     recent = facts.recent[-RELIEF_EPOCHS:]
     for name in facts.manifest.streams if recent else ():
         *_, last = backlogs = [progress.sources[name].backlog for progress in recent]
@@ -216,7 +216,7 @@ def _lagging(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
             yield name, {"stream": name, "backlog": last.count, "unit": last.unit, "trend": last.trend}
 
 
-def _unbounded(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
+def _unbounded(facts: HealthFacts, _held: frozenset[str]) -> Iterator[Finding]:
     if pairs := facts.query.windows.unbounded(facts.query.names):
         sizes = _sizes_for_joining(facts.manifest)
         yield (
@@ -229,7 +229,7 @@ def _unbounded(facts: Facts, _held: frozenset[str]) -> Iterator[Found]:
         )
 
 
-def _growing(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
+def _growing(facts: HealthFacts, held: frozenset[str]) -> Iterator[Finding]:
     # While it lasts any growth counts: what grows evenly grows by an ever smaller share.
     needed, factor = (1, 1.0) if held else (GROWTH_STEPS, GROWTH_FACTOR)
     samples = facts.samples[:-1]
@@ -239,7 +239,7 @@ def _growing(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
         yield "", {"rows_before": samples[0].rows, "rows": samples[-1].rows, "windows": windows}
 
 
-def _slow(facts: Facts, held: frozenset[str]) -> Iterator[Found]:
+def _slow(facts: HealthFacts, held: frozenset[str]) -> Iterator[Finding]:
     interval = facts.limits.interval_ms
     last = [progress.duration_ms["trigger"] for progress in facts.recent[-SLOW_EPOCHS:]]
     # An interval of zero is a trigger that does not wait.
@@ -318,7 +318,7 @@ class Health:
     samples: tuple[StateSample, ...] = ()
 
     @classmethod
-    def resumed(cls, facts: Facts, now: datetime) -> Health:
+    def resumed(cls, facts: HealthFacts, now: datetime) -> Health:
         """What a manifest alone says; what lasts is told of with the first epoch of the run."""
         health, _ = cls().after(facts, now)
         lasting = {key: _Lasting(kept.problem, now, FIRST_REPEAT) for key, kept in health.lasting.items()}
@@ -329,7 +329,7 @@ class Health:
         """The problems that last, as they were found last."""
         return tuple(kept.problem for kept in self.lasting.values())
 
-    def after(self, facts: Facts, now: datetime) -> tuple[Health, tuple[Problem, ...]]:
+    def after(self, facts: HealthFacts, now: datetime) -> tuple[Health, tuple[Problem, ...]]:
         """The health after one more epoch, and the events that are due at that time."""
         samples = _sampled(self.samples, facts)
         facts = replace_field(facts, samples=samples)
@@ -370,7 +370,7 @@ def _sizes_for_joining(manifest: Manifest) -> Collection[StateSize]:
     return state_sizes(replace(manifest, slices=slices)).values()
 
 
-def _sampled(samples: tuple[StateSample, ...], facts: Facts) -> tuple[StateSample, ...]:
+def _sampled(samples: tuple[StateSample, ...], facts: HealthFacts) -> tuple[StateSample, ...]:
     """The samples of the state's size after one more epoch."""
     time, retention = facts.newest_time, facts.retention
     # A migration has the states of two plans, and then fewer: its samples say nothing.

@@ -13,16 +13,22 @@ from typing import Any
 import msgspec
 
 from midstream.errors import CheckpointError
-from midstream.migration.request import WrittenRequest
+from midstream.migration.request import StoredMigrationRequest
 from midstream.plan.state_id import decode_state_id, encode_state_id
 from midstream.protocol.settings import Settings
 from midstream.protocol.terms import Terms
 from midstream.state.adaptation import Verdict
+from midstream.state.checksummed_json import (
+    RESTORE,
+    UNREADABLE,
+    decode_checksummed,
+    encode_checksummed,
+    unreadable,
+)
 from midstream.state.costs import Measurement
 from midstream.state.manifest import FORMAT as MANIFEST_FORMAT
 from midstream.state.manifest import Manifest
 from midstream.state.replacement import ReplacementRequest
-from midstream.state.sealed import RESTORE, UNREADABLE, seal, unreadable, unseal
 from midstream.state.upgrade import upgrade_manifest
 
 FORMAT = 4
@@ -46,13 +52,13 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many epochs' worth of a missing state it computes in the background; None for all."""
     applied_requests: int = 0
     """The number of the last request for another plan that this epoch or one before it applies."""
-    request: WrittenRequest | None = None
+    request: StoredMigrationRequest | None = None
     """The request for another plan that this epoch applies."""
     verdict: Verdict | None = None
     """What was decided about the plan from the statistics of an earlier epoch, and this one carries out."""
     measurements: tuple[Measurement, ...] = ()
     """What the epoch before it took: from this and what it had done, this one learns what work costs."""
-    waiting: WrittenRequest | None = None
+    waiting: StoredMigrationRequest | None = None
     """The request for another plan that waits until what it changes is cleaned up."""
     applied_rescales: int = 0
     """The number of the last request for other partitions that this epoch or one before it applies."""
@@ -75,12 +81,12 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def encode_intent(intent: Intent) -> bytes:
     """The content of an intent's file."""
-    return seal("intent", msgspec.json.encode(intent, enc_hook=encode_state_id))
+    return encode_checksummed("intent", msgspec.json.encode(intent, enc_hook=encode_state_id))
 
 
 def decode_intent(data: bytes, name: str) -> Intent:
     """The intent in a file; anything wrong with it is an error that names the file."""
-    body = unseal("intent", data, name)
+    body = decode_checksummed("intent", data, name)
     try:
         intent = msgspec.json.decode(_with_current_manifest(body), type=Intent, dec_hook=decode_state_id)
     except (*UNREADABLE, KeyError, TypeError, AttributeError) as error:  # an upgrade may raise the last three

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import structs
 
-from midstream.engine.links import LinkCounts, LinkName
+from midstream.engine.link_traffic import LinkName, LinkTraffic
 from midstream.engine.program import StreamCounts
 from midstream.engine.work import WorkCounts
 from midstream.plan.explain import StateSize
@@ -129,7 +129,7 @@ class EpochProgress:
     work_by_plan: Mapping[PlanSide, WorkCounts]
     migration: MigrationProgress | None
     replacement: ReplacementProgress | None = None
-    links: Mapping[LinkName, LinkCounts] = field(default_factory=dict)
+    links: Mapping[LinkName, LinkTraffic] = field(default_factory=dict)
     """What went from one site to another, if streams live at sites."""
     memory: MemoryProgress = field(default_factory=MemoryProgress)
     problems: tuple[Problem, ...] = ()

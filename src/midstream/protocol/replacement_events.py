@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from midstream.protocol.event import Event, Severity, counted
 from midstream.protocol.json_time import show_event_time
-from midstream.protocol.replacement_progress import Replaced, replaced_by
+from midstream.protocol.replacement_progress import Replaced, replaced_part
 from midstream.state.manifest import EndedReplacement, Manifest, Replacement
 from midstream.values import show_time
 
@@ -84,7 +84,7 @@ def replacement_events(before: Manifest, after: Manifest) -> Iterator[Event]:
     fields: dict[str, Any] = {
         "batch_id": after.epoch,
         "replacement": now.number,
-        "replaces": replaced_by(now),
+        "replaces": replaced_part(now),
         "strategy": now.strategy,
     }
     if now.start_epoch == after.epoch:

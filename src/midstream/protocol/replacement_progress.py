@@ -37,7 +37,7 @@ class ReplacementProgress:
             return None
         return cls(
             id=now.number,
-            replaces=replaced_by(now),
+            replaces=replaced_part(now),
             strategy=now.strategy,
             start_epoch=now.start_epoch,
             phase=_phase(now),
@@ -58,7 +58,7 @@ class ReplacementProgress:
         }
 
 
-def replaced_by(replacement: Replacement | EndedReplacement) -> Replaced:
+def replaced_part(replacement: Replacement | EndedReplacement) -> Replaced:
     """What a replacement replaces."""
     return "plan" if replacement.plan_only else "definition"
 
@@ -66,7 +66,7 @@ def replaced_by(replacement: Replacement | EndedReplacement) -> Replaced:
 def _phase(replacement: Replacement | EndedReplacement) -> str:
     if isinstance(replacement, EndedReplacement):
         return "ended"
-    return "catching up" if replacement.live_since is None else f"both {replaced_by(replacement)}s"
+    return "catching up" if replacement.live_since is None else f"both {replaced_part(replacement)}s"
 
 
 def caught_up(manifest: Manifest) -> float:
@@ -95,10 +95,10 @@ def under_way(manifest: Manifest, request: ReplacementRequest | None) -> str:
         assert request is not None, "one of them there must be"  # noqa: S101
         of: Replaced = "definition" if request.definition else "plan"
         return f"of the {of}, by {request.strategy}, which waits to begin"
-    named = f"number {replacement.number}, of the {replaced_by(replacement)}, by {replacement.strategy}"
+    named = f"number {replacement.number}, of the {replaced_part(replacement)}, by {replacement.strategy}"
     if replacement.live_since is None:
         return f"{named}, which has {100 * caught_up(manifest):.0f} % of the stored rows"
-    return f"{named}, until all results of the old {replaced_by(replacement)} are out"
+    return f"{named}, until all results of the old {replaced_part(replacement)} are out"
 
 
 def check_none_under_way(manifest: Manifest, request: ReplacementRequest | None) -> None:

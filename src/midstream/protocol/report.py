@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from midstream.engine.key_sample import KeyCounts
-from midstream.engine.links import LinkCounts, LinkName, add_links
+from midstream.engine.link_traffic import LinkName, LinkTraffic, add_links
 from midstream.engine.program import StreamCounts
 from midstream.engine.work import WorkCounts
 from midstream.plan.fragment_name import FragmentName
@@ -50,7 +50,7 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The work of each engine partition, in units."""
     touched_bytes: int = 0
     """The size of the slices that were opened."""
-    links: dict[LinkName, LinkCounts] = msgspec.field(default_factory=dict)
+    links: dict[LinkName, LinkTraffic] = msgspec.field(default_factory=dict)
     """What was sent from one site to another, if streams live at sites."""
     elsewhere: dict[LinkName, int] = msgspec.field(default_factory=dict)
     """Tasks that did not run at their site: from where they should have run to where they did."""

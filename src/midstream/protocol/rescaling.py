@@ -17,11 +17,11 @@ from midstream.engine.places import Places
 from midstream.engine.references import MAX_PARTITIONS
 from midstream.errors import CheckpointError, OptionError, show_value
 from midstream.protocol.intent import Intent
-from midstream.protocol.settings import Settings, read_definition
+from midstream.protocol.settings import Settings, read_persisted_options
 from midstream.query.topology import Topology
+from midstream.state.checksummed_json import RESTORE
 from midstream.state.manifest import Manifest
 from midstream.state.routing_table import RoutingTable, Shares
-from midstream.state.sealed import RESTORE
 
 _ROUTINGS = msgspec.msgpack.Decoder(tuple[RoutingTable, ...])
 
@@ -33,7 +33,7 @@ def first_routing(settings: Settings, topology: Topology | None = None) -> Routi
         check_partitions(max(sites.values()), settings.groups)
         return RoutingTable(0, check_partitions(sum(sites.values()), MAX_PARTITIONS), sites=sites)
     partitions, shares = check_partitions(settings.partitions, settings.groups), settings.shares
-    if shares and not is_shares(shares, partitions):
+    if shares and not are_valid_shares(shares, partitions):
         raise OptionError(
             "initialShares must have a number for each partition, and the first must not be 0",
             got=f"{', '.join(map(str, shares))} for {partitions}",
@@ -60,7 +60,7 @@ def places_of(manifest: Manifest) -> Places:
 @lru_cache(maxsize=64)
 def _places(definition: bytes, routings: bytes) -> Places:
     """Made once, as what follows from places is kept with them. Both have no hash, so they come encoded."""
-    groups = read_definition(msgspec.msgpack.decode(definition)).groups
+    groups = read_persisted_options(msgspec.msgpack.decode(definition)).groups
     return Places(groups, _ROUTINGS.decode(routings))
 
 
@@ -136,7 +136,7 @@ def _is_sound(table: RoutingTable, groups: int) -> bool:
         1 <= at_one_place <= groups
         and at_one_place <= table.partitions <= MAX_PARTITIONS
         and (not table.sites or (sum(table.sites.values()) == table.partitions and not table.moved))
-        and (not table.shares or is_shares(table.shares, table.partitions))
+        and (not table.shares or are_valid_shares(table.shares, table.partitions))
         and all(0 < group < groups and partition in partitions for group, partition in moved)
         and all(
             0 <= hot < 1 << 64
@@ -147,6 +147,6 @@ def _is_sound(table: RoutingTable, groups: int) -> bool:
     )
 
 
-def is_shares(shares: Shares, partitions: int) -> bool:
+def are_valid_shares(shares: Shares, partitions: int) -> bool:
     """Whether groups can be divided among partitions in these proportions; the first must have some."""
     return len(shares) == partitions and shares[0] > 0 and min(shares) >= 0

@@ -30,9 +30,9 @@ from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
 from midstream.sites.planner import SitePolicy, first_plan
+from midstream.state.checksummed_json import RESTORE
 from midstream.state.manifest import Manifest
 from midstream.state.routing_table import Shares
-from midstream.state.sealed import RESTORE
 from midstream.values import Micros, duration, show_duration
 
 MAX_GROUPS = 1 << 20
@@ -129,7 +129,7 @@ def first_difference(definition: dict[str, Any], query: Query, settings: Setting
 
     Columns of a source that the query does not use are in no state: they may be added, removed and changed.
     """
-    read_definition(definition)
+    read_persisted_options(definition)
     kept = _kept_columns(definition)
     used = {
         name: query.columns_of(name) | {ref.path[0] for ref, _ in kept if ref.stream == name}
@@ -181,7 +181,7 @@ class PersistedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUPS)]
 
 
-def read_definition(stored: dict[str, Any]) -> PersistedOptions:
+def read_persisted_options(stored: dict[str, Any]) -> PersistedOptions:
     """The persisted options of a description, if it has the form that ``definition_of`` gives it."""
     try:
         description = msgspec.convert(stored, _Description)

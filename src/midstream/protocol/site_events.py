@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from midstream.engine.links import LinkName, sites_of_link
+from midstream.engine.link_traffic import LinkName, sites_of_link
 from midstream.protocol.event import Event, Severity, counted
 
 

@@ -25,9 +25,9 @@ from midstream.query.sql import split_name
 from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
 from midstream.query.window import Windows
+from midstream.state.checksummed_json import RESTORE
 from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest
-from midstream.state.sealed import RESTORE
 from midstream.state.window_change import WindowChange
 from midstream.values import Micros, duration, show_duration
 
@@ -170,7 +170,7 @@ def lateness_of_definition(manifest: Manifest, stream: str) -> Micros:
     return duration(manifest.definition["streams"][stream]["lateness"], "lateness")
 
 
-def changes_for(manifest: Manifest, terms: Terms) -> tuple[WindowChange, ...]:
+def window_changes_for(manifest: Manifest, terms: Terms) -> tuple[WindowChange, ...]:
     """The changes of the windows up to the epoch after ``manifest``, which runs on these terms."""
     before = committed_terms(manifest).within
     if before == terms.within:
@@ -192,7 +192,7 @@ def expiry_after(manifest: Manifest) -> Expiry:
     return Expiry(windows, watermarks, manifest.window_changes, holds)
 
 
-def lasting_changes(manifest: Manifest) -> tuple[WindowChange, ...]:
+def active_window_changes(manifest: Manifest) -> tuple[WindowChange, ...]:
     """The changes from before which rows may still be in a result after the epoch of a manifest."""
     if not manifest.window_changes:
         return ()

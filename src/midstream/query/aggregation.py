@@ -21,7 +21,7 @@ Parameter = int | float
 
 
 @dataclass(frozen=True, slots=True)
-class EventWindows:
+class AggregationWindows:
     """Aggregation windows: one begins every ``slide``, counted from 1970 plus ``start``."""
 
     length: Micros
@@ -84,7 +84,7 @@ class Aggregation:
 
     keys: tuple[Output, ...]
     """The columns that results are grouped by, with their names in what comes out."""
-    windows: EventWindows
+    windows: AggregationWindows
     window_position: int
     """Before which of the keys the window is."""
     aggregates: tuple[Aggregate, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from midstream.errors import QueryError
-from midstream.query import hints
+from midstream.query import error_hints
 from midstream.query.aggregation import Aggregation
 from midstream.query.clauses import Equality, Residual
 from midstream.query.keys import KeyClass, key_classes
@@ -80,5 +80,5 @@ def _check_connected(
         raise QueryError(
             "every stream must be connected to the others by an equality",
             got=f"nothing between {', '.join(sorted(connected))} and {', '.join(unconnected)}",
-            hint=hints.for_unconnected(residuals, connected),
+            hint=error_hints.for_unconnected(residuals, connected),
         )

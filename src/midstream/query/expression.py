@@ -19,7 +19,7 @@ from midstream.query.stream import ColumnRef
 
 Value = bool | int | float | str | bytes | Decimal | date | datetime | timedelta | None
 
-Operator = OneOf[
+ExpressionOperator = OneOf[
     "and", "or", "not",
     "=", "<>", "<", "<=", ">", ">=", "<=>",
     "+", "-", "*", "/", "%", "negate", "abs",
@@ -48,7 +48,7 @@ class Constant:
 class Call:
     """An operator applied to arguments; ``type`` is that of the result."""
 
-    operator: Operator
+    operator: ExpressionOperator
     args: tuple[Expression, ...]
     type: pa.DataType
 

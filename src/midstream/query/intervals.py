@@ -14,8 +14,8 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from midstream.errors import QueryError
-from midstream.query.arithmetic import INTERVAL
 from midstream.query.expression import Constant
+from midstream.query.operator_types import INTERVAL
 
 _UNITS = {
     "microsecond": 1,

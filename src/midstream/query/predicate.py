@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from midstream.errors import QueryError
-from midstream.query import hints
+from midstream.query import error_hints
 from midstream.query.clauses import Equality, Residual
 from midstream.query.sql import conjuncts, dotted_name, parse, show_sql
 from midstream.query.stream import ColumnRef, Stream, resolve
@@ -64,7 +64,7 @@ def _equality(part: exp.Expr, streams: Sequence[Stream]) -> Equality | None:
         raise QueryError(
             f"both sides must have types that compare: {left} = {right}",
             got=" and ".join(show_type(dtype) for dtype in dtypes),
-            hint=hints.for_equality(*dtypes),
+            hint=error_hints.for_equality(*dtypes),
         )
     return Equality(left, right)
 

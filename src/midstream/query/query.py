@@ -10,7 +10,7 @@ from math import inf
 
 import pyarrow as pa
 
-from midstream.query.aggregation import Aggregation, EventWindows
+from midstream.query.aggregation import Aggregation, AggregationWindows
 from midstream.query.clauses import Equality, Output, Residual
 from midstream.query.keys import KeyClass
 from midstream.query.stream import Stream
@@ -58,7 +58,7 @@ class Query:
         return self.joined_schema if self.aggregation is None else self.aggregation.schema
 
     @property
-    def event_windows(self) -> EventWindows | None:
+    def event_windows(self) -> AggregationWindows | None:
         """The windows of its aggregates, if it has any."""
         return None if self.aggregation is None else self.aggregation.windows
 

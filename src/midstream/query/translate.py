@@ -14,10 +14,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from midstream.errors import QueryError
-from midstream.query import hints, literals
-from midstream.query.arithmetic import INTERVAL, arithmetic_type, comparison_type
-from midstream.query.expression import Call, Column, Constant, Expression, Operator
+from midstream.query import error_hints, literals
+from midstream.query.expression import Call, Column, Constant, Expression, ExpressionOperator
 from midstream.query.intervals import interval_literal
+from midstream.query.operator_types import INTERVAL, arithmetic_type, comparison_type
 from midstream.query.sql import dotted_name, show_sql
 from midstream.query.stream import Stream, resolve
 from midstream.query.types import canonical_type, show_type, type_family
@@ -25,15 +25,15 @@ from midstream.query.types import canonical_type, show_type, type_family
 _BOOLEAN = pa.bool_()
 _CAST = "cast the column in its DataFrame before the join"
 
-_COMPARISONS: dict[type[exp.Expr], Operator] = {
+_COMPARISONS: dict[type[exp.Expr], ExpressionOperator] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
     exp.NullSafeEQ: "<=>",
 }  # fmt: skip
-_ARITHMETIC: dict[type[exp.Expr], Operator] = {
+_ARITHMETIC: dict[type[exp.Expr], ExpressionOperator] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%",
 }  # fmt: skip
 # operator, family of its argument, type of its result
-_FUNCTIONS: dict[type[exp.Expr], tuple[Operator, str, pa.DataType]] = {
+_FUNCTIONS: dict[type[exp.Expr], tuple[ExpressionOperator, str, pa.DataType]] = {
     exp.Lower: ("lower", "string", pa.string()),
     exp.Upper: ("upper", "string", pa.string()),
     exp.Length: ("length", "string", pa.int64()),
@@ -83,7 +83,7 @@ class Translator:
             )
         return Column(ref, dtype)
 
-    def compare(self, operator: Operator, left: Expression, right: Expression) -> Expression:
+    def compare(self, operator: ExpressionOperator, left: Expression, right: Expression) -> Expression:
         """A comparison of two values, if their types compare."""
         self.common_type(left, right)
         return Call(operator, (left, right), _BOOLEAN)
@@ -97,19 +97,19 @@ class Translator:
                 raise QueryError(
                     f"both sides must have types that compare: {self.text}",
                     got=f"{self.show(before)} and {self.show(value)}",
-                    hint=hints.for_comparison(before.type, value.type),
+                    hint=error_hints.for_comparison(before.type, value.type),
                 )
             dtype = common
         return dtype
 
-    def arithmetic(self, operator: Operator, left: Expression, right: Expression) -> Expression:
+    def arithmetic(self, operator: ExpressionOperator, left: Expression, right: Expression) -> Expression:
         """A calculation, if its result is exact, or a double as in Spark."""
         dtype = arithmetic_type(operator, left.type, right.type)
         if dtype is None:
             raise QueryError(
                 f"'{operator}' must have types that it can calculate exactly: {self.text}",
                 got=f"{self.show(left)} and {self.show(right)}",
-                hint=hints.for_arithmetic(left.type, right.type),
+                hint=error_hints.for_arithmetic(left.type, right.type),
             )
         return Call(operator, (left, right), dtype)
 
@@ -136,14 +136,14 @@ class Translator:
         return QueryError(
             f"a predicate must use only the listed operators and functions: {self.text}",
             got=show_sql(tree),
-            hint=hints.for_refusal(tree, [stream.name for stream in self.streams]),
+            hint=error_hints.for_refusal(tree, [stream.name for stream in self.streams]),
         )
 
 
 Handler = Callable[[Translator, exp.Expr], Expression]
 
 
-def _logic(operator: Operator) -> Handler:
+def _logic(operator: ExpressionOperator) -> Handler:
     def translate(translate: Translator, tree: exp.Expr) -> Expression:
         sides = (translate(tree.this), translate(tree.expression))
         return Call(operator, tuple(translate.expect(s, "boolean", operator) for s in sides), _BOOLEAN)
@@ -166,7 +166,7 @@ _typed_literal = _constant(
 )
 
 
-def _of_number_or_interval(operator: Operator, shown: str) -> Handler:
+def _of_number_or_interval(operator: ExpressionOperator, shown: str) -> Handler:
     def translate(translate: Translator, tree: exp.Expr) -> Expression:
         arg = translate(tree.this)
         if arg.type != INTERVAL:
@@ -207,7 +207,7 @@ def _like(translate: Translator, tree: exp.Expr) -> Expression:
         raise QueryError(
             f"the pattern of LIKE must be a text in quotes: {translate.text}",
             got=show_sql(tree.expression),
-            hint=hints.for_refusal(tree, [stream.name for stream in translate.streams]),
+            hint=error_hints.for_refusal(tree, [stream.name for stream in translate.streams]),
         )
     return Call("like", (value, pattern), _BOOLEAN)
 

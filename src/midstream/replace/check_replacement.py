@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from midstream.engine.encode import make_encoder
-from midstream.engine.history import History
 from midstream.engine.places import Places
+from midstream.engine.stored_columns import StoredColumns
 from midstream.errors import QueryError
 from midstream.migration.strategies import WITHOUT_HISTORY, BlackBoxStrategy
 from midstream.plan.build_layout import build_layout
@@ -49,11 +49,11 @@ def missing_columns(old: Query, new: Query, layout: Layout) -> dict[str, tuple[s
     return {
         stream: missing
         for stream in shared_streams(old, new)
-        if (missing := _missing(History.of(old, layout, stream), new, stream))
+        if (missing := _missing(StoredColumns.of(old, layout, stream), new, stream))
     }
 
 
-def _missing(history: History, new: Query, stream: str) -> tuple[str, ...]:
+def _missing(history: StoredColumns, new: Query, stream: str) -> tuple[str, ...]:
     places = Places(1, (RoutingTable(0, 1),))
     layout = build_layout(new, default_plan(new))
     encoder = make_encoder(new, layout, stream, places, whole_rows=False)

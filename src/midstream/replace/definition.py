@@ -17,7 +17,7 @@ from midstream.aggregate.window import Window
 from midstream.errors import CheckpointError, QueryError
 from midstream.protocol.settings import Settings, definition_of
 from midstream.protocol.terms import read_columns, read_windows, split_output
-from midstream.query.aggregation import Aggregate, Aggregation, EventWindows
+from midstream.query.aggregation import Aggregate, Aggregation, AggregationWindows
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.sql import split_name
@@ -108,7 +108,7 @@ def _aggregation(described: Mapping[str, Any], streams: Sequence[Stream], given:
     read = read_aggregation(groups, texts, streams)
     by_text = dict(zip(plain, read.aggregates, strict=False)) | known
     aggregates = [by_text[text] for text in described["aggregates"]]
-    windows = EventWindows(
+    windows = AggregationWindows(
         length, Micros(window["slide"]), Micros(window["start"]), window["time"], read.windows.type
     )
     return replace(read, windows=windows, aggregates=tuple(aggregates), updates=described["mode"] == "update")

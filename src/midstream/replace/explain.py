@@ -9,28 +9,28 @@ from midstream.migration.explain import explain_query
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
-from midstream.protocol.replacement_progress import caught_up, replaced_by, under_way
+from midstream.protocol.replacement_progress import caught_up, replaced_part, under_way
 from midstream.protocol.settings import definition_of
 from midstream.query.query import Query
 from midstream.replace.changes import describe_changes
 from midstream.replace.check_replacement import missing_columns
 from midstream.replace.handover_time import handover_time
-from midstream.replace.prediction import describe_end, describe_prediction, describe_rest
-from midstream.replace.request import RunningQuery, make_replacement
+from midstream.replace.prediction import describe_end, describe_prediction, describe_time_left
+from midstream.replace.request import QuerySnapshot, make_replacement
 from midstream.replace.shared_streams import has_dropped_rows, shared_streams
 from midstream.state.manifest import Replacement
 from midstream.state.replacement import ReplacementRequest
 from midstream.values import show_time
 
 
-def explain_running(running: RunningQuery) -> str:
+def explain_running(running: QuerySnapshot) -> str:
     """The running plan; while a replacement runs, those of both definitions and which results are whose."""
-    boxes, manifest = running.boxes, running.manifest
+    coordinator, manifest = running.coordinator, running.manifest
     replacement = manifest.replacement
     if replacement is None:
-        now = explain_query(boxes.query, manifest, state_sizes(manifest))
+        now = explain_query(coordinator.query, manifest, state_sizes(manifest))
         return now if running.asked is None else "\n".join([*_asked(running, running.asked), "", now])
-    of = replaced_by(replacement)
+    of = replaced_part(replacement)
     successor = replacement.successor
     return "\n".join(
         [
@@ -40,16 +40,16 @@ def explain_running(running: RunningQuery) -> str:
             *(f"  {line}" for line in describe_changes(manifest.definition, successor.definition)),
             "",
             f"== Old {of} ==",
-            explain_query(boxes.query, manifest, state_sizes(manifest)),
+            explain_query(coordinator.query, manifest, state_sizes(manifest)),
             "",
             f"== New {of} ==",
-            explain_query(boxes.new_query(replacement), successor, state_sizes(successor)),
+            explain_query(coordinator.new_query(replacement), successor, state_sizes(successor)),
         ]
     )
 
 
-def _phase(running: RunningQuery, replacement: Replacement) -> str:
-    of, until = replaced_by(replacement), replacement.until
+def _phase(running: QuerySnapshot, replacement: Replacement) -> str:
+    of, until = replaced_part(replacement), replacement.until
     if replacement.live_since is None:
         return (
             f"The new {of} has {100 * caught_up(running.manifest):.0f} % of the stored rows: those that came "
@@ -57,30 +57,30 @@ def _phase(running: RunningQuery, replacement: Replacement) -> str:
         )
     if until is None:
         return f"All results are the new {of}'s."
-    by_window = running.boxes.query.aggregation is not None
+    by_window = running.coordinator.query.aggregation is not None
     which = "Windows that begin by" if by_window else "Results until"
     rest = "all that is later is the new one's" if by_window else "later ones the new one's"
-    return f"{which} {show_time(until)} are the old {of}'s, {rest}; {describe_rest(running, until)}."
+    return f"{which} {show_time(until)} are the old {of}'s, {rest}; {describe_time_left(running, until)}."
 
 
-def _asked(running: RunningQuery, asked: ReplacementRequest) -> Iterator[str]:
-    boxes, manifest = running.boxes, running.manifest
+def _asked(running: QuerySnapshot, asked: ReplacementRequest) -> Iterator[str]:
+    coordinator, manifest = running.coordinator, running.manifest
     yield f"A replacement is asked for: {under_way(manifest, asked)}."
     if manifest.migration is not None:
         yield "It begins once the migration has ended."
-    elif boxes.must_wait(manifest, asked):
+    elif coordinator.must_wait(manifest, asked):
         yield "It begins once the rows have expired that came before the windows changed."
     else:
         yield "It begins with the next epoch, unless another change of plan that was asked for comes first."
     if asked.plan != running.plan:
         yield f"  plan: {running.plan} -> {asked.plan}"
     if asked.definition:
-        before = definition_of(boxes.query, boxes.settings)
+        before = definition_of(coordinator.query, coordinator.settings)
         yield from (f"  {line}" for line in describe_changes(before, asked.definition))
 
 
 def explain_replacement(
-    running: RunningQuery,
+    running: QuerySnapshot,
     query: Query,
     plan: str | Plan | None = None,
     path: str = "",
@@ -90,8 +90,8 @@ def explain_replacement(
 
     ``check`` refuses what the query cannot read or write while it runs.
     """
-    boxes = running.boxes
-    before, after = (definition_of(each, boxes.settings) for each in (boxes.query, query))
+    coordinator = running.coordinator
+    before, after = (definition_of(each, coordinator.settings) for each in (coordinator.query, query))
     lines = ["What changes:", *(f"  {line}" for line in describe_changes(before, after))]
     lines += [f"  plan: {running.plan} -> {plan}"] if plan is not None and str(plan) != running.plan else []
     lines += ["  nothing"] if len(lines) == 1 else []
@@ -109,7 +109,7 @@ def explain_replacement(
             lines.append(f"  {name}: {_course(running, query, each)}")
     for text, refused in refusals.items():
         lines.append(f"  {', '.join(refused)}: refused: {text}")
-    if boxes.settings.memory is not None:
+    if coordinator.settings.memory is not None:
         lines.append("Until it ends, each of the two definitions has the whole budget of stateMemory.")
     try:
         check()
@@ -119,7 +119,7 @@ def explain_replacement(
 
 
 def _asked_for(
-    running: RunningQuery, query: Query, plan: str | Plan | None, strategy: str, path: str
+    running: QuerySnapshot, query: Query, plan: str | Plan | None, strategy: str, path: str
 ) -> ReplacementRequest | MidstreamError:
     try:
         return make_replacement(running, query, plan, strategy, path)
@@ -127,10 +127,10 @@ def _asked_for(
         return error
 
 
-def _course(running: RunningQuery, query: Query, request: ReplacementRequest) -> str:
+def _course(running: QuerySnapshot, query: Query, request: ReplacementRequest) -> str:
     """When results would pass over, and what it would take."""
     strategy = BLACK_BOX_STRATEGIES[request.strategy]
-    old = running.boxes.query
+    old = running.coordinator.query
     replayed = shared_streams(old, query) if strategy.history != "none" else ()
     until = handover_time(old, running.manifest, query, replayed)
     whose = "all results are the new definition's"
@@ -141,16 +141,16 @@ def _course(running: RunningQuery, query: Query, request: ReplacementRequest) ->
     return f"{whose}; {describe_end(running, until)}; {prediction}"
 
 
-def _history(running: RunningQuery, query: Query) -> Iterator[str]:
-    boxes, manifest = running.boxes, running.manifest
-    missing = missing_columns(boxes.query, query, boxes.layout(manifest))
+def _history(running: QuerySnapshot, query: Query) -> Iterator[str]:
+    coordinator, manifest = running.coordinator, running.manifest
+    missing = missing_columns(coordinator.query, query, coordinator.layout(manifest))
     yield "Stored rows:"
     for name in query.names:
         if name in missing:
             yield f"  {name}: lack {', '.join(missing[name])}"
-        elif name not in boxes.query.by_name:
+        elif name not in coordinator.query.by_name:
             yield f"  {name}: a new stream, whose rows are joined from now on"
-        elif has_dropped_rows(boxes.query, manifest, query, name):
+        elif has_dropped_rows(coordinator.query, manifest, query, name):
             yield f"  {name}: some were not stored, as a key was null that is none any more"
         else:
             yield f"  {name}: have what the new definition needs"

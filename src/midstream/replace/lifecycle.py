@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from midstream.engine.epoch_filter import EpochSpan
 from midstream.engine.program import Program, ReplacementStep, Replay
-from midstream.engine.share import Share
+from midstream.engine.result_time_range import ResultTimeRange
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
@@ -36,19 +36,23 @@ class BoxStep:
     replayed: EpochSpan | None = None
     """The epochs whose stored rows it gets."""
 
-    def old_share(self, share: Share | None) -> Share | None:
+    def old_share(self, share: ResultTimeRange | None) -> ResultTimeRange | None:
         """Which results leave the old box, of those that did; None for all."""
         until = self.replacement.until
         if not self.is_live:
             return share
-        return Share(is_empty=True) if until is None else replace_field(share or Share(), until=until)
+        return (
+            ResultTimeRange(is_empty=True)
+            if until is None
+            else replace_field(share or ResultTimeRange(), until=until)
+        )
 
-    def new_share(self, share: Share | None) -> Share | None:
+    def new_share(self, share: ResultTimeRange | None) -> ResultTimeRange | None:
         """Which results leave the new box: none as long as it catches up."""
-        return share if self.is_live else Share(is_empty=True)
+        return share if self.is_live else ResultTimeRange(is_empty=True)
 
     @property
-    def not_taken(self) -> frozenset[str]:
+    def withheld_streams(self) -> frozenset[str]:
         """The streams whose new rows the new box gets later."""
         return frozenset() if self.is_live else frozenset(self.replacement.history)
 
@@ -73,7 +77,7 @@ class BoxStep:
 def begin(manifest: Manifest, request: ReplacementRequest, old: Coordinator, new: Coordinator) -> Replacement:
     """A replacement before its first epoch."""
     settings = replace_field(new.settings, partitions=places_of(manifest).partitions, shares=())
-    first = Coordinator(new.query, settings).first_manifest(
+    first = Coordinator(new.query, settings).initial_manifest(
         manifest.id, parse_plan(request.plan, new.query.names)
     )
     streams = shared_streams(old.query, new.query)
@@ -98,7 +102,7 @@ def begin(manifest: Manifest, request: ReplacementRequest, old: Coordinator, new
     )
 
 
-def carry_on(
+def next_box_step(
     old: Query, manifest: Manifest, replacement: Replacement, new: Query, background_epochs: int | None
 ) -> BoxStep:
     """What both boxes do in the epoch after ``manifest``.

@@ -9,7 +9,7 @@ from midstream.adapt.plan_cost import layout_cost
 from midstream.adapt.statistics import window_or_recent
 from midstream.aggregate.next_step import earliest_result
 from midstream.migration.paper_models import (
-    BlackBoxes,
+    BlackBoxModel,
     ghm_duration,
     gms_duration,
     gms_spike_length,
@@ -19,15 +19,15 @@ from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import parse_plan
 from midstream.query.query import Query
 from midstream.replace.handover_time import is_done, last_window_end
-from midstream.replace.request import RunningQuery
+from midstream.replace.request import QuerySnapshot
 from midstream.values import MICROS_PER_SECOND
 
 _LONG = {86_400: "days", 3600: "hours", 60: "minutes"}
 
 
-def describe_prediction(running: RunningQuery, query: Query, plan: str, strategy: str) -> str:
+def describe_prediction(running: QuerySnapshot, query: Query, plan: str, strategy: str) -> str:
     """How much work it is, and how long it takes."""
-    context = running.boxes.decision_context(running.manifest)
+    context = running.coordinator.decision_context(running.manifest)
     added = [name for name in query.names if name not in context.query.by_name]
     if added:
         return f"what it costs is not known, as nothing is known of stream {added[0]}"
@@ -42,7 +42,7 @@ def describe_prediction(running: RunningQuery, query: Query, plan: str, strategy
         per_second.append(layout_cost(layout, estimator, context.partitions))
     rate = max(sum(rates) / len(rates), 1e-9)
     t_old, t_new = (cost * seconds_per_unit / (rate * len(rates)) for cost in (per_second[0], per_second[-1]))
-    boxes = BlackBoxes(
+    boxes = BlackBoxModel(
         tau=rate,
         tau_before=rate,
         n=len(rates),
@@ -55,7 +55,7 @@ def describe_prediction(running: RunningQuery, query: Query, plan: str, strategy
     return predict(strategy, boxes, window, seconds_per_unit)
 
 
-def predict(strategy: str, boxes: BlackBoxes, new_window: float, seconds_per_unit: float) -> str:
+def predict(strategy: str, boxes: BlackBoxModel, new_window: float, seconds_per_unit: float) -> str:
     """What the models say, in units of work and in time."""
 
     def units(seconds: float) -> str:
@@ -77,9 +77,9 @@ def predict(strategy: str, boxes: BlackBoxes, new_window: float, seconds_per_uni
     return f"{units(work)} in the time that batches leave, at least {show_seconds(catching_up)}"
 
 
-def describe_end(running: RunningQuery, until: int | None) -> str:
+def describe_end(running: QuerySnapshot, until: int | None) -> str:
     """How long both definitions run, in event time, once the new one takes part."""
-    query, manifest = running.boxes.query, running.manifest
+    query, manifest = running.coordinator.query, running.manifest
     windows = query.event_windows
     mark = earliest_result(query, manifest, None if windows is None else windows.stream)
     if until is None:
@@ -92,9 +92,9 @@ def describe_end(running: RunningQuery, until: int | None) -> str:
     return f"both go on for {show_seconds(left)} of event time"
 
 
-def describe_rest(running: RunningQuery, until: int) -> str:
+def describe_time_left(running: QuerySnapshot, until: int) -> str:
     """How long both definitions go on that run already, in event time."""
-    query, manifest = running.boxes.query, running.manifest
+    query, manifest = running.coordinator.query, running.manifest
     windows = query.event_windows
     mark = earliest_result(query, manifest, None if windows is None else windows.stream)
     if is_done(query, manifest, until):

@@ -14,8 +14,8 @@ from midstream.protocol.replacement_progress import check_none_under_way
 from midstream.protocol.settings import definition_of, first_difference
 from midstream.protocol.terms import terms_of
 from midstream.query.query import Query
-from midstream.replace.boxes import Boxes
 from midstream.replace.check_replacement import check_replacement
+from midstream.replace.query_coordinator import QueryCoordinator
 from midstream.state.manifest import Manifest
 from midstream.state.replacement import ReplacementRequest
 
@@ -23,10 +23,10 @@ DEFAULT_STRATEGY = "generalized_hybrid"
 
 
 @dataclass(frozen=True)
-class RunningQuery:
+class QuerySnapshot:
     """A query as a request finds it."""
 
-    boxes: Boxes
+    coordinator: QueryCoordinator
     manifest: Manifest
     partitions: int
     """As many as there are, or will be when all that was requested is applied."""
@@ -40,14 +40,14 @@ class RunningQuery:
         return self.manifest.plan if migration is None else migration.new_plan
 
 
-def make_plan_request(running: RunningQuery, plan: str | Plan, strategy: str) -> ReplacementRequest:
+def make_plan_request(running: QuerySnapshot, plan: str | Plan, strategy: str) -> ReplacementRequest:
     """A request for another plan of the same definition, on whatever terms it then has."""
-    request = _make_request(running, running.boxes.query, plan, strategy, "")
+    request = _make_request(running, running.coordinator.query, plan, strategy, "")
     return replace(request, definition={})
 
 
 def make_replacement(
-    running: RunningQuery, query: Query, plan: str | Plan | None, strategy: str, path: str
+    running: QuerySnapshot, query: Query, plan: str | Plan | None, strategy: str, path: str
 ) -> ReplacementRequest:
     """A request for another definition, if the query can get it by this strategy.
 
@@ -57,7 +57,7 @@ def make_replacement(
         must = "a plan must be one of the streams of the new definition"
         raise OptionError(must, got=f"{plan!r}, which is a strategy", hint=f"write strategy={plan!r}")
     request = _make_request(running, query, plan, strategy, path)
-    if request.plan == running.plan and is_same(running.boxes, query):
+    if request.plan == running.plan and is_same(running.coordinator, query):
         raise QueryError(
             "a replacement must change something",
             got="the definition and the plan that the query has",
@@ -67,26 +67,26 @@ def make_replacement(
     return request
 
 
-def is_same(boxes: Boxes, query: Query) -> bool:
+def is_same(coordinator: QueryCoordinator, query: Query) -> bool:
     """Whether a definition asks what the query asks already, on the same terms."""
-    now, settings = boxes.query, boxes.settings
+    now, settings = coordinator.query, coordinator.settings
     return first_difference(definition_of(now, settings), query, settings) is None and terms_of(
         now
     ) == terms_of(query)
 
 
 def _make_request(
-    running: RunningQuery, query: Query, plan: str | Plan | None, strategy: str, path: str
+    running: QuerySnapshot, query: Query, plan: str | Plan | None, strategy: str, path: str
 ) -> ReplacementRequest:
-    boxes = running.boxes
+    coordinator = running.coordinator
     check_none_under_way(running.manifest, running.asked)
     traits = check_black_box_strategy(strategy)
-    check_replacement(boxes.query, query, boxes.layout(running.manifest), traits, path)
+    check_replacement(coordinator.query, query, coordinator.layout(running.manifest), traits, path)
     if plan is None:
-        same = set(query.names) == set(boxes.query.names)
+        same = set(query.names) == set(coordinator.query.names)
         chosen = parse_plan(running.plan, query.names) if same else default_plan(query)
     else:
         chosen = parse_plan(str(plan), query.names)
-    boxes.settings.check_plan(query, chosen, running.partitions)
-    definition = definition_of(query, boxes.settings)
+    coordinator.settings.check_plan(query, chosen, running.partitions)
+    definition = definition_of(query, coordinator.settings)
     return ReplacementRequest(definition=definition, plan=str(chosen), strategy=strategy, path=path)

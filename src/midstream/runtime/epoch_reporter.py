@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from midstream.engine.links import LinkName
+from midstream.engine.link_traffic import LinkName
 from midstream.protocol.events import events_of
-from midstream.protocol.health import Facts, Health, HealthLimits
+from midstream.protocol.health import Health, HealthFacts, HealthLimits
 from midstream.protocol.memory_progress import memory_progress
 from midstream.protocol.problems import Problem
 from midstream.protocol.progress import EpochProgress, QueryIdentity
@@ -80,7 +80,9 @@ class EpochReporter:
         if after.epochs_without_batch == before.epochs_without_batch:
             # Problems are those of batches: without one, streams have no rows, and sources no backlog.
             self._progress.append(progress)
-            facts = Facts(query=self._query, limits=self._limits, manifest=after, recent=list(self._progress))
+            facts = HealthFacts(
+                query=self._query, limits=self._limits, manifest=after, recent=list(self._progress)
+            )
             health, due = health.after(facts, now)
         self._health = health
         elsewhere = elsewhere_events(after.epoch, report.elsewhere, self._elsewhere)
@@ -97,7 +99,7 @@ class EpochReporter:
         """The health before the first epoch of this run."""
         if before.epoch < 0:
             return Health()
-        return Health.resumed(Facts(query=self._query, limits=self._limits, manifest=before), now)
+        return Health.resumed(HealthFacts(query=self._query, limits=self._limits, manifest=before), now)
 
 
 class ReportingQuery:

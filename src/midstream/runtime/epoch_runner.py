@@ -28,19 +28,19 @@ from msgspec.structs import replace
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.program import Program, ReplacementStep, RunIdentity
 from midstream.errors import CheckpointError, MigrationError, StreamError
-from midstream.migration.request import Request
+from midstream.migration.request import MigrationRequest
 from midstream.protocol.coordinator import EPOCHS_KEPT, deletable_slices
 from midstream.protocol.intent import Intent
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.measurements import measurements_of
 from midstream.protocol.report import Report
 from midstream.query.query import Query
-from midstream.replace.boxes import Boxes
-from midstream.replace.request import RunningQuery
+from midstream.replace.query_coordinator import QueryCoordinator
+from midstream.replace.request import QuerySnapshot
 from midstream.runtime.check_intent import check_of_this_query
 from midstream.runtime.crash_points import crash_point
-from midstream.runtime.deciding import Decide, Decided, Deciding
 from midstream.runtime.next_changes import with_changes
+from midstream.runtime.plan_decider import Decide, PlanDecider, TimedDecision
 from midstream.runtime.shell import EpochExecution, Publisher
 from midstream.state.adaptation import Verdict
 from midstream.state.costs import Measurement
@@ -79,12 +79,12 @@ class EpochRunner:
         self,
         *,
         store: Store,
-        coordinator: Boxes,
+        coordinator: QueryCoordinator,
         committed: Committed,
         publisher: Publisher,
         lease: LeaseHandle,
         run: str,
-        deciding: Callable[[Decide], Deciding],
+        decider: Callable[[Decide], PlanDecider],
     ) -> None:
         """``run`` names this run of the query, ``deciding`` says when it decides about its plan."""
         self.store = store
@@ -99,7 +99,7 @@ class EpochRunner:
         self._lease = lease
         self.requests = RequestQueue(store, coordinator.query, coordinator.settings)
         self._run_identity = RunIdentity(self.manifest.id, lease.number, run)
-        self._deciding = deciding(self._decide)
+        self._decider = decider(self._decide)
         self._measurements: tuple[Measurement, ...] | None = None
         """What the last epoch took; None before the first of this run, which takes longer than others."""
         self._deciding_ms = 0.0
@@ -137,22 +137,22 @@ class EpochRunner:
         oldest_kept = self.manifest.epoch - EPOCHS_KEPT + 1
         kept = list(takewhile(lambda n: n.epoch >= oldest_kept, manifests_newest_first(self.store)))
         self._manifest_files = files_by_epoch(reversed(kept))
-        self._deciding.begin(self.manifest)
+        self._decider.begin(self.manifest)
 
     def close(self) -> None:
         """The query ends."""
-        self._deciding.close()
+        self._decider.close()
 
     @property
-    def running(self) -> RunningQuery:
+    def running(self) -> QuerySnapshot:
         """The query as a request finds it; while the lock of the requests is held, it stays so."""
         with self.requests.lock:
             manifest = self.manifest
             partitions = self.requests.most_partitions(manifest)
             asked = self.requests.asked_replacement(manifest)
-            return RunningQuery(self.coordinator, manifest, partitions, asked)
+            return QuerySnapshot(self.coordinator, manifest, partitions, asked)
 
-    def request_migration(self, request: Request) -> None:
+    def request_migration(self, request: MigrationRequest) -> None:
         """Keep a request for another plan until no migration is under way; the newest one counts.
 
         If this fails, the request may have been kept nevertheless.
@@ -169,7 +169,7 @@ class EpochRunner:
         """
         with self.requests.lock:
             if query is not None:
-                self.coordinator = self.coordinator.knowing(query)
+                self.coordinator = self.coordinator.with_candidate(query)
             self._keep(self.requests.replacements, request)
 
     def request_rescale(self, partitions: int) -> None:
@@ -196,7 +196,7 @@ class EpochRunner:
         self,
         now: int,
         background_epochs: int | None,
-        decided: Decided | None = None,
+        decided: TimedDecision | None = None,
         *,
         drains: bool = False,
         without_batch: bool = False,
@@ -249,12 +249,12 @@ class EpochRunner:
         if not self._is_published:
             # A drain has failed after its commit, and the query goes on.
             self.publish()
-        decided = self._deciding.take()
+        decided = self._decider.take()
         self._deciding_ms = self._deciding_ms if decided is None else decided.millis
         new = self.new_intent(now, background_epochs, decided, drains=drains, without_batch=without_batch)
         intent = write_or_read_intent(self.store, new)
         check_of_this_query(intent, self.manifest)
-        self.requests.leave_out(intent)
+        self.requests.skip_numbers_through(intent)
         crash_point("after the intent is written")
         if intent.without_batch != without_batch:
             # A drain that failed, or another driver, has begun it: its number is taken, for other rows.
@@ -262,7 +262,7 @@ class EpochRunner:
         program = self._program(intent)
         crash_point("before the step")
         with self._timed("step"):
-            program, report = self._run_step(shell, intent, program)
+            program, report = self._run_stages(shell, intent, program)
         self.migration_step, self.replacement_step = program.migration_step, program.replacement
         crash_point("after the step")
         # A driver that has taken over runs the epoch as well: the sink need not get it twice.
@@ -276,7 +276,7 @@ class EpochRunner:
         with self._timed("commit"):
             self._commit(after)
         crash_point("after the commit")
-        self._deciding.begin(after)
+        self._decider.begin(after)
         learns = self._measurements is not None and program.replacement is None
         self._measurements = measurements_of(program, report) if learns else ()
         self._run_identity = self._add_written(report)
@@ -292,7 +292,7 @@ class EpochRunner:
         program = self.coordinator.program(self.manifest, intent, decides=decides)
         return program.run_by(self._run_identity)
 
-    def _run_step(self, shell: EpochExecution, intent: Intent, program: Program) -> tuple[Program, Report]:
+    def _run_stages(self, shell: EpochExecution, intent: Intent, program: Program) -> tuple[Program, Report]:
         try:
             return program, shell.run(program)
         except MigrationError:

@@ -7,15 +7,19 @@ from msgspec.structs import replace
 from midstream.protocol.coordinator import still_holds
 from midstream.protocol.intent import Intent
 from midstream.protocol.rescaling import may_rescale
-from midstream.replace.boxes import Boxes
-from midstream.runtime.deciding import Decided
+from midstream.replace.query_coordinator import QueryCoordinator
+from midstream.runtime.plan_decider import TimedDecision
 from midstream.state.adaptation import Verdict
 from midstream.state.manifest import Manifest
 from midstream.storage.request_queue import RequestQueue
 
 
 def with_changes(
-    intent: Intent, coordinator: Boxes, manifest: Manifest, requests: RequestQueue, decided: Decided | None
+    intent: Intent,
+    coordinator: QueryCoordinator,
+    manifest: Manifest,
+    requests: RequestQueue,
+    decided: TimedDecision | None,
 ) -> Intent:
     """The intent of the epoch after ``manifest``, with all that it changes.
 
@@ -49,7 +53,9 @@ def with_changes(
     )
 
 
-def _verdict(coordinator: Boxes, manifest: Manifest, decided: Decided | None) -> Verdict | None:
+def _verdict(
+    coordinator: QueryCoordinator, manifest: Manifest, decided: TimedDecision | None
+) -> Verdict | None:
     """What was decided, if it may be carried out now."""
     if decided is None or decided.verdict is None or not still_holds(decided.manifest, manifest):
         return None

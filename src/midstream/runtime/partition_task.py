@@ -30,7 +30,7 @@ from midstream.protocol.report import Report, merge_reports
 from midstream.runtime.crash_points import crash_point
 from midstream.state.manifest import OutputFile
 from midstream.state.slices import Slice
-from midstream.storage.output_table import TaskId
+from midstream.storage.output_table import FragmentRunId
 from midstream.storage.slice_files import EncodedSlice, slice_files
 from midstream.storage.store import Store
 
@@ -42,10 +42,10 @@ _WRITTEN_TOGETHER_FILES = 256
 class OutputWriter(Protocol):
     """Stages results and late rows. Called by the task that has the rows."""
 
-    def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
+    def results(self, task: FragmentRunId, rows: pa.Table | None) -> list[OutputFile]:
         """Stage results; None if the fragment of the plan's root has none in these partitions."""
 
-    def late(self, task: TaskId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
+    def late(self, task: FragmentRunId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
         """Stage the late rows of a fragment, by stream."""
 
 
@@ -114,7 +114,7 @@ def run_partition(
 class _Unstaged:
     """Rows of a fragment that are to be staged, of several partitions; the file is named after the first."""
 
-    task: TaskId
+    task: FragmentRunId
     fragment: Fragment
     results: list[pa.Table] = field(default_factory=list)
     late: dict[str, list[pa.Table]] = field(default_factory=dict)
@@ -196,14 +196,14 @@ class StageRun:
             encoded = [self._encode(new) for new in step.slices]
         self._unwritten += encoded
         self._bytes += sum(each.data.size for each in encoded)
-        number = self._program.first_task + fragment.id
-        task = TaskId(epoch=self._program.epoch, partition=partition, fragment=number)
+        number = self._program.fragment_offset + fragment.id
+        task = FragmentRunId(epoch=self._program.epoch, partition=partition, fragment=number)
         unstaged = self._unstaged.setdefault(fragment.id, _Unstaged(task, fragment))
         if step.results is not None:
             unstaged.results.append(step.results)
             self._bytes += step.results.nbytes
         for stream, rows in step.late.items():
-            if stream in self._program.quiet_streams:
+            if stream in self._program.late_rows_elsewhere:
                 continue
             unstaged.late.setdefault(stream, []).append(rows)
             self._bytes += rows.nbytes

@@ -10,7 +10,7 @@ from midstream.plan.sited_plan import JoinSequence
 from midstream.query.network import Site
 from midstream.sites.cost import SiteCostModel, StreamFigures
 from midstream.sites.greedy import greedy_plan
-from midstream.sites.messages import Decided, Outgoing, Report
+from midstream.sites.messages import FiguresReport, Outgoing, SequencesDecided
 
 
 class CentralState(msgspec.Struct):
@@ -36,7 +36,7 @@ class Central:
         self.state = state
         self.sequences = sequences
 
-    def handle(self, message: Report) -> list[Outgoing]:
+    def handle(self, message: FiguresReport) -> list[Outgoing]:
         """Note the figures, and decide if nothing is under way."""
         self.state.figures[message.stream] = message.figures
         self.state.is_outdated = True
@@ -52,4 +52,4 @@ class Central:
             return []
         self.state.is_busy, self.state.is_outdated = True, False
         plan = greedy_plan(self.model, self.state.figures)
-        return [(self.site, Decided(plan.sequences))]
+        return [(self.site, SequencesDecided(plan.sequences))]

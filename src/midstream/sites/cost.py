@@ -48,7 +48,7 @@ class FlowFigures(msgspec.Struct, frozen=True):
     """Where they are."""
 
 
-class Step(NamedTuple):
+class CheapestJoin(NamedTuple):
     """One join of a sequence, where it costs less."""
 
     priority: Priority
@@ -85,13 +85,13 @@ class SiteCostModel:
             network.transfer_seconds(flow.site, home, flow.rate * flow.row_bytes) + computing,
         )
 
-    def step(self, flow: FlowFigures, stream: str, figures: StreamFigures) -> Step:
+    def step(self, flow: FlowFigures, stream: str, figures: StreamFigures) -> CheapestJoin:
         """The next join where it costs less (equation 3)."""
         at_source, at_destination = self.costs(flow, stream, figures)
         all_pairs = self._makes_all_pairs(flow, stream)
         if at_source <= at_destination:
-            return Step((all_pairs, at_source), SOURCE)
-        return Step((all_pairs, at_destination), DESTINATION)
+            return CheapestJoin((all_pairs, at_source), SOURCE)
+        return CheapestJoin((all_pairs, at_destination), DESTINATION)
 
     def join(
         self, flow: FlowFigures, stream: str, figures: StreamFigures, placement: Placement

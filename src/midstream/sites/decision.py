@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from midstream.adapt.decision import DecisionContext, horizon_of, next_patience
-from midstream.migration.sited_switch import source_of, switch_windows
+from midstream.migration.sited_switch import source_of, windows_to_copy
 from midstream.migration.strategies import SITE_SWITCH
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import Plan
 from midstream.sites.cost import SiteCostModel, StreamFigures
-from midstream.sites.distributed import Step as SiteStep
+from midstream.sites.distributed import SitesRound as SiteStep
 from midstream.sites.distributed import decided_plan, first_state, read_state, with_switch, write_state
 from midstream.sites.planner import SitePolicy, cost_of, figures_of, find_plan
 from midstream.state.adaptation import Adaptation, Decision
@@ -37,7 +37,7 @@ _MAX_COST_SHARE = 0.95
 _CHANGE_PER_ERROR = 2.0
 _TINY = 1e-30
 
-Figures = Mapping[str, StreamFigures]
+FiguresByStream = Mapping[str, StreamFigures]
 
 
 def decide_at_sites(context: DecisionContext, adaptation: Adaptation, policy: SitePolicy) -> Adaptation:
@@ -131,7 +131,7 @@ def _compare(
     adaptation: Adaptation,
     policy: SitePolicy,
     best: Plan,
-    known: tuple[SiteCostModel, Figures],
+    known: tuple[SiteCostModel, FiguresByStream],
     changes: tuple[str, ...],
 ) -> Decision:
     model, figures = known
@@ -169,10 +169,12 @@ def _compare(
     )
 
 
-def copying_seconds(context: DecisionContext, plan: Plan, model: SiteCostModel, figures: Figures) -> float:
+def copying_seconds(
+    context: DecisionContext, plan: Plan, model: SiteCostModel, figures: FiguresByStream
+) -> float:
     """How long links are busy with the windows that a plan lacks, if they are full."""
     seconds = 0.0
-    for target in switch_windows(context.query, context.layout, build_layout(context.query, plan)):
+    for target in windows_to_copy(context.query, context.layout, build_layout(context.query, plan)):
         (stream,) = target.streams
         source = source_of(context.layout, target)
         rows = figures[stream].rate * model.windows[stream]
@@ -181,7 +183,7 @@ def copying_seconds(context: DecisionContext, plan: Plan, model: SiteCostModel, 
     return seconds
 
 
-def _flat(figures: Figures) -> dict[str, float]:
+def _flat(figures: FiguresByStream) -> dict[str, float]:
     """All figures by what they are of, as the manifest has them."""
     return {
         f"{what} of {name}": value

@@ -21,7 +21,7 @@ from midstream.plan.sited_plan import JoinSequence, SitedPlan
 from midstream.plan.tree import Plan, sited
 from midstream.query.network import Site
 from midstream.sites.cost import SiteCostModel, StreamFigures
-from midstream.sites.messages import Decided, Message, Outgoing
+from midstream.sites.messages import Message, Outgoing, SequencesDecided
 from midstream.sites.planner import unknown_figures
 from midstream.sites.relay import Relay, RelayState
 
@@ -29,7 +29,7 @@ IsNews = Callable[[str, StreamFigures, StreamFigures], bool]
 """Whether figures of a stream differ so much from those that the others know that these are told."""
 
 
-class Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PendingMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A message that is handed over after the next epoch."""
 
     source: Site
@@ -41,7 +41,7 @@ class SitesState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What all sites know."""
 
     relays: dict[Site, RelayState]
-    messages: tuple[Sent, ...] = ()
+    messages: tuple[PendingMessage, ...] = ()
     decided: dict[str, JoinSequence] = {}
     """Sequences that the plan is still to get, by their heads."""
     switching: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class SitesState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many messages there were between sites so far."""
 
 
-class Step:
+class SitesRound:
     """What the sites do after one epoch."""
 
     def __init__(self, model: SiteCostModel, running: Plan, state: SitesState) -> None:
@@ -59,7 +59,7 @@ class Step:
         self._decided = dict(state.decided)
         self._switching = state.switching
         self._handed_over = state.handed_over
-        self._sent: list[Sent] = []
+        self._sent: list[PendingMessage] = []
         # Machines change their states; that of the last epoch stays as it was.
         self._relays = {
             site: Relay(model, _copied(relay), self._sequences_at(site))
@@ -102,10 +102,10 @@ class Step:
                 self._hand_over(target, message)
             else:
                 self._handed_over += 1
-                self._sent.append(Sent(source, target, message))
+                self._sent.append(PendingMessage(source, target, message))
 
     def _hand_over(self, site: Site, message: Message) -> None:
-        if isinstance(message, Decided):
+        if isinstance(message, SequencesDecided):
             self._decided.update({sequence.head: sequence for sequence in message.sequences})
         else:
             self._send(site, self._relays[site].handle(message))

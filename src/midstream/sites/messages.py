@@ -17,7 +17,7 @@ SwitchId = str
 """The site that began a switch, and how many it has begun."""
 
 
-class Report(msgspec.Struct, frozen=True, tag="report"):
+class FiguresReport(msgspec.Struct, frozen=True, tag="report"):
     """To the coordinator: a stream has other figures."""
 
     stream: str
@@ -45,7 +45,7 @@ class Seek(msgspec.Struct, frozen=True, tag="seek"):
     figures: StreamFigures
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class StreamCandidate(msgspec.Struct, frozen=True):
     """The stream that costs least of those that were asked."""
 
     stream: str
@@ -63,11 +63,11 @@ class Select(msgspec.Struct, frozen=True, tag="select"):
     asked: int
     """The position of the stream that is asked."""
     flow: FlowFigures
-    best: Candidate | None
+    best: StreamCandidate | None
     """Of those asked before; None for the first one."""
 
 
-class Decided(msgspec.Struct, frozen=True, tag="decided"):
+class SequencesDecided(msgspec.Struct, frozen=True, tag="decided"):
     """To who has asked: sequences as they should be now."""
 
     sequences: tuple[JoinSequence, ...]
@@ -143,14 +143,14 @@ class Unsubscribe(msgspec.Struct, frozen=True, tag="unsubscribe"):
     stream: str
 
 
-Modification = Report | Changed | Seek | Select | Decided
+Modification = FiguresReport | Changed | Seek | Select | SequencesDecided
 """Finding another plan."""
 Synchronisation = Prepare | LocalReady | GlobalReady
 """Changing to it together."""
 WindowMessage = Subscribe | Subscribed | Fetch | Portion | Rows | Unsubscribe
 """Copies of windows."""
 Message = (
-    Report | Changed | Seek | Select | Decided | Prepare | LocalReady | GlobalReady
+    FiguresReport | Changed | Seek | Select | SequencesDecided | Prepare | LocalReady | GlobalReady
     | Subscribe | Subscribed | Fetch | Portion | Rows | Unsubscribe
 )  # fmt: skip
 Outgoing = tuple[Site, Message]

@@ -15,7 +15,7 @@ from midstream.plan.sited_plan import DESTINATION, SOURCE, JoinSequence, Placeme
 from midstream.sites.cost import FlowFigures, SiteCostModel, StreamFigures
 from midstream.sites.greedy import greedy_sequence
 
-MOST_STREAMS = 6
+MAX_STREAMS = 6
 """With 6 streams there are 3,840 sequences per head, which takes some milliseconds; with 8, 645,120."""
 
 _Chosen = tuple[tuple[str, Placement], ...]
@@ -46,11 +46,11 @@ def optimal_sequence(model: SiteCostModel, figures: Mapping[str, StreamFigures],
 
 
 def optimal_plan(model: SiteCostModel, figures: Mapping[str, StreamFigures]) -> SitedPlan:
-    """The best sequences of all heads, of up to :data:`MOST_STREAMS` streams."""
+    """The best sequences of all heads, of up to :data:`MAX_STREAMS` streams."""
     count = len(model.topology.site_of)
-    if count > MOST_STREAMS:
+    if count > MAX_STREAMS:
         raise PlanError(
-            f"the best plan must be one of at most {MOST_STREAMS} streams",
+            f"the best plan must be one of at most {MAX_STREAMS} streams",
             got=f"{count} streams",
             hint="take the greedy plan: there are too many plans to look at all of them",
         )

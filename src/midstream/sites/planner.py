@@ -16,15 +16,15 @@ from midstream.query.query import Query
 from midstream.query.topology import Topology
 from midstream.sites.cost import SiteCostModel, StreamFigures, neighbours_of
 from midstream.sites.greedy import greedy_plan
-from midstream.sites.optimal import MOST_STREAMS, optimal_plan
+from midstream.sites.optimal import MAX_STREAMS, optimal_plan
 from midstream.sites.shared_plan import SharedCosts, shared_plan
 from midstream.state.statistics import Statistics
 from midstream.values import MICROS_PER_SECOND
 
 Planner = Literal["shared", "greedy", "optimal"]
 PLANNERS: tuple[Planner, ...] = get_args(Planner)
-Update = Literal["central", "distributed"]
-UPDATES: tuple[Update, ...] = get_args(Update)
+ReplanMode = Literal["central", "distributed"]
+UPDATES: tuple[ReplanMode, ...] = get_args(ReplanMode)
 
 # What a probe and an update take, in seconds: states are searched by hash, so a row of the window that does
 # not match costs next to nothing. Links are what decides.
@@ -47,7 +47,7 @@ class SitePolicy:
     """How plans for sites are found, and when another one is."""
 
     planner: Planner = "shared"
-    update: Update = "central"
+    update: ReplanMode = "central"
     threshold: float = 0.2
     """A figure of a stream has changed if it differs from the one that was known by more than this share."""
 
@@ -110,7 +110,7 @@ def _figures(model: SiteCostModel, estimator: Estimator, name: str) -> StreamFig
 
 def find_plan(planner: Planner, model: SiteCostModel, figures: Mapping[str, StreamFigures]) -> Plan:
     """The plan of a planner. Of too many streams for the best one to be found, it is the greedy one."""
-    if planner == "optimal" and len(model.topology.streams) > MOST_STREAMS:
+    if planner == "optimal" and len(model.topology.streams) > MAX_STREAMS:
         planner = "greedy"
     return sited(_FIND[planner](model, figures).sequences)
 

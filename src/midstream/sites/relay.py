@@ -29,7 +29,15 @@ import msgspec
 from midstream.errors import InternalError
 from midstream.plan.sited_plan import JoinSequence
 from midstream.sites.cost import FlowFigures, SiteCostModel, StreamFigures
-from midstream.sites.messages import Candidate, Changed, Decided, Message, Outgoing, Seek, Select
+from midstream.sites.messages import (
+    Changed,
+    Message,
+    Outgoing,
+    Seek,
+    Select,
+    SequencesDecided,
+    StreamCandidate,
+)
 
 
 class RelayState(msgspec.Struct):
@@ -111,14 +119,14 @@ class Relay:
         priority, placement = self.model.step(message.flow, stream, own)
         best = message.best
         if best is None or (priority, self._rank[stream]) < (best.priority, self._rank[best.stream]):
-            best = Candidate(stream, priority, placement, own)
+            best = StreamCandidate(stream, priority, placement, own)
         if message.asked < len(message.sequence.order) - 1:
             following = Select(message.sequence, message.position, message.asked + 1, message.flow, best)
             return self._ask(following)
         return self._decide(message.sequence, message.position, message.flow, best)
 
     def _decide(
-        self, sequence: JoinSequence, position: int, flow: FlowFigures, best: Candidate
+        self, sequence: JoinSequence, position: int, flow: FlowFigures, best: StreamCandidate
     ) -> list[Outgoing]:
         """The best stream takes the position, and the one that had it takes the place of the best."""
         order, placements = list(sequence.order), list(sequence.placements)
@@ -127,7 +135,7 @@ class Relay:
         placements[position] = best.placement
         decided = JoinSequence(sequence.head, tuple(order), tuple(placements))
         if position == len(order) - 1:
-            return [(self.model.topology.site_of[sequence.head], Decided((decided,)))]
+            return [(self.model.topology.site_of[sequence.head], SequencesDecided((decided,)))]
         after = self.model.join(flow, best.stream, best.figures, best.placement)
         return self._ask(Select(decided, position + 1, position + 1, after, None))
 

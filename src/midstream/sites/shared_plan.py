@@ -19,11 +19,11 @@ from midstream.plan.sited_plan import DESTINATION, SOURCE, JoinSequence, Placeme
 from midstream.query.network import Site
 from midstream.sites.cost import FlowFigures, SiteCostModel, StreamFigures
 from midstream.sites.greedy import greedy_plan
-from midstream.sites.optimal import MOST_STREAMS, optimal_plan
+from midstream.sites.optimal import MAX_STREAMS, optimal_plan
 
-Shared = tuple[str, str, Site]
+SharedResource = tuple[str, str, Site]
 """What is done once for all sequences: a stream is shipped to a site, or its window is kept there."""
-Item = tuple[Shared | None, float]
+CostItem = tuple[SharedResource | None, float]
 """Something that costs; with what it is if others may need the same."""
 
 
@@ -55,14 +55,14 @@ class SharedCosts:
                     plan, improved = plan.with_sequence(better), True
         return plan
 
-    def _best_sequence(self, known: JoinSequence, shipped: frozenset[Shared]) -> JoinSequence:
+    def _best_sequence(self, known: JoinSequence, shipped: frozenset[SharedResource]) -> JoinSequence:
         """The sequence that adds least to what is done anyway; the known one, unless another adds less."""
         best, bound = known, _added(self._items(known), shipped) * (1 - 1e-9)
         start = self.model.start(known.head, self.figures[known.head])
         streams = self.model.topology.streams
 
         def search(
-            flow: FlowFigures, placements: tuple[Placement, ...], done: frozenset[Shared], cost: float
+            flow: FlowFigures, placements: tuple[Placement, ...], done: frozenset[SharedResource], cost: float
         ) -> None:
             nonlocal best, bound
             if len(flow.streams) == len(streams):
@@ -81,33 +81,35 @@ class SharedCosts:
         search(start, (), shipped, 0.0)
         return best
 
-    def _items(self, sequence: JoinSequence) -> list[Item]:
+    def _items(self, sequence: JoinSequence) -> list[CostItem]:
         flow = self.model.start(sequence.head, self.figures[sequence.head])
-        found: list[Item] = []
+        found: list[CostItem] = []
         for stream, placement in zip(sequence.order, sequence.placements, strict=True):
             items, flow = self._join(flow, stream, placement)
             found += items
         return [*found, *self._delivery(flow)]
 
-    def _join(self, flow: FlowFigures, stream: str, placement: Placement) -> tuple[list[Item], FlowFigures]:
+    def _join(
+        self, flow: FlowFigures, stream: str, placement: Placement
+    ) -> tuple[list[CostItem], FlowFigures]:
         """What one join costs, and what the rows have become then."""
         model, figures = self.model, self.figures[stream]
         home = model.topology.site_of[stream]
         after = model.join(flow, stream, figures, placement)
-        items: list[Item] = [
+        items: list[CostItem] = [
             (("update", stream, after.site), figures.rate * model.update_seconds),
             (None, flow.rate * model.probe_seconds * figures.rate * model.windows[stream]),
         ]
         if home != flow.site:
             source, size = (home, figures.rate * figures.row_bytes)
-            what: Shared | None = ("ship", stream, flow.site)
+            what: SharedResource | None = ("ship", stream, flow.site)
             if placement == DESTINATION:
                 source, size = flow.site, flow.rate * flow.row_bytes
                 what = ("ship", flow.streams[0], home) if len(flow.streams) == 1 else None
             items.append((what, model.topology.network.transfer_seconds(source, after.site, size)))
         return items, after
 
-    def _delivery(self, flow: FlowFigures) -> list[Item]:
+    def _delivery(self, flow: FlowFigures) -> list[CostItem]:
         """Results go to the sink."""
         topology = self.model.topology
         size = flow.rate * flow.row_bytes
@@ -141,12 +143,12 @@ def shared_plan(model: SiteCostModel, figures: Mapping[str, StreamFigures]) -> S
     costs, streams = SharedCosts(model, figures), model.topology.streams
     homes = {model.topology.site_of[stream]: stream for stream in reversed(streams)}.values()
     plans = [greedy_plan(model, figures), *(gathered_plan(model, figures, home) for home in homes)]
-    if len(streams) <= MOST_STREAMS:
+    if len(streams) <= MAX_STREAMS:
         plans = [costs.improve(plan) for plan in (*plans, optimal_plan(model, figures))]
     return min(plans, key=costs.plan_cost)
 
 
-def _added(items: list[Item], done: frozenset[Shared]) -> float:
+def _added(items: list[CostItem], done: frozenset[SharedResource]) -> float:
     """What items cost, less those that are done anyway. No join has the same one twice."""
     fresh = {what: cost for what, cost in items if what is not None and what not in done}
     return sum(fresh.values()) + sum(cost for what, cost in items if what is None)

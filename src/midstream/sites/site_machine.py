@@ -21,7 +21,15 @@ from midstream.query.network import Site
 from midstream.sites.central import Central, CentralState
 from midstream.sites.cost import SiteCostModel, StreamFigures
 from midstream.sites.delivery import Delivery, Envelope, PeerState
-from midstream.sites.messages import Decided, Message, Modification, Outgoing, Prepare, Report, SwitchId
+from midstream.sites.messages import (
+    FiguresReport,
+    Message,
+    Modification,
+    Outgoing,
+    Prepare,
+    SequencesDecided,
+    SwitchId,
+)
 from midstream.sites.messages import Synchronisation as SynchronisationMessage
 from midstream.sites.relay import Relay, RelayState
 from midstream.sites.switch import Switches, SwitchesState
@@ -131,7 +139,7 @@ class SiteMachine:
         if self.settings.coordinator is None:
             return self._send(self._relay.publish(stream, figures))
         self.state.relay.figures[stream] = figures
-        return self._send([(self.settings.coordinator, Report(stream, figures))])
+        return self._send([(self.settings.coordinator, FiguresReport(stream, figures))])
 
     def receive(self, envelope: Envelope) -> list[Envelope]:
         """Something came over the network."""
@@ -188,9 +196,9 @@ class SiteMachine:
         if isinstance(message, SynchronisationMessage):
             self._switches.handle(source, message)
             return []
-        if isinstance(message, Decided):
+        if isinstance(message, SequencesDecided):
             return self._begin_switch(message.sequences)
-        if isinstance(message, Report) and self._central is not None:
+        if isinstance(message, FiguresReport) and self._central is not None:
             return self._central.handle(message)
         if isinstance(message, Modification):
             return self._relay.handle(message)

@@ -19,12 +19,12 @@ from midstream.protocol.report import Report, add_reports
 from midstream.spark.failures import failed_job
 from midstream.spark.messages import EPOCH_PROPERTY, AddressedMessage, ControlMessage
 from midstream.spark.outputs import Outputs
-from midstream.spark.own_slices import slice_messages, slices_by_task
 from midstream.spark.row_source import Encoders, Sources
 from midstream.spark.shuffle import shuffle
 from midstream.spark.site_tasks import at_sites
 from midstream.spark.stage_task import move_task, replay_task, stage_task
 from midstream.spark.task_ranges import SiteHosts, TaskRanges
+from midstream.spark.task_slices import slice_messages, slices_by_task
 from midstream.storage.store import Store
 
 T = TypeVar("T")
@@ -109,5 +109,5 @@ def encoders_of(program: Program, *, whole_rows: bool) -> Encoders:
     return {
         name: make_encoder(query, program.layout, name, places, whole_rows=whole_rows)
         for name in query.names
-        if name not in program.not_taken
+        if name not in program.withheld_streams
     }

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 from midstream.engine.arrays import as_column
 from midstream.engine.error_context import error_context
-from midstream.engine.links import LinkCounter, LinkCounts, LinkName
+from midstream.engine.link_traffic import LinkCounter, LinkName, LinkTraffic
 from midstream.engine.routed_rows import RoutedRows, RowsKind
 from midstream.errors import MidstreamError, error_fields
 from midstream.plan.state_id import StateId
@@ -125,7 +125,7 @@ class Outbox:
             yield from self._send(address)
 
     @property
-    def links(self) -> dict[LinkName, LinkCounts]:
+    def links(self) -> dict[LinkName, LinkTraffic]:
         """What the messages to other sites weigh."""
         return {} if self._counter is None else self._counter.links
 

@@ -28,8 +28,8 @@ from midstream.protocol.progress import QueryIdentity
 from midstream.protocol.rescaling import places_of
 from midstream.protocol.trigger_facts import TriggerFacts
 from midstream.query.query import Query
-from midstream.replace.boxes import Boxes
 from midstream.replace.explain import explain_replacement
+from midstream.replace.query_coordinator import QueryCoordinator
 from midstream.replace.request import make_plan_request, make_replacement
 from midstream.runtime.epoch_reporter import EpochReporter
 from midstream.runtime.epoch_runner import EpochRunner
@@ -42,7 +42,7 @@ from midstream.spark.query_identity import identity_of, running_query
 from midstream.spark.row_source import Sources
 from midstream.spark.site_tasks import executor_ids, find_site_hosts
 from midstream.spark.source_facts import SourceFacts
-from midstream.spark.source_order import check_may_leave
+from midstream.spark.source_order import check_can_remove
 from midstream.spark.stopping import BatchStopped, is_caused_by_stopping
 from midstream.spark.task_ranges import SiteHosts
 from midstream.state.manifest import Manifest
@@ -88,7 +88,7 @@ class MicroBatchHandler:
         self._is_closed = False
 
     @property
-    def coordinator(self) -> Boxes:
+    def coordinator(self) -> QueryCoordinator:
         """Plans and commits the epochs."""
         return self.runner.coordinator
 
@@ -172,11 +172,11 @@ class MicroBatchHandler:
             )
         for name in before.names:
             if name not in query.by_name:
-                check_may_leave(name, running)
+                check_can_remove(name, running)
         whole = self._outputs.keeps_late_rows
         # Whatever the plan, the same columns are read.
         layout = build_layout(query, default_plan(query))
-        self._sources.check_have(
+        self._sources.check_columns(
             query, make_encoders(query, layout, places_of(self.manifest), whole_rows=whole)
         )
         columns = {s.name: s.schema.names if whole else query.columns_of(s.name) for s in query.streams}

@@ -20,7 +20,7 @@ from midstream.migration.request import BACKGROUND
 from midstream.migration.strategies import AUTO, BLACK_BOX_STRATEGIES, STRATEGY_CHOICES
 from midstream.protocol.health import LATE_SHARE
 from midstream.protocol.settings import CLOCKS, MAX_GROUPS, ONE_DAY, Clock
-from midstream.sites.planner import PLANNERS, UPDATES, Planner, Update
+from midstream.sites.planner import PLANNERS, UPDATES, Planner, ReplanMode
 from midstream.spark.option_readers import (
     CODECS,
     a_duration,
@@ -37,7 +37,7 @@ from midstream.spark.option_readers import (
     whole_numbers,
 )
 from midstream.spark.option_record import RECORD, Option, option
-from midstream.spark.options_elsewhere import said_elsewhere
+from midstream.spark.spark_option_hints import hint_for
 from midstream.values import Micros
 
 
@@ -218,7 +218,7 @@ class QueryOptions:
         "once what several streams need; `greedy`, one join after the other; or `optimal`, the best by the "
         "costs of each stream alone, of up to six.",
     )
-    update: Update = option(
+    update: ReplanMode = option(
         "update",
         default="central",
         shown="central",
@@ -341,7 +341,7 @@ class QueryOptions:
             raise OptionError(
                 "an option must be one that Midstream knows",
                 got=show_value(name),
-                hint=said_elsewhere(str(name)) or f"{meant}the options are {', '.join(names)}",
+                hint=hint_for(str(name)) or f"{meant}the options are {', '.join(names)}",
             )
         attribute, record = entry
         if value is None:

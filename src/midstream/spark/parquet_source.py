@@ -169,7 +169,7 @@ class ParquetSources:
         sources = RowSources(frames, (Encoding(self.query, encoders),), ranges)
         return sources.messages(sources.stream(), encoders, ranges)
 
-    def check_have(self, query: Query, encoders: Encoders) -> None:
+    def check_columns(self, query: Query, encoders: Encoders) -> None:
         """Refuse a definition that needs columns that the files do not have, or other streams."""
         for name, encoder in encoders.items():
             known = self.query.by_name[name].schema if name in self.query.by_name else pa.schema([])

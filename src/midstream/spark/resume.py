@@ -16,21 +16,21 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.rescaling import check_same_shares, places_of
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
-from midstream.replace.boxes import Boxes
+from midstream.replace.query_coordinator import QueryCoordinator
 from midstream.sites.planner import SitePolicy
 from midstream.spark.options import QueryOptions
 from midstream.spark.spark_checkpoint import check_as_new_as_spark, last_batch_done, unmark_batch_done
 from midstream.state.manifest import Manifest
 from midstream.state.replacement import ReplacementRequest
 from midstream.storage.manifest_log import Committed
-from midstream.storage.open_checkpoint import initial_manifest, open_manifest
+from midstream.storage.open_checkpoint import as_committed, open_manifest
 from midstream.storage.request_queue import asked_definition
 from midstream.storage.store import Store
 
 
 def begin_or_resume(
     query: Query, store: Store, options: QueryOptions, *, lease: int, parallelism: int
-) -> tuple[Boxes, Committed]:
+) -> tuple[QueryCoordinator, Committed]:
     """Resume from the checkpoint if there is one, else begin; ``parallelism`` is Spark's default."""
     batch_done = last_batch_done(store)
     committed = open_manifest(store, lease)
@@ -58,9 +58,9 @@ def _resume(
     asked: ReplacementRequest | None,
     *,
     replaces: bool,
-) -> Boxes:
+) -> QueryCoordinator:
     try:
-        return Boxes.resume(query, settings, manifest, asked)
+        return QueryCoordinator.resume(query, settings, manifest, asked)
     except CheckpointError:
         if not replaces or asked is not None or manifest.replacement is not None:
             raise
@@ -72,7 +72,7 @@ def _resume(
             got=f"no stream {left_out[0]}",
             hint="start the query as it was, and then call query.replace(new_join)",
         )
-    return Boxes.resume_with_another(query, settings, manifest)
+    return QueryCoordinator.resume_with_another(query, settings, manifest)
 
 
 def make_settings(options: QueryOptions, places: Places | None, parallelism: int) -> Settings:
@@ -178,10 +178,12 @@ def _memory_settings(options: QueryOptions) -> MemorySettings | None:
     )
 
 
-def _begin(query: Query, settings: Settings, plan: Plan, partitions: int | None) -> tuple[Boxes, Committed]:
-    first = Coordinator(query, settings).first_manifest(uuid.uuid4().hex, plan)
+def _begin(
+    query: Query, settings: Settings, plan: Plan, partitions: int | None
+) -> tuple[QueryCoordinator, Committed]:
+    first = Coordinator(query, settings).initial_manifest(uuid.uuid4().hex, plan)
     # A run that ended before its first batch may have left a request, which a default does not undo.
-    return Boxes(Coordinator(query, replace(settings, partitions=partitions))), initial_manifest(first)
+    return QueryCoordinator(Coordinator(query, replace(settings, partitions=partitions))), as_committed(first)
 
 
 def _check_plan_of_checkpoint(plan: Plan, stored: Manifest) -> None:

@@ -72,7 +72,7 @@ class Sources(Protocol):
         There may be encoders of some streams only.
         """
 
-    def check_have(self, query: Query, encoders: Encoders) -> None:
+    def check_columns(self, query: Query, encoders: Encoders) -> None:
         """Refuse another definition, with these encoders, that needs what they do not give."""
 
 
@@ -126,7 +126,7 @@ class RowSources:
             return messages
         return messages.flatMap(encode_again(before, encoders, ranges))
 
-    def check_have(self, query: Query, encoders: Encoders) -> None:
+    def check_columns(self, query: Query, encoders: Encoders) -> None:
         """Refuse a definition that needs other columns than those that Spark sends."""
         if self._fitting(encoders) is None:
             raise QueryError(

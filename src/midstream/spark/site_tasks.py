@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyspark import RDD, SparkContext, TaskContext
 
-from midstream.engine.links import LinkName, link_name
+from midstream.engine.link_traffic import LinkName, link_name
 from midstream.errors import InternalError
 from midstream.query.network import Site
-from midstream.spark.preferred_places import at_places
+from midstream.spark.preferred_locations import with_preferred_locations
 from midstream.spark.task_ranges import SiteHosts
 
 SITE_VARIABLE = "MIDSTREAM_SITE"
@@ -54,7 +54,7 @@ def at_sites(rdd: RDD[T], sites: Sequence[str], hosts: SiteHosts) -> RDD[T]:
 
     What a partition is computed from within its stage is computed there too.
     """
-    return at_places(rdd, [hosts.get(site, ()) for site in sites])
+    return with_preferred_locations(rdd, [hosts.get(site, ()) for site in sites])
 
 
 def find_site_hosts(context: SparkContext) -> dict[str, tuple[str, ...]]:
@@ -64,7 +64,7 @@ def find_site_hosts(context: SparkContext) -> dict[str, tuple[str, ...]]:
         return {}
     places = [[f"executor_{known.hostPort().rpartition(':')[0]}_{known.id()}"] for known in executors]
     numbers = context.parallelize(range(len(places)), len(places))
-    answers = at_places(numbers, places).mapPartitions(_answer).collect()
+    answers = with_preferred_locations(numbers, places).mapPartitions(_answer).collect()
     # A task may have run elsewhere than it should.
     hosts = _hosts_of_tasks(context, answers[0].stage, {answer.task for answer in answers})
     found: dict[str, set[str]] = {}

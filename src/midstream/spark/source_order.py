@@ -82,7 +82,7 @@ def fit_checkpoint(store: Store, ordered: Mapping[str, DataFrame], frames: Mappi
         store.sync(_OFFSETS)
 
 
-def check_may_come(manifest: Manifest, frames: Mapping[str, DataFrame]) -> None:
+def check_can_add(manifest: Manifest, frames: Mapping[str, DataFrame]) -> None:
     """Refuse a stream that is added with a source of another one: Spark would go on where that one is."""
     before = _before(manifest)
     read = [(name, source) for name in frames if name in before for source in _sources_of(frames[name])]
@@ -101,7 +101,7 @@ def _before(manifest: Manifest) -> tuple[str, ...]:
     return manifest.sources or tuple(manifest.definition["order"])
 
 
-def check_may_leave(stream: str, frames: Mapping[str, DataFrame]) -> None:
+def check_can_remove(stream: str, frames: Mapping[str, DataFrame]) -> None:
     """Refuse to leave out a stream whose place no other source can keep."""
     own = list(_sources_of(frames[stream]))
     others = [source for name, frame in frames.items() if name != stream for source in _sources_of(frame)]

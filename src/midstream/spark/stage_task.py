@@ -28,9 +28,9 @@ from midstream.spark.messages import (
     links_report,
     unpack,
 )
-from midstream.spark.own_slices import with_own_slices, without_slices
 from midstream.spark.site_tasks import ran_elsewhere
 from midstream.spark.task_ranges import TaskRanges
+from midstream.spark.task_slices import with_own_slices, without_slices
 from midstream.storage.store import Store
 
 _Task = Callable[[int, Iterable[AddressedMessage]], Iterator[AddressedMessage]]

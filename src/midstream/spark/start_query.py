@@ -17,10 +17,11 @@ from midstream.plan.default_plan import default_plan
 from midstream.protocol.health import HealthLimits
 from midstream.query.query import Query
 from midstream.replace.request import make_replacement
-from midstream.runtime.deciding import DecideInThread
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.listeners import Listener
+from midstream.runtime.plan_decider import ThreadedDecider
 from midstream.spark.ctrl_c import stop_on_ctrl_c
+from midstream.spark.exit_hook import stop_at_exit
 from midstream.spark.join_arguments import check_session_runs
 from midstream.spark.logical_plan import source_folders
 from midstream.spark.micro_batch_handler import MicroBatchHandler
@@ -28,14 +29,13 @@ from midstream.spark.options import QueryOptions
 from midstream.spark.output_tables import QueryTables
 from midstream.spark.outputs import CheckPath, Outputs
 from midstream.spark.parquet_source import sources_of
-from midstream.spark.program_end import stop_at_exit
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.query_identity import check_name_is_free
 from midstream.spark.resume import begin_or_resume
 from midstream.spark.row_source import Encoding, Sources
 from midstream.spark.session_defaults import check_session_settings, with_session_defaults
 from midstream.spark.sink_formats import SinkContext, SinkRequest
-from midstream.spark.source_order import check_may_come, fit_checkpoint, in_order
+from midstream.spark.source_order import check_can_add, fit_checkpoint, in_order
 from midstream.spark.spark_checkpoint import spark_folder, temporary_checkpoint
 from midstream.spark.task_ranges import TaskRanges
 from midstream.spark.trigger import Trigger
@@ -111,7 +111,7 @@ def start_query(
         outputs = _make_outputs(sink, context, query, partition_columns, check_path)
         outputs.serve(
             committed.manifest.replacement or asked_definition(store, committed.manifest),
-            of_new=coordinator.is_given_new,
+            of_new=coordinator.started_with_new,
         )
         runner = EpochRunner(
             store=store,
@@ -120,7 +120,7 @@ def start_query(
             publisher=outputs,
             lease=lease,
             run=run,
-            deciding=DecideInThread,
+            decider=ThreadedDecider,
         )
         on_failure.callback(runner.close)
         runner.recover()
@@ -178,9 +178,9 @@ def _replace(runner: EpochRunner, given: Query, frames: Mapping[str, DataFrame],
 
     What is due already, because it was requested before, goes on.
     """
-    boxes, manifest = runner.coordinator, runner.manifest
-    if given in boxes.known and not runner.requests.is_replacing(manifest):
-        added = [name for name in given.names if name not in boxes.query.by_name]
+    coordinator, manifest = runner.coordinator, runner.manifest
+    if given in coordinator.known and not runner.requests.is_replacing(manifest):
+        added = [name for name in given.names if name not in coordinator.query.by_name]
         if added and runner.requests.is_changing_plan(manifest):
             raise OptionError(
                 "a stream must be added by a replacement that can begin at once: its rows would be read and "
@@ -188,7 +188,7 @@ def _replace(runner: EpochRunner, given: Query, frames: Mapping[str, DataFrame],
                 got=f"stream {added[0]}, and a change of plan that has not ended",
                 hint="start the query as it was until the change of plan has ended",
             )
-        check_may_come(manifest, frames)
+        check_can_add(manifest, frames)
         runner.request_replacement(make_replacement(runner.running, given, None, strategy, ""), given)
 
 

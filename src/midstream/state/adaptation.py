@@ -61,7 +61,7 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Their event time."""
 
 
-class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class MigrationOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a migration has cost in all, and what its plan saves per second."""
 
     epoch: int
@@ -106,7 +106,7 @@ class Adaptation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """The plan that a migration was taken back to; it is kept until the statistics change."""
     trial: Trial | None = None
     """The last migration, until its outcome is known."""
-    last_outcome: Outcome | None = None
+    last_outcome: MigrationOutcome | None = None
     """That of the last migration of which it is known."""
     sites: dict[str, Any] | None = None
     """What sites know that find plans by messages, and the messages that are still to be handed over

@@ -14,10 +14,17 @@ from midstream.errors import FormatError
 from midstream.plan.state_id import StateId, decode_state_id, encode_state_id
 from midstream.state.adaptation import Adaptation
 from midstream.state.balance import Balance
+from midstream.state.checksummed_json import (
+    RESTORE,
+    UNREADABLE,
+    decode_checksummed,
+    digest,
+    encode_checksummed,
+    unreadable,
+)
 from midstream.state.memory import Memory
 from midstream.state.migration import Migration
 from midstream.state.routing_table import RoutingTable
-from midstream.state.sealed import RESTORE, UNREADABLE, digest, seal, unreadable, unseal
 from midstream.state.slices import Slice
 from midstream.state.statistics import Statistics
 from midstream.state.upgrade import OLDEST_FORMAT, upgrade_manifest
@@ -210,7 +217,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a manifest, sealed with their digest."""
-    return seal("manifest", manifest_json(manifest))
+    return encode_checksummed("manifest", manifest_json(manifest))
 
 
 def digest_of(manifest: Manifest) -> str:
@@ -225,7 +232,7 @@ def decode_manifest(data: bytes, name: str) -> tuple[Manifest, str]:
     refers to.
     """
     what = f"manifest {name}"
-    body = unseal("manifest", data, what)
+    body = decode_checksummed("manifest", data, what)
     try:
         version = msgspec.json.decode(body, type=_Version).format
         if not OLDEST_FORMAT <= version <= FORMAT:

@@ -46,7 +46,7 @@ class SliceOwner(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=
         return self.kind in ("index", "pending")
 
     @property
-    def is_placed_anew(self) -> bool:
+    def is_rerouted_on_merge(self) -> bool:
         """Whether rows go where their groups are now when slices are merged; segments of payload never do."""
         return self.has_index_rows or self.kind == "partial"
 

@@ -24,7 +24,7 @@ from midstream.plan.fragment_name import joins_state
 from midstream.plan.state_id import StateId
 from midstream.protocol.lease import LeaseHandle
 from midstream.protocol.rescaling import check_routings, places_of
-from midstream.protocol.settings import read_definition
+from midstream.protocol.settings import read_persisted_options
 from midstream.protocol.terms import check_window_changes, expiry_after
 from midstream.state.manifest import Manifest
 from midstream.state.slices import Slice
@@ -115,7 +115,7 @@ def _manifests(store: Store, problems: list[Problem]) -> list[Manifest]:
         try:
             committed = read_manifest(store, name)
             for box in _boxes(committed.manifest):
-                options = read_definition(box.definition)
+                options = read_persisted_options(box.definition)
                 check_window_changes(box)
                 check_routings(box, options.groups)
                 check_memory(box, options.groups)

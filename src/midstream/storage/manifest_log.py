@@ -26,8 +26,8 @@ import msgspec
 
 from midstream.errors import CheckpointError, FencedError, FormatError
 from midstream.protocol.coordinator import EPOCHS_KEPT
+from midstream.state.checksummed_json import RESTORE, UNREADABLE, digest_in
 from midstream.state.manifest import Manifest, decode_manifest, encode_manifest
-from midstream.state.sealed import RESTORE, UNREADABLE, digest_in
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.store import Store
 

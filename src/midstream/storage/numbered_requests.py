@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from midstream.errors import CheckpointError
-from midstream.state.sealed import is_sealed, seal, unseal
+from midstream.state.checksummed_json import decode_checksummed, encode_checksummed, is_checksummed
 from midstream.storage.store import Store
 
 R = TypeVar("R")
@@ -65,7 +65,7 @@ class NumberedRequests(Generic[R]):
         """The request in a file. Those of earlier versions are not sealed."""
         data = self._store.read(name).to_pybytes()
         try:
-            body = unseal(_SEALED_AS, data, name) if is_sealed(data) else data
+            body = decode_checksummed(_SEALED_AS, data, name) if is_checksummed(data) else data
         except CheckpointError as error:
             hint = f"delete {name} to go on without it"
             raise CheckpointError(f"the request in {name} must be whole", got=error.got, hint=hint) from None
@@ -74,7 +74,7 @@ class NumberedRequests(Generic[R]):
     def add(self, request: R) -> None:
         """Keep a request; the next epoch to begin may apply it."""
         with self.lock:
-            data = seal(_SEALED_AS, self._kind.encode(request))
+            data = encode_checksummed(_SEALED_AS, self._kind.encode(request))
             self._last += 1
             while not self._put(self._name(self._last), data):
                 self._last += 1
@@ -96,7 +96,7 @@ class NumberedRequests(Generic[R]):
             newest = max((number for number in self._waiting if number > applied), default=None)
             return (applied, None) if newest is None else (newest, self._waiting[newest])
 
-    def leave_out(self, applied: int) -> None:
+    def skip_numbers_through(self, applied: int) -> None:
         """Give new requests later numbers than the last one that an epoch applies that is begun now.
 
         If a driver that was fenced has begun the epoch, it may have made that request meanwhile, too.

@@ -31,9 +31,9 @@ def open_manifest(store: Store, lease: int) -> Committed | None:
             got=f"nothing in {intent_name(0)}",
             hint="start a new query with another checkpointLocation",
         )
-    return initial_manifest(begun.first)
+    return as_committed(begun.first)
 
 
-def initial_manifest(first: Manifest) -> Committed:
+def as_committed(first: Manifest) -> Committed:
     """The manifest before the first epoch, as if it had been committed."""
     return Committed(first, digest_of(first))

@@ -32,7 +32,7 @@ _LEASE_AND_EPOCH = re.compile(r"(?:(\d{12})-)?(\d{10})-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskId:
+class FragmentRunId:
     """Which part of an epoch wrote a file: one fragment, in one engine partition."""
 
     epoch: int
@@ -97,7 +97,7 @@ class OutputTable:
     def _make_folders(self) -> None:
         make_folder(Path(self.path, STAGED), self._folder_mode)
 
-    def stage(self, task: TaskId, rows: pa.Table, partition: str = "") -> OutputFile:
+    def stage(self, task: FragmentRunId, rows: pa.Table, partition: str = "") -> OutputFile:
         """Write the rows of a task where no reader looks; ``partition`` is the folder they will be in."""
         published = f"{partition}/part-{task}-{self.query}.parquet".removeprefix("/")
         staged = f"{self.query}-{self.lease:012d}-{task}-{uuid.uuid4().hex}"
@@ -204,7 +204,7 @@ class ParquetWriter:
         """Whether late rows are written; they then need all their columns."""
         return self.late_table is not None
 
-    def results(self, task: TaskId, rows: pa.Table | None) -> list[OutputFile]:
+    def results(self, task: FragmentRunId, rows: pa.Table | None) -> list[OutputFile]:
         """One file per partition that has results, or one per folder; the first epoch leaves one in any case.
 
         Without it a reader of a query that has no results yet would see a folder without a schema.
@@ -218,7 +218,7 @@ class ParquetWriter:
         parts = by_folder(rows, self.partition_by)
         return [self.results_table.stage(task, part, folder) for folder, part in parts]
 
-    def late(self, task: TaskId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
+    def late(self, task: FragmentRunId, rows: Mapping[str, pa.Table]) -> list[OutputFile]:
         """One file for the late rows of all streams that enter a fragment."""
         if self.late_table is None:
             return []

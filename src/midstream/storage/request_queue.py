@@ -8,17 +8,22 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from midstream.errors import CheckpointError, OptionError
-from midstream.migration.request import Request, WrittenRequest, decode_request, write_request
+from midstream.migration.request import (
+    MigrationRequest,
+    StoredMigrationRequest,
+    decode_request,
+    write_request,
+)
 from midstream.plan.tree import Plan, parse_plan
+from midstream.protocol.check_site_support import check_rescale_of_sites
 from midstream.protocol.intent import Intent
 from midstream.protocol.replacement_progress import check_none_under_way
 from midstream.protocol.rescaling import check_partitions, places_of
 from midstream.protocol.settings import Settings
-from midstream.protocol.site_settings import check_rescale_of_sites
 from midstream.query.query import Query
+from midstream.state.checksummed_json import UNREADABLE, reason_unreadable
 from midstream.state.manifest import Manifest
 from midstream.state.replacement import ReplacementRequest
-from midstream.state.sealed import UNREADABLE, reason_unreadable
 from midstream.storage.intents import find_intent
 from midstream.storage.numbered_requests import REQUESTS, NumberedRequests, RequestKind
 from midstream.storage.store import Store
@@ -31,7 +36,7 @@ class RequestQueue:
     """The requests of a query."""
 
     def __init__(self, store: Store, query: Query, settings: Settings) -> None:
-        def decode(name: str, data: bytes) -> Request:
+        def decode(name: str, data: bytes) -> MigrationRequest:
             return decode_request(self._query, name, data)
 
         def decode_partitions(name: str, data: bytes) -> int:
@@ -107,7 +112,7 @@ class RequestQueue:
         """The intent that the last run has begun, as long as its epoch is not committed."""
         return self._begun if self._begun is not None and self._begun.epoch > manifest.epoch else None
 
-    def due(self, manifest: Manifest) -> tuple[int, WrittenRequest | None]:
+    def due(self, manifest: Manifest) -> tuple[int, StoredMigrationRequest | None]:
         """The request that the epoch after ``manifest`` should apply, and the number of the last applied."""
         number, request = self.plans.due(manifest.applied_requests)
         if request is None or _is_changing(manifest):
@@ -149,11 +154,11 @@ class RequestQueue:
         """Refuse what must not be asked for while the definition is, or is about to be, replaced."""
         check_none_under_way(manifest, self.asked_replacement(manifest))
 
-    def leave_out(self, intent: Intent) -> None:
+    def skip_numbers_through(self, intent: Intent) -> None:
         """Give new requests later numbers than those that an epoch applies that is begun now."""
-        self.plans.leave_out(intent.applied_requests)
-        self.partitions.leave_out(intent.applied_rescales)
-        self.replacements.leave_out(intent.applied_replacements)
+        self.plans.skip_numbers_through(intent.applied_requests)
+        self.partitions.skip_numbers_through(intent.applied_rescales)
+        self.replacements.skip_numbers_through(intent.applied_replacements)
 
     def delete_applied(self, manifest: Manifest) -> None:
         """Delete the requests that are applied."""

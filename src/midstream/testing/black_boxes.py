@@ -10,13 +10,13 @@ from midstream.inline import InlineJoin
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.testing.draw_plans import draw_plan
 from midstream.testing.faults import faults_survived
-from midstream.testing.outcome import Outcome
+from midstream.testing.outcome import SimulationOutcome
 
 
-class BlackBoxes:
+class BlackBoxRequester:
     """Asks for another plan now and then, by one of the black-box strategies."""
 
-    def __init__(self, seed: int, outcome: Outcome) -> None:
+    def __init__(self, seed: int, outcome: SimulationOutcome) -> None:
         # Drawn separately, so that seeds have the same rows and faults with and without them.
         self._chance = random.Random(f"boxes {seed}")  # noqa: S311  # it must be reproducible
         self._rate = self._chance.choice((0.0, 0.0, 0.3))

@@ -18,7 +18,7 @@ class BrokenPromiseError(AssertionError):
         return f"{self.promise}: {self.what}"
 
 
-def hold(promise: str, kept: bool, what: str) -> None:
+def check_promise(promise: str, kept: bool, what: str) -> None:
     """Raise if a promise was not kept."""
     if not kept:
         raise BrokenPromiseError(promise, what)

@@ -30,7 +30,7 @@ from midstream.query.window import Windows
 from midstream.state.manifest import EndedReplacement, Manifest, Replacement
 from midstream.state.manifest import OutputTableName as Table
 from midstream.testing.aggregate_promises import AggregatePromises
-from midstream.testing.broken_promise import BrokenPromiseError, hold
+from midstream.testing.broken_promise import BrokenPromiseError, check_promise
 from midstream.testing.expected import Expected
 from midstream.testing.possible_terms import widest
 from midstream.testing.reference import AcceptRules, ExpectedProgress
@@ -186,15 +186,19 @@ class Definitions:
         marks = old.expected.progress(live_since - 1)
         latest = max((mark.latest for mark in marks.values() if mark.latest is not None), default=None)
         if latest is None or step.until is None:
-            hold("hand-over", latest == step.until, f"at {step.until}, though the latest row is at {latest}")
+            check_promise(
+                "hand-over", latest == step.until, f"at {step.until}, though the latest row is at {latest}"
+            )
             return
-        hold("hand-over", step.until >= latest, f"at {step.until}, before the latest row at {latest}")
+        check_promise(
+            "hand-over", step.until >= latest, f"at {step.until}, before the latest row at {latest}"
+        )
         windows = old.expected.queries[live_since - 1].windows
         changes = any(query.windows != windows for query in old.expected.queries[:live_since])
         if not changes and old.asked.query.equalities == asked.query.equalities:
             # No row of use can have expired, or been left out for its key, otherwise.
             want = max([latest, *_complete_after(windows, asked.query, marks, step.history)])
-            hold("hand-over", step.until == want, f"at {step.until} instead of {want}")
+            check_promise("hand-over", step.until == want, f"at {step.until} instead of {want}")
 
     def asked_for(self, definition: dict[str, Any]) -> Asked | None:
         """The definition as it was asked for, if it was."""

@@ -10,7 +10,7 @@ import random
 
 from midstream.inline import InlineJoin
 from midstream.testing.faults import FaultStore
-from midstream.testing.outcome import Outcome
+from midstream.testing.outcome import SimulationOutcome
 
 _MORE_ERRORS = 10
 """How much more often a call fails in a drain: there are few of them."""
@@ -19,7 +19,7 @@ _MORE_ERRORS = 10
 class Drains:
     """When a drain is asked for, and what becomes of it."""
 
-    def __init__(self, store: FaultStore, outcome: Outcome) -> None:
+    def __init__(self, store: FaultStore, outcome: SimulationOutcome) -> None:
         # Drawn separately, so that seeds differ only where there is a drain.
         self._user = random.Random(f"drains {outcome.seed}")  # noqa: S311  # it must be reproducible
         self.left = self._user.choice((0, 3, 6))

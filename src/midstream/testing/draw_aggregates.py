@@ -21,21 +21,21 @@ _CALLS = (
 def draw_aggregation(seed: int, query: Query) -> Query:
     """The query, sometimes with aggregates of its results."""
     # Drawn separately, so that seeds have the same rows with and without.
-    chance = random.Random(f"aggregates {seed}")  # noqa: S311  # it must be reproducible
-    return query if chance.random() >= _RATE else aggregated(chance, query)
+    rng = random.Random(f"aggregates {seed}")  # noqa: S311  # it must be reproducible
+    return query if rng.random() >= _RATE else aggregated(rng, query)
 
 
-def aggregated(chance: random.Random, query: Query) -> Query:
+def aggregated(rng: random.Random, query: Query) -> Query:
     """The query with aggregates of its results."""
-    length, slide = chance.choice(_SECONDS)
-    time = str(chance.choice(query.streams).time) if chance.random() < 0.3 else None
+    length, slide = rng.choice(_SECONDS)
+    time = str(rng.choice(query.streams).time) if rng.random() < 0.3 else None
     keys: list[str | Window] = [
-        f"{name}.{chance.choice(('k', 'k2', 'v'))} AS g{i}"
-        for i, name in enumerate(chance.sample(query.names, chance.choice((0, 1, 1, 2))))
+        f"{name}.{rng.choice(('k', 'k2', 'v'))} AS g{i}"
+        for i, name in enumerate(rng.sample(query.names, rng.choice((0, 1, 1, 2))))
     ]
-    calls = [call.format(chance.choice(query.names)) for call in chance.sample(_CALLS, chance.randint(0, 4))]
+    calls = [call.format(rng.choice(query.names)) for call in rng.sample(_CALLS, rng.randint(0, 4))]
     items = [f"{call} AS a{i}" for i, call in enumerate(["count(*)", *calls])]
-    updates = chance.random() < 0.5
+    updates = rng.random() < 0.5
     for of_time in (time, None):
         asked = window(f"{length} seconds", f"{slide} seconds", time=of_time)
         aggregation = replace(read_aggregation([*keys, asked], items, query.streams), updates=updates)

@@ -22,7 +22,7 @@ _RANDOM_RATE = 0.6
 
 
 def draw_balance(
-    chance: random.Random,
+    rng: random.Random,
     query: Query,
     plan: Plan,
     epochs: Sequence[Mapping[str, pa.Table]],
@@ -30,21 +30,21 @@ def draw_balance(
 ) -> tuple[Settings, RandomPlaces | None]:
     """The settings with what they say of balance, and what takes the place of the decision about it."""
     partitions = settings.partitions or 1
-    if chance.random() < _NO_BALANCE_RATE:
+    if rng.random() < _NO_BALANCE_RATE:
         return settings, None
-    shares = (3, *(chance.choice((0, 1, 2)) for _ in range(1, partitions)))
+    shares = (3, *(rng.choice((0, 1, 2)) for _ in range(1, partitions)))
     balance = BalanceSettings(
-        mode="lazy_disk" if settings.memory is None else chance.choice(("lazy_disk", "active_disk")),
-        pause=Micros(chance.choice((0, 0, 20)) * SECOND),
-        threshold=chance.choice((0.5, 0.8, 1.0)),
+        mode="lazy_disk" if settings.memory is None else rng.choice(("lazy_disk", "active_disk")),
+        pause=Micros(rng.choice((0, 0, 20)) * SECOND),
+        threshold=rng.choice((0.5, 0.8, 1.0)),
     )
-    settings = replace(settings, balance=balance, shares=chance.choice(((), shares)))
-    if chance.random() >= _RANDOM_RATE:
+    settings = replace(settings, balance=balance, shares=rng.choice(((), shares)))
+    if rng.random() >= _RANDOM_RATE:
         return settings, None
     places = RandomPlaces(
-        chance.randrange(1 << 30),
-        chance.choice((0.2, 0.6)),
-        chance.choice((0.1, 0.5)),
+        rng.randrange(1 << 30),
+        rng.choice((0.2, 0.6)),
+        rng.choice((0.1, 0.5)),
         hashes_of(query, plan, epochs),
     )
     return settings, places

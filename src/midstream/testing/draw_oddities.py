@@ -18,8 +18,8 @@ _EARLY = START + 35 * SECOND
 
 def draw_names(seed: int, count: int) -> tuple[str, ...]:
     """The names of so many streams, some of which are parts of others."""
-    chance = random.Random(f"names {seed}")  # noqa: S311  # it must be reproducible
-    return (_SIMILAR_NAMES if chance.random() < _SIMILAR_RATE else _NAMES)[:count]
+    rng = random.Random(f"names {seed}")  # noqa: S311  # it must be reproducible
+    return (_SIMILAR_NAMES if rng.random() < _SIMILAR_RATE else _NAMES)[:count]
 
 
 def with_oddities(
@@ -27,15 +27,15 @@ def with_oddities(
 ) -> tuple[dict[str, pa.Table], ...]:
     """The rows of all epochs, sometimes with two streams of the same rows, or with times around 1970."""
     # Drawn separately, so that seeds differ only where there are any.
-    chance = random.Random(f"oddities {seed}")  # noqa: S311  # it must be reproducible
+    rng = random.Random(f"oddities {seed}")  # noqa: S311  # it must be reproducible
     odd = [dict(epoch) for epoch in epochs]
-    if chance.random() < _TWINS_RATE:
-        one, other = chance.sample(names, 2)
+    if rng.random() < _TWINS_RATE:
+        one, other = rng.sample(names, 2)
         for epoch in odd:
             epoch.pop(other, None)
             if one in epoch:
                 epoch[other] = epoch[one]
-    if chance.random() < _EARLY_RATE:
+    if rng.random() < _EARLY_RATE:
         odd = [{name: _earlier(table) for name, table in epoch.items()} for epoch in odd]
     return tuple(odd)
 

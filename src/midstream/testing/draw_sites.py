@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from midstream.memory.balance import BalanceSettings
-from midstream.migration.request import Request
+from midstream.migration.request import MigrationRequest
 from midstream.plan.sited_plan import JoinSequence
 from midstream.plan.tree import Plan, sited
 from midstream.protocol.settings import Settings
@@ -20,26 +20,26 @@ from midstream.testing.draw_plans import draw_request
 _SITES = ("x", "y", "z-1")
 
 
-def draw_topology(chance: random.Random, names: Sequence[str]) -> Topology:
+def draw_topology(rng: random.Random, names: Sequence[str]) -> Topology:
     """Several streams at a site, streams without one, a sink of its own, sites with several partitions."""
-    homes = {name: chance.choice(_SITES) for name in names if chance.random() < 0.9}
-    sink = chance.choice((*_SITES, "sink"))
-    partitions = {site: 2 for site in (*homes.values(), sink) if chance.random() < 0.2}
+    homes = {name: rng.choice(_SITES) for name in names if rng.random() < 0.9}
+    sink = rng.choice((*_SITES, "sink"))
+    partitions = {site: 2 for site in (*homes.values(), sink) if rng.random() < 0.2}
     network = Network(
         default=read_link("50 ms", "1 mbit"),
-        links={frozenset(_SITES[:2]): read_link("1 ms", chance.choice(("10 kbit", "1 gbit")))},
+        links={frozenset(_SITES[:2]): read_link("1 ms", rng.choice(("10 kbit", "1 gbit")))},
     )
     return build_topology(names, homes, network, sink, partitions)
 
 
-def draw_sited_plan(chance: random.Random, names: Sequence[str]) -> Plan:
+def draw_sited_plan(rng: random.Random, names: Sequence[str]) -> Plan:
     """Any order and placements for each stream."""
     return sited(
         [
             JoinSequence(
                 head,
-                tuple(chance.sample([name for name in names if name != head], len(names) - 1)),
-                tuple(chance.choice((0, 1)) for _ in names[1:]),
+                tuple(rng.sample([name for name in names if name != head], len(names) - 1)),
+                tuple(rng.choice((0, 1)) for _ in names[1:]),
             )
             for head in names
         ]
@@ -47,11 +47,11 @@ def draw_sited_plan(chance: random.Random, names: Sequence[str]) -> Plan:
 
 
 def at_sites(
-    chance: random.Random, query: Query, settings: Settings, requests: Mapping[int, Request]
-) -> tuple[Query, Plan, Settings, dict[int, Request]]:
+    rng: random.Random, query: Query, settings: Settings, requests: Mapping[int, MigrationRequest]
+) -> tuple[Query, Plan, Settings, dict[int, MigrationRequest]]:
     """The query with sites, a plan for it, settings that sites allow, and requests for other such plans."""
-    query = replace(query, topology=draw_topology(chance, query.names))
-    policy = SitePolicy(chance.choice(PLANNERS), chance.choice(UPDATES), chance.choice((0.05, 0.2)))
+    query = replace(query, topology=draw_topology(rng, query.names))
+    policy = SitePolicy(rng.choice(PLANNERS), rng.choice(UPDATES), rng.choice((0.05, 0.2)))
     settings = replace(
         settings,
         groups=max(2, settings.groups),
@@ -60,5 +60,5 @@ def at_sites(
         shares=(),
         sites=policy,
     )
-    asked = {e: draw_request(chance, query, draw_sited_plan(chance, query.names)) for e in requests}
-    return query, draw_sited_plan(chance, query.names), settings, asked
+    asked = {e: draw_request(rng, query, draw_sited_plan(rng, query.names)) for e in requests}
+    return query, draw_sited_plan(rng, query.names), settings, asked

@@ -26,7 +26,7 @@ from typing import TypeAlias, TypeVar
 import pyarrow as pa
 
 from midstream.errors import CheckpointError
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.store import TEMPORARY
 

@@ -11,21 +11,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from msgspec.structs import replace as replace_field
+from msgspec.structs import replace as replace_struct
 
 from midstream.query.query import Query
-from midstream.runtime.deciding import Decide, Decided, Deciding, timed_decision
+from midstream.runtime.plan_decider import Decide, PlanDecider, TimedDecision, timed_decision
 from midstream.state.adaptation import Decision, Verdict
 from midstream.state.manifest import Manifest
 from midstream.testing.draw_plans import draw_plan, draw_request
 from midstream.testing.draw_sites import draw_sited_plan
 
 
-def late_verdicts(seed: int, query: Query) -> Callable[[Decide], Deciding]:
+def late_verdicts(seed: int, query: Query) -> Callable[[Decide], PlanDecider]:
     """How the drivers of a seed decide."""
-    chance = random.Random(f"verdicts {seed}")  # noqa: S311  # it must be reproducible
-    late_rate, whim_rate = chance.choice((0.0, 0.4, 0.7)), chance.choice((0.0, 0.2, 0.5))
-    return partial(LateVerdicts, query=query, chance=chance, late_rate=late_rate, whim_rate=whim_rate)
+    rng = random.Random(f"verdicts {seed}")  # noqa: S311  # it must be reproducible
+    late_rate, whim_rate = rng.choice((0.0, 0.4, 0.7)), rng.choice((0.0, 0.2, 0.5))
+    return partial(LateVerdicts, query=query, rng=rng, late_rate=late_rate, whim_rate=whim_rate)
 
 
 @dataclass
@@ -34,7 +34,7 @@ class LateVerdicts:
 
     decide: Decide
     query: Query
-    chance: random.Random
+    rng: random.Random
     late_rate: float
     """How likely it is that a verdict is not there yet when it is asked for."""
     whim_rate: float
@@ -45,14 +45,14 @@ class LateVerdicts:
         """Decide from this manifest, unless what was begun before is still under way."""
         self.decides_from = self.decides_from or manifest
 
-    def take(self) -> Decided | None:
+    def take(self) -> TimedDecision | None:
         """The outcome, if it is not late."""
-        if self.decides_from is None or self.chance.random() < self.late_rate:
+        if self.decides_from is None or self.rng.random() < self.late_rate:
             return None
         manifest, self.decides_from = self.decides_from, None
         decided = timed_decision(self.decide, manifest)
         is_changing = manifest.migration is not None or manifest.replacement is not None
-        if manifest.epoch < 0 or is_changing or self.chance.random() >= self.whim_rate:
+        if manifest.epoch < 0 or is_changing or self.rng.random() >= self.whim_rate:
             return decided
         return replace(decided, verdict=self._whim(manifest))
 
@@ -61,10 +61,10 @@ class LateVerdicts:
 
     def _whim(self, manifest: Manifest) -> Verdict | None:
         draw = draw_plan if self.query.topology is None else draw_sited_plan
-        plan = draw(self.chance, self.query.names)
+        plan = draw(self.rng, self.query.names)
         if str(plan) == manifest.plan:
             return None
-        request = draw_request(self.chance, self.query, plan)
+        request = draw_request(self.rng, self.query, plan)
         decision = Decision(
             epoch=manifest.epoch,
             verdict="migrate",
@@ -77,4 +77,4 @@ class LateVerdicts:
             background=request.background,
             isolated=bool(request.isolated),
         )
-        return Verdict(manifest.epoch, replace_field(manifest.adaptation, last_decision=decision))
+        return Verdict(manifest.epoch, replace_struct(manifest.adaptation, last_decision=decision))

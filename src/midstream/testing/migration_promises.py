@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 
-from midstream.migration.request import WrittenRequest
+from midstream.migration.request import StoredMigrationRequest
 from midstream.migration.strategies import AUTO, SITE_SWITCH, STRATEGIES
 from midstream.plan.tree import Plan
 from midstream.protocol.intent import Intent
@@ -36,7 +36,7 @@ from midstream.testing.definitions import Definitions
 class _MadeRequest:
     """A request that a driver has made, or is about to make."""
 
-    request: WrittenRequest
+    request: StoredMigrationRequest
     taken: bool = False
     """Whether the driver has confirmed it. Until then, or if it fails, it may be applied or not."""
     ended: bool = False
@@ -65,7 +65,7 @@ class MigrationPromises:
         self._definitions.note(manifest)
 
     @contextmanager
-    def requesting(self, request: WrittenRequest, *, others_paused: bool) -> Iterator[None]:
+    def requesting(self, request: StoredMigrationRequest, *, others_paused: bool) -> Iterator[None]:
         """For the time in which a driver makes a request, which may be paused meanwhile, or fail.
 
         Another driver that was paused may wake up just in time to begin the next epoch, without the request.

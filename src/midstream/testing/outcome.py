@@ -10,7 +10,7 @@ from midstream.runtime.crash_points import POINTS
 
 
 @dataclass
-class Outcome:
+class SimulationOutcome:
     """What happened in a run of the simulator."""
 
     seed: int
@@ -38,6 +38,6 @@ class Outcome:
         )
 
 
-def never_reached(outcomes: Sequence[Outcome]) -> set[str]:
+def never_reached(outcomes: Sequence[SimulationOutcome]) -> set[str]:
     """Crash points that no simulation reached."""
     return set(POINTS) - {point for outcome in outcomes for point in outcome.points}

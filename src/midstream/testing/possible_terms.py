@@ -12,7 +12,7 @@ from midstream.query.query import Query
 from midstream.query.window import Windows
 from midstream.state.manifest import Manifest
 from midstream.storage.manifest_log import manifests_newest_first, read_manifest
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 
 
 def possible_terms(store: MemoryStore, asked: Sequence[Query]) -> list[Query]:

@@ -17,9 +17,9 @@ def newest_lease(store: FaultStore) -> int:
     return max((int(name[-17:-5]) for name in names), default=0)
 
 
-def wall_clock(chance: random.Random, epoch: int) -> int:
+def wall_clock(rng: random.Random, epoch: int) -> int:
     """The wall-clock time of a process in an epoch, which may be wrong."""
-    error_seconds = chance.choice((0, 0, 0, -3600, 3600, -86_400, 400 * 86_400))
+    error_seconds = rng.choice((0, 0, 0, -3600, 3600, -86_400, 400 * 86_400))
     return START + (10 * epoch + 15 + error_seconds) * SECOND
 
 

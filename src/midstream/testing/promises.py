@@ -50,11 +50,11 @@ from midstream.state.slices import Slice
 from midstream.storage.fsck import check
 from midstream.storage.manifest_log import FOLDER as MANIFESTS
 from midstream.storage.manifest_log import manifests_newest_first
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.storage.numbered_requests import REQUESTS
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.slice_files import SliceFiles, digest_in
-from midstream.testing.broken_promise import BrokenPromiseError, hold
+from midstream.testing.broken_promise import BrokenPromiseError, check_promise
 from midstream.testing.definitions import Definitions
 from midstream.testing.expected import Expected
 from midstream.testing.faults import STAGED, FaultStore
@@ -97,7 +97,7 @@ class Promises:
         epoch, earlier = intent.epoch, self._intents.get(intent.epoch)
         if earlier == intent:
             return
-        hold("replay", epoch not in self._run, f"epoch {epoch} is run by another intent than before")
+        check_promise("replay", epoch not in self._run, f"epoch {epoch} is run by another intent than before")
         if earlier is not None:
             self._undo(earlier)
         self._intents[epoch] = intent
@@ -112,7 +112,7 @@ class Promises:
         if self.migration_promises.is_replacing(epoch - 1):
             # Terms stay until it has ended.
             committed = self.migration_promises.committed_terms(epoch - 1)
-            hold("terms", intent.terms == committed, f"epoch {epoch} changes the terms of two boxes")
+            check_promise("terms", intent.terms == committed, f"epoch {epoch} changes the terms of two boxes")
             query = query_on(committed, self.definitions.at(epoch - 1).asked.query)
         if query is None:
             raise BrokenPromiseError("terms", f"epoch {epoch} is begun on terms that no driver has asked for")
@@ -124,7 +124,7 @@ class Promises:
             "partitions": self.rescales.begin(intent),
             "decisions": self.migration_promises.check_verdict(intent),
         }.items():
-            hold(promise, problem is None, str(problem))
+            check_promise(promise, problem is None, str(problem))
 
     def set_back(self, epoch: int, stream: str, watermark: int) -> None:
         """After an epoch, the watermark of a stream was set back; the next one is begun anew."""
@@ -175,7 +175,7 @@ class Promises:
             "requests": self.migration_promises.check_requests(manifest),
             "ending": self.migration_promises.check_ending(manifest),
         }.items():
-            hold(promise, problem is None, str(problem))
+            check_promise(promise, problem is None, str(problem))
 
     @staticmethod
     def _check_progress(manifest: Manifest, of_run: Expected) -> None:
@@ -187,8 +187,12 @@ class Promises:
             got = ExpectedProgress(
                 mark.rows - sum(dropped), *dropped, mark.latest, mark.watermark, mark.last_active, mark.idle
             )
-            hold("conservation", mark.rows == given, f"{given} rows of {name}, but {mark.rows} are counted")
-            hold("conservation", got == expected, f"{name} in epoch {last}: {got}, but should be {expected}")
+            check_promise(
+                "conservation", mark.rows == given, f"{given} rows of {name}, but {mark.rows} are counted"
+            )
+            check_promise(
+                "conservation", got == expected, f"{name} in epoch {last}: {got}, but should be {expected}"
+            )
 
     def _check_counts(self, manifest: Manifest) -> None:
         results = sum(
@@ -201,7 +205,7 @@ class Promises:
         counts = f"{manifest.results} results, and {deferred} deferred, not {results}"
         made = manifest.results + deferred
         owes = self.migration_promises.may_owe(manifest.epoch)
-        hold("conservation", made == results or (owes and made < results), counts)
+        check_promise("conservation", made == results or (owes and made < results), counts)
 
     def check_state(self, store: MemoryStore, manifest: Manifest) -> None:
         """*conservation*, of the state: it has the accepted rows except for those that have expired."""
@@ -225,13 +229,17 @@ class Promises:
             empty = {(StateId.of([name]), ()): Counter[tuple[int, int]]()}
             for (state, _), live in (arrangements or empty).items():
                 accepted = self.expected.arrivals(name, manifest.epoch, _first_epoch(manifest, state))
-                hold("conservation", live <= accepted, f"the state of {name} has rows that never came")
+                check_promise(
+                    "conservation", live <= accepted, f"the state of {name} has rows that never came"
+                )
                 if self._is_of_old_plan_only(manifest, state):
                     continue
                 for arrival, time in accepted - live:
                     expired = self.expected.has_expired(name, arrival, time, manifest.epoch)
                     expired = expired or self.expected.was_lost(name, arrival, time)
-                    hold("conservation", expired, f"a row of {name} at {time} is gone before its time")
+                    check_promise(
+                        "conservation", expired, f"a row of {name} at {time} is gone before its time"
+                    )
 
     def _is_of_old_plan_only(self, manifest: Manifest, state: StateId) -> bool:
         """Whether only the old plan of a migration has a state: it may drop rows before they expire."""
@@ -254,7 +262,7 @@ class Promises:
         too_short = whole and len(written) < len(earlier)
         too_long = earlier_whole and len(written) > len(earlier)
         fits = not too_short and not too_long
-        hold("replay", same and fits, f"epoch {epoch} wrote something else when it was run again")
+        check_promise("replay", same and fits, f"epoch {epoch} wrote something else when it was run again")
         self._written[epoch] = (max(earlier, written, key=len), whole or earlier_whole)
 
     def confirm(self, epoch: int) -> None:
@@ -269,9 +277,13 @@ class Promises:
     def check_store(self, store: FaultStore) -> int:
         """*fsck* and *lasting*; returns the last committed epoch."""
         findings = check(store.inner)
-        hold("fsck", not findings.problems, "; ".join(f"{p.file} {p.what}" for p in findings.problems))
+        check_promise(
+            "fsck", not findings.problems, "; ".join(f"{p.file} {p.what}" for p in findings.problems)
+        )
         last = -1 if findings.epoch is None else findings.epoch
-        hold("lasting", last >= self._confirmed, f"epoch {self._confirmed} was committed, {last} is the last")
+        check_promise(
+            "lasting", last >= self._confirmed, f"epoch {self._confirmed} was committed, {last} is the last"
+        )
         newest = next(manifests_newest_first(store.inner), None)
         # Its driver may have died before the manifest was durable. The commit is not confirmed until a
         # successor makes it durable and goes on from it.
@@ -284,9 +296,11 @@ class Promises:
         """*litter*, after a life without faults that has committed something."""
         stale = self.migration_promises.stale(store.list(REQUESTS), manifest)
         unused = [*check(store).orphans, *staged, *stale]
-        hold("litter", not unused, f"nothing uses {', '.join(unused)}")
+        check_promise("litter", not unused, f"nothing uses {', '.join(unused)}")
         epochs = len({name.epoch for name in manifests_newest_first(store)})
-        hold("litter", epochs <= EPOCHS_KEPT, f"manifests of {epochs} epochs are kept, not {EPOCHS_KEPT}")
+        check_promise(
+            "litter", epochs <= EPOCHS_KEPT, f"manifests of {epochs} epochs are kept, not {EPOCHS_KEPT}"
+        )
 
 
 def _deferred_slices(manifest: Manifest) -> list[Slice]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from midstream.testing.aggregate_promises import Missing
-from midstream.testing.broken_promise import BrokenPromiseError, failures_break, hold
+from midstream.testing.broken_promise import BrokenPromiseError, check_promise, failures_break
 from midstream.testing.compare import assert_same_rows, difference
 from midstream.testing.definitions import Definition, Definitions
 from midstream.testing.expected import late_rows_of
@@ -53,7 +53,7 @@ class PublishedPromises:
         epochs = sorted({*files, *range(last + 1)})
         for epoch in epochs:
             early = epoch > max(last, self.highest)
-            hold("prefix", not early, f"{sink.table} of epoch {epoch} are there before its commit")
+            check_promise("prefix", not early, f"{sink.table} of epoch {epoch} are there before its commit")
         results = sink.table != "late"
         of_table = self._definitions.of(sink.table, epochs) if results else []
         if any(one.aggregates is not None for one in of_table):
@@ -124,7 +124,7 @@ class PublishedPromises:
         if not definitions:
             # A definition that catches up writes files without rows.
             nothing = not any(part.num_rows for _, part in parts)
-            hold("prefix", nothing, f"{what} are there, which no definition has")
+            check_promise("prefix", nothing, f"{what} are there, which no definition has")
             return
         want = pa.concat_tables(wanted)
         _compare(pa.concat_tables([want.slice(0, 0), *rows]), want, what, whole=whole)
@@ -171,7 +171,7 @@ def _compare(got: pa.Table, want: pa.Table, what: str, *, whole: bool) -> None:
         surplus, _ = difference(got, want)
     except (AssertionError, pa.ArrowInvalid) as error:
         raise BrokenPromiseError("prefix", str(error)) from error
-    hold("prefix", not surplus, f"{what} have {surplus.total()} rows that they must not have")
+    check_promise("prefix", not surplus, f"{what} have {surplus.total()} rows that they must not have")
 
 
 def _each(epochs: Iterable[int]) -> Iterator[tuple[list[int], Missing]]:

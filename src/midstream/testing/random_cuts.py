@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest import mock
 
-from midstream.memory.decision import Demands, owes
+from midstream.memory.decision import MemoryInputs, owes
 from midstream.memory.next_step import MemoryContext, MemoryDecision
 from midstream.memory.sizes import GroupSizes
 from midstream.plan.fragment_name import FragmentName, fragment_name
@@ -29,41 +29,43 @@ class RandomCuts:
     cleanup_rate: float = 0.3
     """How likely it is that an epoch cleans a spilled group up."""
 
-    def __call__(self, context: MemoryContext, sizes: GroupSizes | None, demands: Demands) -> MemoryDecision:
+    def __call__(
+        self, context: MemoryContext, sizes: GroupSizes | None, demands: MemoryInputs
+    ) -> MemoryDecision:
         """Decide about an epoch; what must be made is made, and without a budget nothing is spilled."""
         if sizes is None:
             return MemoryDecision()
-        chance = random.Random(f"{self.seed} {context.epoch}")  # noqa: S311  # it must be reproducible
+        rng = random.Random(f"{self.seed} {context.epoch}")  # noqa: S311  # it must be reproducible
         makes_all = demands.settings is None or demands.drains or demands.waits
         cleanups: dict[FragmentName, dict[int, Cuts]] = {}
         for name, group, cuts in context.memory.spilled():
             if makes_all and (context.may_restore or owes(context, sizes, name, group)):
                 cleanups.setdefault(name, {})[group] = () if context.may_restore else (context.epoch,)
-            elif not makes_all and chance.random() < self.cleanup_rate:
-                cleanups.setdefault(name, {})[group] = self._remaining(chance, context, cuts)
+            elif not makes_all and rng.random() < self.cleanup_rate:
+                cleanups.setdefault(name, {})[group] = self._remaining(rng, context, cuts)
         spills: dict[FragmentName, frozenset[int]] = {}
         for fragment in context.plan.fragments if context.may_spill and not makes_all else ():
             name = fragment_name(fragment)
             groups = range(context.places.groups) if fragment.key else range(0)
-            drawn = [group for group in groups if chance.random() < self.spill_rate]
+            drawn = [group for group in groups if rng.random() < self.spill_rate]
             if spilled := frozenset(drawn) - cleanups.get(name, {}).keys():
                 spills[name] = spilled
         return MemoryDecision(spills, cleanups)
 
-    def _remaining(self, chance: random.Random, context: MemoryContext, cuts: Cuts) -> Cuts:
+    def _remaining(self, rng: random.Random, context: MemoryContext, cuts: Cuts) -> Cuts:
         """The cuts that a group has left: none, one that is new, or the last of those that it has."""
-        kind = chance.choice(("whole", "stay", "prefix"))
+        kind = rng.choice(("whole", "stay", "prefix"))
         if kind == "whole" and context.may_restore:
             return ()
         if kind == "prefix" and len(cuts) > 1:
-            return cuts[chance.randrange(1, len(cuts)) :]
+            return cuts[rng.randrange(1, len(cuts)) :]
         return (context.epoch,)
 
 
-def draw_cuts(chance: random.Random) -> RandomCuts:
+def draw_cuts(rng: random.Random) -> RandomCuts:
     """How often groups are spilled and cleaned up; where that is seldom, results are owed for long."""
-    rates = chance.choice((0.05, 0.3)), chance.choice((0.03, 0.1, 0.4))
-    return RandomCuts(chance.randrange(1 << 30), *rates)
+    rates = rng.choice((0.05, 0.3)), rng.choice((0.03, 0.1, 0.4))
+    return RandomCuts(rng.randrange(1 << 30), *rates)
 
 
 @contextmanager

@@ -52,34 +52,34 @@ class RandomPlaces:
         _before: Balance,
     ) -> BalanceDecision:
         """Decide about an epoch."""
-        chance = random.Random(f"{self.seed} {context.epoch}")  # noqa: S311  # it must be reproducible
+        rng = random.Random(f"{self.seed} {context.epoch}")  # noqa: S311  # it must be reproducible
         places = context.places
-        if chance.random() >= self.change_rate:
+        if rng.random() >= self.change_rate:
             return BalanceDecision()
         keys = sorted({f.key for layout in context.layouts for f in layout.fragments if f.key})
         partitions = range(places.partitions)
         moved = {
             key_name(key): {
-                group: chance.choice(partitions)
+                group: rng.choice(partitions)
                 for group in range(1, places.groups)
-                if chance.random() < self.group_rate
+                if rng.random() < self.group_rate
             }
             for key in keys
         }
         spread = {
             key_name(key): {
-                hot: self._spread(chance, partitions, streams)
+                hot: self._spread(rng, partitions, streams)
                 for hot in self.hashes.get(key_name(key), ())
-                if chance.random() < self.group_rate
+                if rng.random() < self.group_rate
             }
             for key in keys
             if (streams := sorted(spread_streams(context, key)))
         }
         return BalanceDecision(moved, spread=spread if len(partitions) > 1 else {})
 
-    def _spread(self, chance: random.Random, partitions: range, streams: list[str]) -> Spread:
-        count = chance.randint(2, len(partitions)) if len(partitions) > 1 else 0
-        return Spread(tuple(chance.sample(partitions, count)), chance.choice(streams))
+    def _spread(self, rng: random.Random, partitions: range, streams: list[str]) -> Spread:
+        count = rng.randint(2, len(partitions)) if len(partitions) > 1 else 0
+        return Spread(tuple(rng.sample(partitions, count)), rng.choice(streams))
 
 
 def hashes_of(query: Query, plan: Plan, epochs: Iterable[Mapping[str, pa.Table]]) -> Hashes:

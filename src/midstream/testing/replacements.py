@@ -18,7 +18,7 @@ from midstream.testing.definitions import Asked, Definitions
 from midstream.testing.draw_definition import draw_definition
 from midstream.testing.draw_plans import draw_plan
 from midstream.testing.faults import FaultStore
-from midstream.testing.outcome import Outcome
+from midstream.testing.outcome import SimulationOutcome
 from midstream.testing.possible_terms import possible_terms, sound_manifests
 from midstream.testing.process import Process
 from midstream.testing.store_sink import Reader, StoreSink
@@ -32,7 +32,7 @@ _ELSEWHERE = "elsewhere"
 class Replacements:
     """Asks for other definitions now and then, and says with which one a query is started."""
 
-    def __init__(self, outcome: Outcome, definitions: Definitions, store: FaultStore) -> None:
+    def __init__(self, outcome: SimulationOutcome, definitions: Definitions, store: FaultStore) -> None:
         # Drawn separately, so that seeds differ only where a definition is replaced.
         self._user = random.Random(f"replacement {outcome.seed}")  # noqa: S311  # it must be reproducible
         self._outcome = outcome

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from midstream.inline import InlineJoin
 from midstream.protocol.intent import Intent
 from midstream.protocol.settings import Settings
-from midstream.testing.outcome import Outcome
+from midstream.testing.outcome import SimulationOutcome
 
 
 @dataclass(eq=False)
@@ -27,7 +27,7 @@ class _Request:
 class Rescales:
     """What is asked for, and whether it is done."""
 
-    def __init__(self, outcome: Outcome, *, may_ask: bool = True) -> None:
+    def __init__(self, outcome: SimulationOutcome, *, may_ask: bool = True) -> None:
         """Nobody may ask if streams live at sites, which have the partitions that they have."""
         # Drawn separately, so that seeds differ only where somebody asks.
         self._user = random.Random(f"rescales {outcome.seed}")  # noqa: S311  # it must be reproducible

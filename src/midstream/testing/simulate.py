@@ -25,19 +25,19 @@ from dataclasses import replace
 
 from midstream.errors import CheckpointError, FencedError
 from midstream.inline import InlineJoin
-from midstream.migration.request import Request, write_request
+from midstream.migration.request import MigrationRequest, write_request
 from midstream.protocol.intent import decode_intent
 from midstream.query.query import Query
 from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import collect_garbage
 from midstream.storage.intents import intent_name
 from midstream.storage.lease import Lease, seize_lease
-from midstream.testing.black_boxes import BlackBoxes
-from midstream.testing.broken_promise import hold, other_errors_are_broken_promises
+from midstream.testing.black_boxes import BlackBoxRequester
+from midstream.testing.broken_promise import check_promise, other_errors_are_broken_promises
 from midstream.testing.drains import Drains
 from midstream.testing.faults import MAX_REFUSED_CALLS, FaultStore, SimulatedCrash, faults_survived
 from midstream.testing.late_verdicts import late_verdicts
-from midstream.testing.outcome import Outcome
+from midstream.testing.outcome import SimulationOutcome
 from midstream.testing.possible_terms import refuses_windows
 from midstream.testing.process import Process, newest_lease, wall_clock
 from midstream.testing.promises import Promises, step_files
@@ -61,7 +61,7 @@ _DRAIN_RATE = 0.1
 """How often an epoch makes what spilled groups owe, if there is a budget of memory."""
 
 
-def simulate(seed: int) -> Outcome:
+def simulate(seed: int) -> SimulationOutcome:
     """Run one seed; an error names the promise that was broken."""
     simulation = _Simulation(seed)
     with decided_by(simulation.workload.cuts), placed_by(simulation.workload.places):
@@ -70,40 +70,40 @@ def simulate(seed: int) -> Outcome:
 
 class _Simulation:
     def __init__(self, seed: int) -> None:
-        chance = self.chance = random.Random(seed)  # noqa: S311  # it must be reproducible
+        rng = self.rng = random.Random(seed)  # noqa: S311  # it must be reproducible
         # Drawn separately, so that seeds differ only where users and operators do something.
         self.user = random.Random(f"user {seed}")  # noqa: S311  # it must be reproducible
         self.reset_rate = self.user.choice((0.0, 0.0, 0.5))
         self.ask_rate = self.user.choice((0.0, 0.0, 0.01, 0.03))
-        self.workload = draw_workload(chance, seed)
+        self.workload = draw_workload(rng, seed)
         if self.workload.may_spill or self.workload.query.aggregation is not None:
             # While state is spilled, or once windows have left, a watermark is not set back.
             self.reset_rate = 0.0
         if self.reset_rate:
             self.workload = with_runaway(self.workload, self.user)
         self.store = FaultStore(
-            chance,
-            budget=chance.choice((0, 3, 6, 12, 24)),
-            error_rate=chance.choice((0.0, 0.003, 0.01)),
-            death_rate=chance.choice((0.0, 0.003, 0.01)),
-            late_rate=chance.choice((0.0, 0.1)),
-            full_rate=chance.choice((0.0, 0.0, 0.01)),
+            rng,
+            budget=rng.choice((0, 3, 6, 12, 24)),
+            error_rate=rng.choice((0.0, 0.003, 0.01)),
+            death_rate=rng.choice((0.0, 0.003, 0.01)),
+            late_rate=rng.choice((0.0, 0.1)),
+            full_rate=rng.choice((0.0, 0.0, 0.01)),
             on_call=self._before_call,
         )
-        self.outcome = Outcome(seed, str(self.workload))
-        self.black_boxes = BlackBoxes(seed, self.outcome)
+        self.outcome = SimulationOutcome(seed, str(self.workload))
+        self.black_boxes = BlackBoxRequester(seed, self.outcome)
         self.drains = Drains(self.store, self.outcome)
-        self.crash_rate = chance.choice((0.0, 0.01, 0.04))
-        self.rot_rate = chance.choice((0.0, 0.2, 0.5))
-        self.stop_rate = chance.choice((0.0, 0.1, 0.3))
-        self.pause_rate = chance.choice((0.0, 0.03, 0.1, 0.3))
-        self.change_rate = chance.choice((0.0, 0.5))
-        self.move_rate = chance.choice((0.0, 0.1, 0.5))
+        self.crash_rate = rng.choice((0.0, 0.01, 0.04))
+        self.rot_rate = rng.choice((0.0, 0.2, 0.5))
+        self.stop_rate = rng.choice((0.0, 0.1, 0.3))
+        self.pause_rate = rng.choice((0.0, 0.03, 0.1, 0.3))
+        self.change_rate = rng.choice((0.0, 0.5))
+        self.move_rate = rng.choice((0.0, 0.1, 0.5))
         # Only where the last driver was stopped is no epoch under way.
         self.stop_rate = 0.3 if self.reset_rate else self.stop_rate
         self.max_lives = 1 + len(self.workload.epochs) + self.drains.left
         self.max_lives += (1 + MAX_REFUSED_CALLS) * self.store.budget
-        self.deciding = late_verdicts(seed, self.workload.query)
+        self.decider = late_verdicts(seed, self.workload.query)
         self.rescales = Rescales(self.outcome, may_ask=self.workload.query.topology is None)
         self.promises = Promises(self.workload, self.rescales)
         self.resets = WatermarkResets(self.store, self.promises, self.user)
@@ -119,15 +119,15 @@ class _Simulation:
         self.requested: set[int] = set()
         """The epochs before which a request was made."""
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationOutcome:
         with other_errors_are_broken_promises(), crash_hook(self._on_crash_point):
             lives = 0
             while not self._live():
                 lives += 1
-                hold("liveness", lives < self.max_lives, f"{self.max_lives} lives were not enough")
+                check_promise("liveness", lives < self.max_lives, f"{self.max_lives} lives were not enough")
             self._check_end()
             self.life = Process(pausable=False)  # none of the query's
-            check_variation(self.workload, self.promises, self.chance)
+            check_variation(self.workload, self.promises, self.rng)
         tables = self.promises.expected.tables
         self.outcome.results = sum(table.num_rows for table in tables["results"])
         self.outcome.late = sum(table.num_rows for table in tables["late"])
@@ -149,7 +149,7 @@ class _Simulation:
             done = self._run_epochs()
         except SimulatedCrash:
             # A machine with a paused process does not lose power.
-            if self.chance.random() < 0.5 and not self.paused:
+            if self.rng.random() < 0.5 and not self.paused:
                 self.store.lose_power()
         except OSError as error:
             if "simulated" not in str(error):
@@ -174,7 +174,7 @@ class _Simulation:
         self.life.query = query = self._open(lease)
         self.promises.confirm(query.manifest.epoch)
         usual, has_begun_drain = self.workload.background_epochs, False
-        background = self.chance.choice((usual, usual, 0, 1, None))
+        background = self.rng.choice((usual, usual, 0, 1, None))
         while query.manifest.batch + 1 < len(self.workload.epochs):
             self._enter_epoch(query)
             self._request_migration(query)
@@ -183,8 +183,8 @@ class _Simulation:
                 self._replace(query)
             if self.rescales.is_asked_for():
                 self._rescale(query)
-            now = wall_clock(self.chance, self.life.epoch)
-            drains = self.workload.settings.memory is not None and self.chance.random() < _DRAIN_RATE
+            now = wall_clock(self.rng, self.life.epoch)
+            drains = self.workload.settings.memory is not None and self.rng.random() < _DRAIN_RATE
             if has_begun_drain or self.drains.is_asked_for(query):
                 is_done = self.drains.run(query, now)
                 has_begun_drain = False
@@ -200,7 +200,7 @@ class _Simulation:
             if not query.coordinator.owes(query.manifest):
                 self.promises.migration_promises.settle(query.manifest.epoch)
             self.checks.after_epoch(query.manifest)
-            if self.chance.random() < self.stop_rate:
+            if self.rng.random() < self.stop_rate:
                 lease.release()
                 return False
         lease.release()
@@ -214,20 +214,20 @@ class _Simulation:
 
     def _open(self, lease: Lease) -> InlineJoin:
         self.life.sinks = sinks = self.replacements.sinks(lease.number)
-        changes = self.chance.random() < self.change_rate
+        changes = self.rng.random() < self.change_rate
         asked = self.replacements.possible_queries()
         return InlineJoin(
-            self.chance.choice(asked) if changes else asked[0],
+            self.rng.choice(asked) if changes else asked[0],
             self.workload.plan,
             settings=self.rescales.at_start(
-                changed_settings(self.workload, self.chance) if changes else self.workload.settings
+                changed_settings(self.workload, self.rng) if changes else self.workload.settings
             ),
             store=self.store,
             sink=sinks[0],
             new_sink=dict(enumerate(sinks)).get(1),
             late_sink=StoreSink(self.store, "late", lease.number) if self.workload.keeps_late else None,
             lease=lease,
-            deciding=self.deciding,
+            decider=self.decider,
         )
 
     def _enter_epoch(self, query: InlineJoin) -> None:
@@ -238,11 +238,11 @@ class _Simulation:
     def _request_migration(self, query: InlineJoin) -> None:
         """Make the request of the workload before this epoch, if it has one; sometimes repeat one."""
         requests, epoch = {} if query.is_replacing else self.workload.requests, self.life.epoch
-        repeats = requests and self.chance.random() < 0.1 * self.change_rate
+        repeats = requests and self.rng.random() < 0.1 * self.change_rate
         if epoch in requests and epoch not in self.requested:
             request = requests[epoch]
         elif repeats:
-            request = self.chance.choice(list(requests.values()))
+            request = self.rng.choice(list(requests.values()))
         else:
             return
         self.requested.add(epoch)
@@ -272,9 +272,9 @@ class _Simulation:
     def _rescale(self, query: InlineJoin) -> None:
         self._expect_epochs(self.life.epoch, self.life.epoch + 1)
         self.rescales.ask(query, others_paused=self.paused > 0)
-        hold("partitions", not self._is_fenced(), "a driver that was fenced has confirmed a request")
+        check_promise("partitions", not self._is_fenced(), "a driver that was fenced has confirmed a request")
 
-    def _request(self, query: InlineJoin, request: Request) -> None:
+    def _request(self, query: InlineJoin, request: MigrationRequest) -> None:
         # Processes that have died or are paused may have begun epochs already, without this request.
         self._expect_epochs(self.life.epoch, self.life.epoch + 1)
         with self.promises.migration_promises.requesting(
@@ -286,7 +286,9 @@ class _Simulation:
                 background="auto" if request.background else "off",
                 isolated=request.isolated,
             )
-            hold("requests", not self._is_fenced(), "a driver that was fenced has confirmed a request")
+            check_promise(
+                "requests", not self._is_fenced(), "a driver that was fenced has confirmed a request"
+            )
 
     def _on_crash_point(self, point: str) -> None:
         self.outcome.points.add(point)
@@ -332,13 +334,13 @@ class _Simulation:
         """A process is about to call the store."""
         self.calls += 1
         self.resets.note()
-        hold("liveness", self.calls < _MAX_CALLS, f"{self.calls} calls of the store were not enough")
+        check_promise("liveness", self.calls < _MAX_CALLS, f"{self.calls} calls of the store were not enough")
         self._maybe_read(_RATE_IN_CALLS)
         self._maybe_pause(_RATE_IN_CALLS)
 
     def _maybe_read(self, factor: float) -> None:
-        if self.chance.random() < factor * self.move_rate:
-            self.chance.choice(self.readers).move_away()
+        if self.rng.random() < factor * self.move_rate:
+            self.rng.choice(self.readers).move_away()
 
     def _maybe_pause(self, factor: float) -> None:
         if not self.life.pausable or self.paused >= _MAX_PAUSED:
@@ -347,12 +349,12 @@ class _Simulation:
             return
         self.store.faults["pauses"] += 1
         self.paused += 1
-        if self.chance.random() < 0.3:
+        if self.rng.random() < 0.3:
             self._run_command(
                 "garbage collections", lambda lease: collect_garbage(self.store, lease, delete=True)
             )
         self._maybe_reset()
-        for _ in range(self.chance.choice((0, 1, 1, 2))):
+        for _ in range(self.rng.choice((0, 1, 1, 2))):
             self._live()
         self.paused -= 1
 
@@ -391,7 +393,7 @@ class _Simulation:
         query, owes = self._open(self._take_lease("the last")), True
         while owes:
             self._enter_epoch(query)
-            now = wall_clock(self.chance, self.life.epoch)
+            now = wall_clock(self.rng, self.life.epoch)
             query.run_epoch({}, background_epochs=self.workload.background_epochs, now=now)
             manifest = query.manifest
             owes = query.coordinator.owes(manifest)

@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from midstream.plan.site_operators import Flow, Join, Operators, Ship, node_operator_sets, windows_in
+from midstream.plan.site_operators import (
+    Flow,
+    JoinOperator,
+    Operators,
+    ShipOperator,
+    node_operator_sets,
+    windows_in,
+)
 from midstream.plan.sited_plan import SitedPlan
 from midstream.query.network import Site
 from midstream.query.topology import Topology
@@ -27,7 +34,7 @@ WindowAt = Callable[[Site, str], Iterable[tuple[int, Any]]]
 
 
 @dataclass(slots=True)
-class LinkTraffic:
+class ReferenceLinkTraffic:
     """What goes over one link, in one direction."""
 
     messages: int = 0
@@ -39,7 +46,7 @@ class LinkTraffic:
 class Work:
     """What an epoch, or several, have made the sites do."""
 
-    links: dict[tuple[Site, Site], LinkTraffic] = field(default_factory=dict)
+    links: dict[tuple[Site, Site], ReferenceLinkTraffic] = field(default_factory=dict)
     probed_rows: int = 0
     """Rows of windows that were compared, as by nested loops."""
     stored_rows: int = 0
@@ -47,7 +54,7 @@ class Work:
     def ship(self, source: Site, target: Site, rows: int, size: float) -> None:
         """Count rows that are sent in one message, if there are any."""
         if rows:
-            link = self.links.setdefault((source, target), LinkTraffic())
+            link = self.links.setdefault((source, target), ReferenceLinkTraffic())
             link.messages += 1
             link.rows += rows
             link.bytes += size
@@ -76,14 +83,14 @@ class HeadRun:
         streams = self.topology.streams
         results = found if site == self.topology.sink and len(found[0]) == len(streams) else []
         for operator in self.operators.get(site, ()):
-            if isinstance(operator, Join) and operator.flow == flow:
+            if isinstance(operator, JoinOperator) and operator.flow == flow:
                 newest = epoch if streams.index(operator.stream) < streams.index(flow.head) else epoch - 1
                 window = [row for since, row in self.window_at(site, operator.stream) if since <= newest]
                 self.work.probed_rows += len(found) * len(window)
                 pairs = ({**one, operator.stream: row} for one in found for row in window)
                 joined = [pair for pair in pairs if self.joins(operator.stream, pair)]
                 results = results + self._follow(epoch, Flow(flow.head, operator.stream), site, joined)
-            elif isinstance(operator, Ship) and operator.flow == flow:
+            elif isinstance(operator, ShipOperator) and operator.flow == flow:
                 if not flow.is_stream:
                     size = sum(self.row_bytes[stream] for stream in found[0])
                     self.work.ship(site, operator.site, len(found), size * len(found))
@@ -110,7 +117,7 @@ class SitedExecution:
         sets = node_operator_sets(plan, topology)
         for site, operators in sets.items():
             for operator in operators:
-                if isinstance(operator, Ship) and operator.flow.is_stream:
+                if isinstance(operator, ShipOperator) and operator.flow.is_stream:
                     shipped = len(rows.get(operator.flow.head, ()))
                     size = shipped * self.row_bytes[operator.flow.head]
                     work.ship(site, operator.site, shipped, size)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from midstream.errors import CheckpointError
 from midstream.state.manifest import OutputFile
 from midstream.state.manifest import OutputTableName as Table
-from midstream.storage.output_table import TaskId
+from midstream.storage.output_table import FragmentRunId
 from midstream.testing.faults import STAGED, FaultStore
 
 _FOLDER = "the folder of the simulator"
@@ -27,7 +27,7 @@ class StoreSink:
     staged: list[pa.Table] = field(default_factory=list)
     """The tables that were staged; callers may clear it."""
 
-    def stage(self, task: TaskId, rows: pa.Table) -> OutputFile:
+    def stage(self, task: FragmentRunId, rows: pa.Table) -> OutputFile:
         """Keep rows where no reader looks. Staged files are synced one by one, as on a disk."""
         published = str(task)
         staged = f"{self.table}-{self.lease:012d}-{published}-{self.store.random.getrandbits(64):016x}"

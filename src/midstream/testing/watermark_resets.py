@@ -17,10 +17,10 @@ from midstream.testing.random_streams import SECOND
 class WatermarkResets:
     """Sets watermarks back, and tells the promises what has been set."""
 
-    def __init__(self, store: FaultStore, promises: Promises, chance: random.Random) -> None:
+    def __init__(self, store: FaultStore, promises: Promises, rng: random.Random) -> None:
         self._store = store
         self._promises = promises
-        self._chance = chance
+        self._chance = rng
         self._begun: dict[int, tuple[str, int]] = {}
         """The stream and watermark of each reset that may yet be committed, by its lease."""
 

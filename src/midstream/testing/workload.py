@@ -15,7 +15,7 @@ from itertools import combinations, pairwise
 import pyarrow as pa
 
 from midstream.adapt.policy import GOALS, MigrationPolicy
-from midstream.migration.request import Request
+from midstream.migration.request import MigrationRequest
 from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import Plan
@@ -92,7 +92,7 @@ class Workload:
     epochs: tuple[Epoch, ...]
     keeps_late: bool
     """Whether late rows are written for readers."""
-    requests: Mapping[int, Request] = field(default_factory=dict)
+    requests: Mapping[int, MigrationRequest] = field(default_factory=dict)
     """Requests for other plans, by the epoch before which they are made."""
     background_epochs: int | None = None
     """How many epochs' worth of a missing state an epoch computes."""
@@ -163,32 +163,31 @@ def _has_wrong_time(table: pa.Table) -> bool:
     return not set(_WRONG_TIMES).isdisjoint(table.column("t").cast(pa.int64()).to_pylist())
 
 
-def draw_workload(chance: random.Random, seed: int) -> Workload:
+def draw_workload(rng: random.Random, seed: int) -> Workload:
     """Any query over two to eight streams, with late rows, nulls, wrong times and silent streams."""
-    names = draw_names(seed, chance.choice((2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6, 8)))
+    names = draw_names(seed, rng.choice((2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6, 8)))
     # Some runs are long enough for slices to be merged, retired and deleted.
-    epochs = chance.choice((3, 3, 4, 5, 6, 8, 14))
-    query = draw_aggregation(seed, _query(chance, names))
+    epochs = rng.choice((3, 3, 4, 5, 6, 8, 14))
+    query = draw_aggregation(seed, _query(rng, names))
     window_epochs = _window_epochs(query, epochs)
     # How many matches a row has in each of the other streams.
     matches = min(6.0, (_MAX_RESULTS / (_ROWS_PER_EPOCH * epochs)) ** (1 / (len(names) - 1)))
-    keys = max(3, round(_ROWS_PER_EPOCH * window_epochs / (matches * chance.uniform(0.5, 1.0))))
-    hot = chance.choice((0.0, 0.15)) if len(names) < 4 else 0.0
-    shapes = {name: _shape(chance, keys, hot, epochs) for name in names}
-    partitions = chance.choice((1, 1, 2, 2, 3, 4))
+    keys = max(3, round(_ROWS_PER_EPOCH * window_epochs / (matches * rng.uniform(0.5, 1.0))))
+    hot = rng.choice((0.0, 0.15)) if len(names) < 4 else 0.0
+    shapes = {name: _shape(rng, keys, hot, epochs) for name in names}
+    partitions = rng.choice((1, 1, 2, 2, 3, 4))
     settings = Settings(
         partitions,
-        chance.choice((partitions, 8, 31)),
-        chance.choice((None, Micros(10 * SECOND), Micros(25 * SECOND))),
+        rng.choice((partitions, 8, 31)),
+        rng.choice((None, Micros(10 * SECOND), Micros(25 * SECOND))),
     )
     tables = generate(shapes, epochs, seed)
     # A source may have no table at all, which is not the same as a table without rows.
     arrivals = tuple(
-        {n: _fill(chance, query, n, t) for n, t in e.items() if t.num_rows or chance.random() < 0.5}
-        for e in tables
+        {n: _fill(rng, query, n, t) for n, t in e.items() if t.num_rows or rng.random() < 0.5} for e in tables
     )
     arrivals = with_oddities(seed, names, arrivals)
-    plan, keeps_late = draw_plan(chance, names), chance.random() < 0.5
+    plan, keeps_late = draw_plan(rng, names), rng.random() < 0.5
     # Drawn separately, so that seeds have the same rows with and without migrations.
     migration_chance = random.Random(f"migrations {seed}")  # noqa: S311  # it must be reproducible
     keeping_chance = random.Random(f"kept sub-plans {seed}")  # noqa: S311  # it must be reproducible
@@ -231,57 +230,55 @@ def draw_workload(chance: random.Random, seed: int) -> Workload:
     )
 
 
-def vary(workload: Workload, accepted: Mapping[str, pa.Table], chance: random.Random) -> Workload:
+def vary(workload: Workload, accepted: Mapping[str, pa.Table], rng: random.Random) -> Workload:
     """The accepted rows again, under another plan that never changes, in other partitions and epochs.
 
     The results must be the same. Which rows are late depends on the epochs, so the rows are in the order of
     their times and there is no idle timeout: then no row is late, however the epochs are cut.
     """
-    count = chance.randint(1, 4)
+    count = rng.randint(1, 4)
     parts: list[dict[str, pa.Table]] = [{} for _ in range(count)]
     for name, table in accepted.items():
         ordered = table.sort_by(str(workload.query.by_name[name].time.path[0]))
-        cuts = sorted(chance.randint(0, table.num_rows) for _ in range(count - 1))
+        cuts = sorted(rng.randint(0, table.num_rows) for _ in range(count - 1))
         for epoch, (start, stop) in enumerate(pairwise([0, *cuts, table.num_rows])):
             if stop > start:
                 parts[epoch][name] = ordered.slice(start, stop - start)
-    partitions = chance.choice([p for p in (1, 2, 3, 5) if p != workload.settings.partitions])
+    partitions = rng.choice([p for p in (1, 2, 3, 5) if p != workload.settings.partitions])
     return replace(
         workload,
         # Where streams live makes no difference.
         query=replace(workload.query, topology=None),
-        plan=draw_plan(chance, workload.query.names),
-        settings=Settings(partitions, chance.choice((partitions, 16)), max_event_time_ahead=None),
+        plan=draw_plan(rng, workload.query.names),
+        settings=Settings(partitions, rng.choice((partitions, 16)), max_event_time_ahead=None),
         epochs=tuple(parts),
         requests={},
     )
 
 
-def changed_settings(workload: Workload, chance: random.Random) -> Settings:
+def changed_settings(workload: Workload, rng: random.Random) -> Settings:
     """The options of a workload, those changed that may change when a query is started again."""
     few = len(workload.query.names) < 6
     return replace(
         workload.settings,
-        idle_timeout=chance.choice((None, workload.settings.idle_timeout, Micros(10 * SECOND))),
-        adapt=few and chance.random() < 0.5,
-        policy=MigrationPolicy(chance.choice(STRATEGY_CHOICES), chance.random() < 0.5, chance.choice(GOALS)),
-        max_event_time_ahead=chance.choice((None, ONE_DAY, ONE_DAY, Micros(60 * SECOND))),
-        event_time_clock=chance.choice(CLOCKS),
-        memory=chance.choice((workload.settings.memory, None, draw_budget(chance)))
-        if workload.may_spill
-        else None,
+        idle_timeout=rng.choice((None, workload.settings.idle_timeout, Micros(10 * SECOND))),
+        adapt=few and rng.random() < 0.5,
+        policy=MigrationPolicy(rng.choice(STRATEGY_CHOICES), rng.random() < 0.5, rng.choice(GOALS)),
+        max_event_time_ahead=rng.choice((None, ONE_DAY, ONE_DAY, Micros(60 * SECOND))),
+        event_time_clock=rng.choice(CLOCKS),
+        memory=rng.choice((workload.settings.memory, None, draw_budget(rng))) if workload.may_spill else None,
     )
 
 
-def with_runaway(workload: Workload, chance: random.Random) -> Workload:
+def with_runaway(workload: Workload, rng: random.Random) -> Workload:
     """The workload with a row that is so far ahead of time that its stream's watermark runs away."""
     early = range(len(workload.epochs) // 2 + 1)
     places = [(e, n) for e in early for n, table in workload.epochs[e].items() if table.num_rows]
     if not places:
         return workload
-    epoch, name = chance.choice(places)
+    epoch, name = rng.choice(places)
     table = workload.epochs[epoch][name]
-    row = chance.randrange(table.num_rows)
+    row = rng.randrange(table.num_rows)
     times = table.column("t").cast(pa.int64()).to_pylist()
     # Not so far that it would count as one from the future.
     ahead = None if times[row] is None else times[row] + _RUNAWAY
@@ -290,12 +287,12 @@ def with_runaway(workload: Workload, chance: random.Random) -> Workload:
     return replace(workload, epochs=epochs)
 
 
-def draw_terms(chance: random.Random, query: Query) -> Query:
+def draw_terms(rng: random.Random, query: Query) -> Query:
     """A query on other terms; pairs that have a window keep one."""
-    lateness = [Micros(chance.choice((0, 2, 5, 20)) * SECOND) for _ in query.streams]
-    changes = chance.random() < 0.8
-    factors = [chance.choice((0.25, 0.5, 0.9, 1.5, 2.5)) if changes else 1.0 for _ in query.windows.bounds]
-    same = chance.random() < 0.5
+    lateness = [Micros(rng.choice((0, 2, 5, 20)) * SECOND) for _ in query.streams]
+    changes = rng.random() < 0.8
+    factors = [rng.choice((0.25, 0.5, 0.9, 1.5, 2.5)) if changes else 1.0 for _ in query.windows.bounds]
+    same = rng.random() < 0.5
     scaled = {
         (a, b): Micros(round(bound * (factors[0] if same else factor)))
         for (a, b, bound), factor in zip(query.windows.bounds, factors, strict=True)
@@ -305,41 +302,41 @@ def draw_terms(chance: random.Random, query: Query) -> Query:
         streams=tuple(replace(s, lateness=value) for s, value in zip(query.streams, lateness, strict=True)),
         windows=imply_windows(query.names, None, scaled),
         # What is aggregated stays.
-        outputs=_draw_outputs(chance, query) if query.aggregation is None else query.outputs,
+        outputs=_draw_outputs(rng, query) if query.aggregation is None else query.outputs,
     )
 
 
-def _draw_outputs(chance: random.Random, query: Query) -> tuple[Output, ...]:
+def _draw_outputs(rng: random.Random, query: Query) -> tuple[Output, ...]:
     # The first one stays, so that results on all terms can be compared.
     first, *others = query.outputs
-    chosen = [first, *chance.sample(others, chance.randint(0, len(others)))]
-    renames = chance.random() < 0.5
+    chosen = [first, *rng.sample(others, rng.randint(0, len(others)))]
+    renames = rng.random() < 0.5
     outputs = [replace(o, name=f"{o.name}_{i}") if renames else o for i, o in enumerate(chosen)]
-    return tuple(chance.sample(outputs, len(outputs)))
+    return tuple(rng.sample(outputs, len(outputs)))
 
 
-def _query(chance: random.Random, names: Sequence[str]) -> Query:
-    graph = chance.choice(("chain", "star", "two keys", "two keys", "two keys", "cycle"))
+def _query(rng: random.Random, names: Sequence[str]) -> Query:
+    graph = rng.choice(("chain", "star", "two keys", "two keys", "two keys", "cycle"))
     if graph == "star":
         predicates = [f"{names[0]}.k = {name}.k" for name in names[1:]]
     else:
         keys = ("k", "k2") if graph == "two keys" else ("k",)
-        chosen = [(a, b, chance.choice(keys)) for a, b in pairwise(names)]
+        chosen = [(a, b, rng.choice(keys)) for a, b in pairwise(names)]
         predicates = [f"{a}.{key} = {b}.{key}" for a, b, key in chosen]
     if graph == "cycle":
         predicates.append(f"{names[0]}.k2 = {names[-1]}.k2")
-    for _ in range(chance.choice((0, 0, 1, 2))):
-        x, y = chance.sample(names, 2)
-        predicates.append(chance.choice(RESIDUALS).format(x=x, y=y))
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        x, y = rng.sample(names, 2)
+        predicates.append(rng.choice(RESIDUALS).format(x=x, y=y))
     pairs: dict[tuple[str, str], Micros] = {}
-    for _ in range(chance.choice((0, 0, 0, 1, 2))):
-        a, b = sorted(chance.sample(names, 2))
-        pairs[a, b] = Micros(chance.choice((0, 2, 5, 10, 20)) * SECOND)
-    default_window = None if chance.random() < 0.15 else Micros(chance.randint(3, 25) * SECOND)
-    streams = [stream(name, Shape(lateness=Micros(chance.choice((0, 2, 5, 20)) * SECOND))) for name in names]
-    extras = chance.sample(sorted(_EXTRAS), chance.choice((0, 0, 1, 3, len(_EXTRAS))))
-    if "day" in extras and chance.random() < 0.5:
-        x, y = chance.sample(names, 2)
+    for _ in range(rng.choice((0, 0, 0, 1, 2))):
+        a, b = sorted(rng.sample(names, 2))
+        pairs[a, b] = Micros(rng.choice((0, 2, 5, 10, 20)) * SECOND)
+    default_window = None if rng.random() < 0.15 else Micros(rng.randint(3, 25) * SECOND)
+    streams = [stream(name, Shape(lateness=Micros(rng.choice((0, 2, 5, 20)) * SECOND))) for name in names]
+    extras = rng.sample(sorted(_EXTRAS), rng.choice((0, 0, 1, 3, len(_EXTRAS))))
+    if "day" in extras and rng.random() < 0.5:
+        x, y = rng.sample(names, 2)
         predicates.append(f"{x}.day <= {y}.day OR {x}.v > 3")
     streams = [replace(declared, schema=_with_extras(declared.schema, extras)) for declared in streams]
     items = [f"{name}.id" for name in names]
@@ -350,14 +347,14 @@ def _with_extras(schema: pa.Schema, extras: Sequence[str]) -> pa.Schema:
     return pa.schema([*schema, *((name, _TYPES_OF_NUMBERS.get(name, _EXTRAS[name][0])) for name in extras)])
 
 
-def _fill(chance: random.Random, query: Query, name: str, table: pa.Table) -> pa.Table:
+def _fill(rng: random.Random, query: Query, name: str, table: pa.Table) -> pa.Table:
     """Rows with values of all columns, and now and then a wrong time."""
     for field_ in list(query.by_name[name].schema)[table.num_columns :]:
         kind, values = _EXTRAS[field_.name]
-        drawn = pa.array([chance.choice(values) for _ in range(table.num_rows)], kind)
+        drawn = pa.array([rng.choice(values) for _ in range(table.num_rows)], kind)
         table = table.append_column(field_.name, drawn.cast(field_.type) if kind != field_.type else drawn)
-    if table.num_rows and chance.random() < _WRONG_TIME_RATE:
-        table = _with_time(table, chance.randrange(table.num_rows), chance.choice(_WRONG_TIMES))
+    if table.num_rows and rng.random() < _WRONG_TIME_RATE:
+        table = _with_time(table, rng.randrange(table.num_rows), rng.choice(_WRONG_TIMES))
     return table
 
 
@@ -381,17 +378,17 @@ def _pairs(query: Query) -> int:
     return len(list(combinations(query.names, 2)))
 
 
-def _shape(chance: random.Random, keys: int, hot: float, epochs: int) -> Shape:
-    quiet = chance.randint(0, epochs)
+def _shape(rng: random.Random, keys: int, hot: float, epochs: int) -> Shape:
+    quiet = rng.randint(0, epochs)
     return Shape(
-        rows=chance.randint(_ROWS_PER_EPOCH - 3, _ROWS_PER_EPOCH + 3),
+        rows=rng.randint(_ROWS_PER_EPOCH - 3, _ROWS_PER_EPOCH + 3),
         keys=keys,
         hot=hot,
-        lateness=Micros(chance.choice((0, 2, 5)) * SECOND),
-        late=chance.choice((0.0, 0.1)),
-        null_keys=chance.choice((0.0, 0.1)),
-        null_times=chance.choice((0.0, 0.05)),
-        duplicates=chance.choice((0.0, 0.1)),
+        lateness=Micros(rng.choice((0, 2, 5)) * SECOND),
+        late=rng.choice((0.0, 0.1)),
+        null_keys=rng.choice((0.0, 0.1)),
+        null_times=rng.choice((0.0, 0.05)),
+        duplicates=rng.choice((0.0, 0.1)),
         # Consecutive epochs, so that a stream may become idle.
-        silent=frozenset(range(quiet, quiet + chance.choice((0, 0, 2, 5)))),
+        silent=frozenset(range(quiet, quiet + rng.choice((0, 0, 2, 5)))),
     )

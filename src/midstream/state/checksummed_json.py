@@ -21,12 +21,12 @@ RESTORE = "restore the file, or start a new query with another checkpointLocatio
 _DIGEST_AT = slice(len(b'{"sha256":"'), len(b'{"sha256":"') + 64)
 
 
-def seal(kind: str, body: bytes) -> bytes:
+def encode_checksummed(kind: str, body: bytes) -> bytes:
     """A body of JSON under the name of its kind, together with its digest."""
     return b'{"sha256":"%s","%s":%s}' % (digest(body).encode(), kind.encode(), body)
 
 
-def is_sealed(data: bytes) -> bool:
+def is_checksummed(data: bytes) -> bool:
     """Whether a file begins like a sealed one."""
     return data.startswith(b'{"sha256":')
 
@@ -36,7 +36,7 @@ def digest_in(sealed: bytes) -> str:
     return sealed[_DIGEST_AT].decode()
 
 
-def unseal(kind: str, data: bytes, name: str) -> bytes:
+def decode_checksummed(kind: str, data: bytes, name: str) -> bytes:
     """The body of a sealed file; if its digest does not match, an error that names the file."""
     try:
         parts = msgspec.json.decode(data, type=dict[str, msgspec.Raw])

@@ -13,7 +13,7 @@ LinkName = str
 """The sites of a link in one direction, such as ``frankfurt->oregon``."""
 
 
-class LinkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LinkTraffic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What has gone over a link in one direction."""
 
     bytes: int = 0
@@ -21,8 +21,8 @@ class LinkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     messages: int = 0
     rows: int = 0
 
-    def __add__(self, other: LinkCounts) -> LinkCounts:
-        return LinkCounts(self.bytes + other.bytes, self.messages + other.messages, self.rows + other.rows)
+    def __add__(self, other: LinkTraffic) -> LinkTraffic:
+        return LinkTraffic(self.bytes + other.bytes, self.messages + other.messages, self.rows + other.rows)
 
 
 @dataclass(slots=True)
@@ -30,13 +30,13 @@ class LinkCounter:
     """Counts what is sent from one site to others."""
 
     source: Site
-    links: dict[LinkName, LinkCounts] = field(default_factory=dict)
+    links: dict[LinkName, LinkTraffic] = field(default_factory=dict)
 
     def count(self, target: Site, size: int, rows: int) -> None:
         """A message to a site; what stays at a site goes over no link."""
         if target != self.source:
             name = link_name(self.source, target)
-            self.links[name] = self.links.get(name, LinkCounts()) + LinkCounts(size, 1, rows)
+            self.links[name] = self.links.get(name, LinkTraffic()) + LinkTraffic(size, 1, rows)
 
 
 def link_name(source: Site, target: Site) -> LinkName:
@@ -50,6 +50,6 @@ def sites_of_link(name: LinkName) -> tuple[Site, Site]:
     return source, target
 
 
-def add_links(counts: Iterable[LinkCounts]) -> LinkCounts:
+def add_links(counts: Iterable[LinkTraffic]) -> LinkTraffic:
     """Several counts of one link as one."""
-    return sum(counts, LinkCounts())
+    return sum(counts, LinkTraffic())

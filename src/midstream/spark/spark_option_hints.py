@@ -40,7 +40,7 @@ _HINTS = {
 }
 
 
-def said_elsewhere(name: str) -> str | None:
+def hint_for(name: str) -> str | None:
     """Where to say what an option of Spark's is for; None if it is none that is known."""
     text = name.lower()
     if text.startswith("kafka."):

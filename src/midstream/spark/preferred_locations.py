@@ -19,7 +19,7 @@ from midstream.errors import InternalError
 T = TypeVar("T")
 
 
-def at_places(rdd: RDD[T], places: Sequence[Sequence[str]]) -> RDD[T]:
+def with_preferred_locations(rdd: RDD[T], places: Sequence[Sequence[str]]) -> RDD[T]:
     """The same partitions, each with places that Spark prefers: hosts, or executors as ``executor_HOST_ID``.
 
     What a partition is computed from within its stage is computed there too. Those without places are where

@@ -15,14 +15,14 @@ from math import inf
 from midstream.adapt.input_order import best_order, order_by_growth
 from midstream.adapt.join_graph import JoinGraph, PartMask
 from midstream.adapt.search_budget import SearchBudget
+from midstream.adapt.stream_sets import StreamMask
 from midstream.adapt.subplan_cost import Subplan, SubplanCosts
-from midstream.adapt.subsets import StreamMask
 
 # Up to this many parts the probe order of every node that is compared is improved, else of the best plan's.
 _MAX_PARTS_FOR_ORDERING = 5
 
 
-class Divisions:
+class ExhaustiveSearch:
     """The best subplans of more and more sets of parts."""
 
     def __init__(

@@ -29,7 +29,7 @@ _EVERYTHING = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
-class ProbedRows:
+class ProbedEpochs:
     """The rows of a state that are probed, by group."""
 
     first: Integers
@@ -40,19 +40,19 @@ class ProbedRows:
     """For each group, the epoch before which no slice that is used may end."""
 
     @staticmethod
-    def of(cuts: StateCuts) -> ProbedRows:
+    def of(cuts: StateCuts) -> ProbedEpochs:
         """Of each spilled group the newest generation."""
         newest = {group: of_group[-1] for group, of_group in cuts.cuts.items()}
         rebuilt = {} if cuts.is_input else cuts.rebuilt
         end = np.full(cuts.groups, _NEVER)
-        return ProbedRows(_by_group(cuts.groups, newest), end, _by_group(cuts.groups, rebuilt))
+        return ProbedEpochs(_by_group(cuts.groups, newest), end, _by_group(cuts.groups, rebuilt))
 
     @staticmethod
-    def between(groups: int, ranges: Mapping[int, tuple[int, int]]) -> ProbedRows:
+    def between(groups: int, ranges: Mapping[int, tuple[int, int]]) -> ProbedEpochs:
         """Of each of these groups the rows of a range of epochs, and none of other groups."""
         first = _by_group(groups, {group: range_[0] for group, range_ in ranges.items()})
         end = _by_group(groups, {group: range_[1] for group, range_ in ranges.items()})
-        return ProbedRows(first, end, np.zeros(groups, np.int64))
+        return ProbedEpochs(first, end, np.zeros(groups, np.int64))
 
     def needles(self, rows: IndexRows, run: IndexRows) -> IndexRows:
         """Those of the probing rows whose group may have rows in the slice that are probed."""

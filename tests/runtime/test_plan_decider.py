@@ -14,11 +14,17 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.intent import BEFORE_VERDICTS, encode_intent
 from midstream.protocol.settings import Settings
 from midstream.runtime.crash_points import crash_hook
-from midstream.runtime.deciding import Decide, Decided, DecideInThread, DecideWhenTaken, timed_decision
+from midstream.runtime.plan_decider import (
+    Decide,
+    SynchronousDecider,
+    ThreadedDecider,
+    TimedDecision,
+    timed_decision,
+)
 from midstream.state.adaptation import Adaptation, Decision, Verdict
 from midstream.state.manifest import Manifest
 from midstream.storage.intents import find_intent, intent_name
-from midstream.storage.memory import MemoryStore
+from midstream.storage.memory_store import MemoryStore
 from midstream.testing import assert_same_rows
 from midstream.testing.faults import SimulatedCrash
 from tests.adapt.synthetic_streams import clique, epochs_of, query_of, uniform
@@ -45,7 +51,7 @@ class Held:
         if verdict is not None and verdict.migration is not None:
             self.manifest = manifest
 
-    def take(self) -> Decided | None:
+    def take(self) -> TimedDecision | None:
         if self.manifest is None or not self.gives:
             return None
         manifest, self.manifest = self.manifest, None
@@ -63,7 +69,7 @@ def held_run(store: MemoryStore) -> tuple[InlineJoin, Held]:
         made.append(Held(decide))
         return made[0]
 
-    join = InlineJoin(QUERY, DEAR, settings=ADAPTING, store=store, deciding=make)
+    join = InlineJoin(QUERY, DEAR, settings=ADAPTING, store=store, decider=make)
     while made[0].manifest is None:
         join.run_epoch(EPOCHS[join.manifest.epoch + 1])
     join.run_epoch(EPOCHS[join.manifest.epoch + 1])
@@ -92,8 +98,8 @@ def started(manifest: Manifest) -> int | None:
 
 
 def test_a_late_verdict_is_carried_out_and_committed_by_the_first_epoch_after_it():
-    join, deciding = held_run(MemoryStore())
-    deciding.gives = True
+    join, decider = held_run(MemoryStore())
+    decider.gives = True
     next_epoch(join)
     decision = join.manifest.adaptation.last_decision
     assert decision is not None
@@ -102,21 +108,21 @@ def test_a_late_verdict_is_carried_out_and_committed_by_the_first_epoch_after_it
 
 
 def test_a_verdict_is_dropped_if_a_plan_is_requested_meanwhile():
-    join, deciding = held_run(MemoryStore())
+    join, decider = held_run(MemoryStore())
     join.migrate("(a c) b", "moving_state")
-    deciding.gives = True
+    decider.gives = True
     next_epoch(join)
     assert join.manifest.plan == "(a c) b"
     assert join.manifest.adaptation.last_decision is None
 
 
 def test_a_verdict_is_dropped_if_a_plan_was_requested_before_it_came():
-    join, deciding = held_run(MemoryStore())
+    join, decider = held_run(MemoryStore())
     # Another plan and back: the plan that runs is the one that was compared.
     for plan in ("(a c) b", DEAR):
         join.migrate(plan, "moving_state")
         next_epoch(join)
-    deciding.gives = True
+    decider.gives = True
     next_epoch(join)
     assert (join.manifest.plan, join.manifest.migrations) == (DEAR, 2)
     assert join.manifest.adaptation.last_decision is None
@@ -124,8 +130,8 @@ def test_a_verdict_is_dropped_if_a_plan_was_requested_before_it_came():
 
 def test_a_verdict_that_was_written_down_outlives_its_driver_and_the_option():
     store = MemoryStore()
-    join, deciding = held_run(store)
-    deciding.gives = True
+    join, decider = held_run(store)
+    decider.gives = True
     crash_in_next_epoch(join, "before the step")
     restarted = InlineJoin(QUERY, settings=Settings(1, 1), store=store)
     next_epoch(restarted)
@@ -164,8 +170,8 @@ def test_what_a_manifest_before_format_7_has_decided_is_carried_out(begun):
         store.put(intent_name(2), encode_intent(intent))
     else:
         adapting = Coordinator(QUERY, ADAPTING)
-        join._runner._deciding = DecideWhenTaken(adapting.decide)
-        join._runner._deciding.begin(join.manifest)
+        join._runner._decider = SynchronousDecider(adapting.decide)
+        join._runner._decider.begin(join.manifest)
     next_epoch(join)
     assert started(join.manifest) == 2
     assert join.manifest.adaptation.last_decision == decision
@@ -186,7 +192,7 @@ def test_nothing_is_decided_from_statistics_of_other_windows():
 
 def test_late_verdicts_change_no_result():
     late, _ = held_run(MemoryStore())
-    late._runner._deciding.gives = True  # type: ignore[attr-defined]
+    late._runner._decider.gives = True  # type: ignore[attr-defined]
     at_once = InlineJoin(QUERY, DEAR, settings=ADAPTING)
     for epoch in EPOCHS[: late.manifest.epoch + 1]:
         at_once.run_epoch(epoch)
@@ -195,8 +201,8 @@ def test_late_verdicts_change_no_result():
     assert late.manifest.migrations == at_once.manifest.migrations == 1
 
 
-def first_manifest() -> Manifest:
-    return Coordinator(QUERY, ADAPTING).first_manifest("q", default_plan(QUERY))
+def initial_manifest() -> Manifest:
+    return Coordinator(QUERY, ADAPTING).initial_manifest("q", default_plan(QUERY))
 
 
 def deciding_threads() -> list[str]:
@@ -217,29 +223,29 @@ class Gate:
         return self.verdict
 
 
-def taken(deciding: DecideInThread) -> Decided:
+def taken(decider: ThreadedDecider) -> TimedDecision:
     """What a thread has decided, once it is done."""
-    assert deciding._thread is not None
-    deciding._thread.join(60)
-    decided = deciding.take()
+    assert decider._thread is not None
+    decider._thread.join(60)
+    decided = decider.take()
     assert decided is not None
     return decided
 
 
 def test_a_thread_gives_its_verdict_once_it_is_there_and_once():
-    gate, manifest = Gate(), first_manifest()
-    deciding = DecideInThread(gate)
-    assert deciding.take() is None
-    deciding.begin(manifest)
-    deciding.begin(replace(manifest, epoch=7))
-    assert deciding.take() is None
+    gate, manifest = Gate(), initial_manifest()
+    decider = ThreadedDecider(gate)
+    assert decider.take() is None
+    decider.begin(manifest)
+    decider.begin(replace(manifest, epoch=7))
+    assert decider.take() is None
     gate.opened.set()
-    decided = taken(deciding)
+    decided = taken(decider)
     assert (decided.verdict, decided.manifest) == (VERDICT, manifest)
     assert decided.millis > 0
-    assert deciding.take() is None
-    deciding.begin(replace(manifest, epoch=8))
-    assert taken(deciding).manifest.epoch == 8
+    assert decider.take() is None
+    decider.begin(replace(manifest, epoch=8))
+    assert taken(decider).manifest.epoch == 8
     assert gate.decided_from == [-1, 8]
 
 
@@ -247,23 +253,23 @@ def test_a_thread_gives_its_verdict_once_it_is_there_and_once():
 def test_a_verdict_waits_until_it_is_taken_but_an_empty_one_does_not(verdict, begins_again):
     gate = Gate(verdict)
     gate.opened.set()
-    deciding = DecideInThread(gate)
+    decider = ThreadedDecider(gate)
     for epoch in (1, 2):
-        deciding.begin(replace(first_manifest(), epoch=epoch))
-        assert deciding._thread is not None
-        deciding._thread.join(60)
-    assert taken(deciding).manifest.epoch == (2 if begins_again else 1)
+        decider.begin(replace(initial_manifest(), epoch=epoch))
+        assert decider._thread is not None
+        decider._thread.join(60)
+    assert taken(decider).manifest.epoch == (2 if begins_again else 1)
 
 
 def test_no_thread_outlives_its_query():
     gate = Gate()
-    deciding = DecideInThread(gate)
-    deciding.begin(first_manifest())
+    decider = ThreadedDecider(gate)
+    decider.begin(initial_manifest())
     assert deciding_threads()
     threading.Timer(0.05, gate.opened.set).start()
-    deciding.close()
+    decider.close()
     assert not deciding_threads()
-    deciding.begin(first_manifest())
+    decider.begin(initial_manifest())
     assert not deciding_threads()
 
 
@@ -271,12 +277,12 @@ def test_an_error_while_deciding_is_raised_with_the_next_epoch():
     def fail(_: Manifest) -> Verdict | None:
         raise ZeroDivisionError
 
-    deciding = DecideInThread(fail)
-    deciding.begin(first_manifest())
-    assert deciding._thread is not None
-    deciding._thread.join(60)
+    decider = ThreadedDecider(fail)
+    decider.begin(initial_manifest())
+    assert decider._thread is not None
+    decider._thread.join(60)
     with pytest.raises(ZeroDivisionError):
-        deciding.take()
+        decider.take()
 
 
 def test_the_progress_says_how_long_deciding_took():

@@ -31,9 +31,9 @@ from midstream.replace.given_definition import check_windows_may_change, is_new_
 from midstream.replace.lifecycle import (
     after_end,
     begin,
-    carry_on,
     intent_of_new_box,
     intent_of_old_box,
+    next_box_step,
     replacement_after,
     without_handover,
 )
@@ -43,20 +43,20 @@ from midstream.state.replacement import ReplacementRequest
 
 
 @dataclass(frozen=True)
-class Boxes:
+class QueryCoordinator:
     """Plans and commits the epochs of one query, whatever its definition."""
 
     current: Coordinator
     """That of the query, or of the old box."""
     known: tuple[Query, ...] = ()
     """Other definitions that the query was asked to get, or is about to get."""
-    is_given_new: bool = False
+    started_with_new: bool = False
     """Whether it was started with the new definition of a replacement."""
 
     @classmethod
     def resume(
         cls, given: Query, settings: Settings, manifest: Manifest, asked: ReplacementRequest | None
-    ) -> Boxes:
+    ) -> QueryCoordinator:
         """Go on from a manifest with one of the definitions that there are: the old one or the new one.
 
         ``asked`` is the request for another definition that waits, or that the next epoch has begun with.
@@ -78,19 +78,19 @@ class Boxes:
         return boxes
 
     @classmethod
-    def resume_with_another(cls, given: Query, settings: Settings, manifest: Manifest) -> Boxes:
+    def resume_with_another(cls, given: Query, settings: Settings, manifest: Manifest) -> QueryCoordinator:
         """Go on from a manifest, whose definition the given one is going to replace."""
         old = read_query(manifest.definition, given, settings)
         return cls(Coordinator.resume(old, settings, manifest), (given,))
 
     @classmethod
-    def _of(cls, given: Query, settings: Settings, manifest: Manifest, new: Manifest) -> Boxes:
+    def _of(cls, given: Query, settings: Settings, manifest: Manifest, new: Manifest) -> QueryCoordinator:
         is_running = manifest.replacement is not None
         if is_new_definition(given, settings, manifest, new, is_running=is_running):
             query = check_same_definition(new, given, settings)
             check_windows_may_change(settings, new, query)
             old = read_query(manifest.definition, given, settings)
-            return cls(Coordinator.resume(old, settings, manifest), (query,), is_given_new=True)
+            return cls(Coordinator.resume(old, settings, manifest), (query,), started_with_new=True)
         current = Coordinator.resume(given, settings, manifest)
         return cls(current, (read_query(new.definition, given, settings),))
 
@@ -104,13 +104,13 @@ class Boxes:
         """The options of now."""
         return self.current.settings
 
-    def knowing(self, query: Query) -> Boxes:
+    def with_candidate(self, query: Query) -> QueryCoordinator:
         """The same, with a definition that it may get."""
         return replace_field(self, known=(*self.known, query))
 
-    def first_manifest(self, *arguments: Any) -> Manifest:
+    def initial_manifest(self, *arguments: Any) -> Manifest:
         """What holds before the first epoch."""
-        return self.current.first_manifest(*arguments)
+        return self.current.initial_manifest(*arguments)
 
     def definition(self, definition: dict[str, Any]) -> Query:
         """The query of a definition, on the terms in it: one that is known, or else read back."""
@@ -182,7 +182,7 @@ class Boxes:
         if replacement is None:
             return self.current.owes(manifest)
         new = Coordinator(self.new_query(replacement), self.settings)
-        if carry_on(self._old_query(manifest), manifest, replacement, new.query, 0).ends:
+        if next_box_step(self._old_query(manifest), manifest, replacement, new.query, 0).ends:
             return True
         return self.current.owes(manifest) or (
             replacement.live_since is not None and new.owes(replacement.successor)
@@ -204,7 +204,7 @@ class Boxes:
         begins = manifest.replacement is None
         budget = intent.background_epochs
         old = self._old_query(manifest)
-        step = carry_on(old, manifest, replacement, new.query, budget)
+        step = next_box_step(old, manifest, replacement, new.query, budget)
         before = step.replacement.successor
         theirs = new.program(before, intent_of_new_box(intent, step.replacement))
         if replacement.path:
@@ -217,9 +217,9 @@ class Boxes:
         theirs = replace_field(
             theirs,
             share=step.new_share(theirs.share),
-            not_taken=step.not_taken,
-            quiet_streams=frozenset(self.query.names),
-            first_task=1 + max(fragment.id for fragment in ours.fragments),
+            withheld_streams=step.withheld_streams,
+            late_rows_elsewhere=frozenset(self.query.names),
+            fragment_offset=1 + max(fragment.id for fragment in ours.fragments),
             replay=step.replay(ours),
         )
         both = ReplacementStep(replacement=step.replacement, program=theirs, begins=begins)
@@ -244,7 +244,7 @@ class Boxes:
         theirs = new.commit(before, their_intent, step.program, their_report)
         return replacement_after(intent, step, ours, theirs, their_report)
 
-    def after(self, manifest: Manifest) -> Boxes:
+    def after(self, manifest: Manifest) -> QueryCoordinator:
         """The coordinator of the epochs after a manifest: of another definition once it has replaced.
 
         Terms on which that was given at a start since it was asked for hold from then on.
@@ -252,7 +252,7 @@ class Boxes:
         ended = manifest.ended_replacement
         if ended is None or ended.plan_only:
             return self
-        return Boxes(Coordinator(self._known_or_read(manifest.definition), self.settings))
+        return QueryCoordinator(Coordinator(self._known_or_read(manifest.definition), self.settings))
 
 
 def _with_results(new: Manifest, old: Manifest, path: str) -> Manifest:

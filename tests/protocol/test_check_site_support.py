@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from midstream.engine.links import LinkCounter, LinkCounts
+from midstream.engine.link_traffic import LinkCounter, LinkTraffic
 from midstream.errors import CheckpointError, OptionError
 from midstream.inline import InlineJoin
 from midstream.memory.balance import BalanceSettings
@@ -77,7 +77,7 @@ def test_links_are_counted_in_one_direction_and_not_within_a_site():
     counter = LinkCounter("x")
     for target, size in (("y", 10), ("x", 1000), ("z", 5), ("y", 7)):
         counter.count(target, size, rows=2)
-    assert counter.links == {"x->y": LinkCounts(17, 2, 4), "x->z": LinkCounts(5, 1, 2)}
+    assert counter.links == {"x->y": LinkTraffic(17, 2, 4), "x->z": LinkTraffic(5, 1, 2)}
 
 
 def test_an_event_says_once_that_tasks_run_elsewhere():

@@ -34,7 +34,7 @@ class _Lookup(dict[StreamMask, T]):
         return value
 
 
-class Subsets:
+class StreamSets:
     """The sets of a query's streams; costs are in units per second."""
 
     def __init__(self, estimator: Estimator) -> None:

@@ -21,8 +21,8 @@ Decide = Callable[[Manifest], Verdict | None]
 
 
 @dataclass(frozen=True)
-class Decided:
-    """The outcome of deciding."""
+class TimedDecision:
+    """The outcome of decider."""
 
     manifest: Manifest
     """What it was decided from."""
@@ -32,27 +32,27 @@ class Decided:
     """How long it took."""
 
 
-def timed_decision(decide: Decide, manifest: Manifest) -> Decided:
+def timed_decision(decide: Decide, manifest: Manifest) -> TimedDecision:
     """Decide, and measure how long it takes."""
     begin = time.perf_counter()
     verdict = decide(manifest)
-    return Decided(manifest, verdict, 1000 * (time.perf_counter() - begin))
+    return TimedDecision(manifest, verdict, 1000 * (time.perf_counter() - begin))
 
 
-class Deciding(Protocol):
+class PlanDecider(Protocol):
     """When a query decides."""
 
     def begin(self, manifest: Manifest) -> None:
         """Begin to decide, unless a verdict is under way or waits to be taken."""
 
-    def take(self) -> Decided | None:
+    def take(self) -> TimedDecision | None:
         """The outcome, if it is there; it is given once."""
 
     def close(self) -> None:
         """The query ends: nothing is decided any more."""
 
 
-class DecideWhenTaken:
+class SynchronousDecider:
     """Decides at once when the outcome is asked for, so that a run in one thread always does the same."""
 
     def __init__(self, decide: Decide) -> None:
@@ -63,7 +63,7 @@ class DecideWhenTaken:
         """Remember what to decide from."""
         self._manifest = manifest
 
-    def take(self) -> Decided | None:
+    def take(self) -> TimedDecision | None:
         """Decide."""
         manifest, self._manifest = self._manifest, None
         return None if manifest is None else timed_decision(self._decide, manifest)
@@ -72,7 +72,7 @@ class DecideWhenTaken:
         """Do nothing."""
 
 
-class DecideInThread:
+class ThreadedDecider:
     """Decides in a thread of its own, while the epochs go on.
 
     It is Python that computes, so it takes time from the other threads of the driver. Those hardly compute:
@@ -82,7 +82,7 @@ class DecideInThread:
     def __init__(self, decide: Decide) -> None:
         self._decide = decide
         self._thread: threading.Thread | None = None
-        self._outcome: Decided | None = None
+        self._outcome: TimedDecision | None = None
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         """A query may end in one thread while another begins to decide."""
@@ -99,7 +99,7 @@ class DecideInThread:
             self._thread = run
             run.start()
 
-    def take(self) -> Decided | None:
+    def take(self) -> TimedDecision | None:
         """The outcome, if the thread is done; what went wrong in it is raised here."""
         if self._is_under_way:
             return None

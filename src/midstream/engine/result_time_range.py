@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.engine.arrays import as_array, as_column
-from midstream.query.aggregation import Aggregation, EventWindows
+from midstream.query.aggregation import Aggregation, AggregationWindows
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ResultTimeRange:
     """The results, or windows of them, that leave one box."""
 
     after: int | None = None
@@ -27,7 +27,7 @@ class Share:
     is_empty: bool = False
     """Whether nothing leaves: the box is catching up."""
 
-    def results(self, timed: pa.Table, windows: EventWindows | None) -> pa.Table:
+    def results(self, timed: pa.Table, windows: AggregationWindows | None) -> pa.Table:
         """The results that leave, or that are in windows that do; their times are the last column."""
         if self.is_empty:
             return timed.slice(0, 0)
@@ -36,13 +36,13 @@ class Share:
         last = None if self.until is None else self.until + (0 if windows is None else windows.length)
         return timed.filter(as_column(self._mask(times, self.after, last)))
 
-    def ended_before(self, windows: EventWindows, emitted: int | None) -> int | None:
+    def ended_before(self, windows: AggregationWindows, emitted: int | None) -> int | None:
         """The windows that end by then do not leave any more, or are not this box's."""
         if self.after is None:
             return emitted
         return max(self.after + windows.length, self.after if emitted is None else emitted)
 
-    def end_until(self, windows: EventWindows, until: int) -> int:
+    def end_until(self, windows: AggregationWindows, until: int) -> int:
         """The windows that end by then leave, of those that end until a time."""
         return until if self.until is None else min(until, self.until + windows.length)
 

@@ -26,7 +26,7 @@ Fetch = Callable[[IndexRows, str], pa.ChunkedArray]
 
 
 @dataclass(frozen=True)
-class History:
+class StoredColumns:
     """What a box has stored of one stream."""
 
     query: Query
@@ -35,10 +35,10 @@ class History:
     """The payload columns."""
 
     @staticmethod
-    def of(query: Query, layout: Layout, stream: str) -> History:
+    def of(query: Query, layout: Layout, stream: str) -> StoredColumns:
         """What the base state of a stream has in a layout."""
         inputs = (i for fragment in layout.fragments for i in fragment.inputs if i.streams == (stream,))
-        return History(query, stream, frozenset(next(inputs).columns))
+        return StoredColumns(query, stream, frozenset(next(inputs).columns))
 
     def has(self, column: SourceColumn) -> bool:
         """Whether a column can be made of what is stored."""

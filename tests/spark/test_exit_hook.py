@@ -6,7 +6,7 @@ import time
 
 PROGRAM = """
 import time
-from midstream.spark import program_end
+from midstream.spark import exit_hook
 
 class Query:
     def __init__(self, name, seconds):
@@ -17,12 +17,12 @@ class Query:
         print(self.name, "stopped", flush=True)
         raise ConnectionError("the JVM is gone")
 
-program_end._PATIENCE_SECONDS = {patience}
+exit_hook._PATIENCE_SECONDS = {patience}
 queries = [Query("first", {seconds}), Query("second", {seconds})]
 for query in queries:
-    program_end.stop_at_exit(query)
+    exit_hook.stop_at_exit(query)
 ended = Query("ended", 0)
-program_end.stop_at_exit(ended)
+exit_hook.stop_at_exit(ended)
 del ended
 print("end", flush=True)
 """
