@@ -2,13 +2,16 @@
 
 import logging
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from midstream.storage.remote import RemoteStore, store_at
+from tests.scratch import scratch_in_memory
 
 # Assertions in what tests share say as much as those in tests.
 pytest.register_assert_rewrite(
@@ -29,6 +32,25 @@ os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-counts", action="store_true", help="note what an epoch costs now")
+
+
+_SCRATCH = pytest.StashKey[Path | None]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The workers of a run get it from the process that starts them.
+    if not hasattr(config, "workerinput"):
+        config.stash[_SCRATCH] = scratch_in_memory()
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    scratch = config.stash.get(_SCRATCH, None)
+    if scratch and exitstatus == pytest.ExitCode.OK:
+        shutil.rmtree(scratch, ignore_errors=True)
+    elif scratch and scratch.exists():
+        terminalreporter.write_line(f"What tests have written is left in {scratch}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -82,6 +104,13 @@ def object_store():
     _, port = server.get_host_and_port()
     yield f"http://127.0.0.1:{port}"
     server.stop()
+
+
+@pytest.fixture
+def on_disk(monkeypatch):
+    """What is written is on a disk: in memory it would count against a limit of memory."""
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", None)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ TIMEOUT_SECONDS = 240
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("on_disk")
 def test_a_query_with_a_budget_lives_within_a_tenth_of_its_state_and_one_without_does_not():
     if problem := why_not():
         pytest.skip(problem)
