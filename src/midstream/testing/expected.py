@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -280,15 +280,16 @@ class Expected:
         """
         times = {n: self._times[n][matches.column(n).to_numpy()] for n in (a, b)}
         arrived = {n: self._arrivals(n)[matches.column(n).to_numpy()] for n in (a, b)}
+        both_arrived, distance = np.maximum(arrived[a], arrived[b]), abs(times[a] - times[b])
+        windows = [query.windows for query in self.queries[: epoch + 1]]
         may_meet = np.ones(matches.num_rows, np.bool_)
-        for number, query in enumerate(self.queries[: epoch + 1]):
-            bound = query.windows.bound(a, b)
-            are_here = np.maximum(arrived[a], arrived[b]) <= number
+        last_epochs = {each.bound(a, b): number for number, each in enumerate(windows)}
+        for bound, last_epoch in last_epochs.items():
             if bound is not None:
-                may_meet &= ~are_here | (abs(times[a] - times[b]) <= bound)
-            before = self.queries[number - 1].windows if number else query.windows
+                may_meet &= (both_arrived > last_epoch) | (distance <= bound)
+        for number, (before, after) in enumerate(pairwise(windows), 1):
             earlier_bound = before.bound(a, b)
-            if before == query.windows or earlier_bound is None:
+            if before == after or earlier_bound is None:
                 continue
             for old, new in ((a, b), (b, a)):
                 watermark = self.progress(number - 1)[new].watermark
