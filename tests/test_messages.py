@@ -473,7 +473,7 @@ _HINTS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a path for a view": (
         lambda: _writer().format("memory").queryName("v").start("out"),
-        "path must be with the parquet sink, which alone uses it; got the memory sink. Hint: leave path out",
+        "path must be used with the parquet sink only; got the memory sink. Hint: leave path out",
     ),
     "a path for a function": (
         lambda: _writer().foreachBatch(print).start("out"),
@@ -481,7 +481,7 @@ _HINTS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "rows to show in files": (
         lambda: _writer().format("parquet").option("numRows", 5).start("out"),
-        "numRows must be with the console sink",
+        "numRows must be used with the console sink only",
     ),
     "explain by a number": (
         lambda: _join_of_two(_predicates=("a.i = b.i",)).explanation(5),  # type: ignore[arg-type]

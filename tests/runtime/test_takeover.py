@@ -99,7 +99,7 @@ def test_a_query_that_two_drivers_begin_is_one_query():
     other = InlineJoin(QUERY, "a b", settings=SETTINGS, store=store)
     # The first wakes between looking at its lease and writing down what it is about to do.
     write_or_read_intent(store, paused._runner.new_intent(0, None))
-    with pytest.raises(CheckpointError, match="must begin once"):
+    with pytest.raises(CheckpointError, match="must be begun by one driver only"):
         other.run_epoch(EPOCHS[0])
     again = InlineJoin(QUERY, "a b", settings=SETTINGS, store=store)
     again.run_epoch(EPOCHS[0])

@@ -52,12 +52,12 @@ def key_name(key: Key, site: Site = "") -> KeyName:
 
 @dataclass(frozen=True)
 class Places:
-    """The routing of now, and those by which stored rows were placed."""
+    """The current routing, and those by which stored rows were placed."""
 
     groups: int
     """How many groups there are."""
     tables: tuple[RoutingTable, ...]
-    """Oldest first; the last is that of now."""
+    """Oldest first; the last is the current one."""
 
     @property
     def partitions(self) -> int:

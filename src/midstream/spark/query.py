@@ -280,8 +280,8 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     def _check_waits_elsewhere(self, method: str) -> None:
         if self._handler.runs_in_this_thread():
             raise StreamError(
-                "a query must not be waited for by what it waits for itself",
-                got=f"{method} in a listener, or in a function of foreachBatch",
+                "a listener or a function of foreachBatch must not wait for its own query",
+                got=method,
                 hint="wait in another thread; stop() may be called, and does not wait here",
             )
 

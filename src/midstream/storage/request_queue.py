@@ -209,4 +209,5 @@ def _partitions(name: str, data: bytes, groups: int) -> int:
         got = reason_unreadable(error)
         raise CheckpointError(f"{request} must be readable", got=got, hint=hint) from None
     except OptionError as error:
-        raise CheckpointError(f"{request} must be one that can be", got=error.got, hint=hint) from None
+        must = f"{request} must be possible for this query"
+        raise CheckpointError(must, got=error.got, hint=hint) from None
