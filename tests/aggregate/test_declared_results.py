@@ -93,5 +93,5 @@ def test_a_value_of_the_declared_type_is_taken(value, declared, expected):
     ],
 )
 def test_a_value_of_another_type_is_refused(value, declared):
-    with pytest.raises(AggregateError, match=r"type that was declared; got .*, which.*Hint: declare"):
+    with pytest.raises(AggregateError, match=r"must be of the type that was declared; got .*, which"):
         as_declared(value, declared)

@@ -30,7 +30,7 @@ def as_declared(value: Any, declared: pa.DataType) -> pa.Scalar:
         pass
     must = "a result must be of the type that was declared"
     got = f"{type(value).__name__} {value!r}, which is no {show_type(declared)}"
-    raise AggregateError(must, got=got, hint="declare another type, or convert the value in result")
+    raise AggregateError(must, got=got)
 
 
 def _plain(value: Any) -> Any:
