@@ -94,7 +94,7 @@ def memory_after(
 
 
 def check_windows_stay(manifest: Manifest, query: Query) -> None:
-    """Refuse other windows while groups are spilled: what they owe is what the windows of then allow."""
+    """Refuse other windows while groups are spilled: what they owe is what the windows at that time allow."""
     if manifest.memory.cuts and terms_of(query).within != committed_terms(manifest).within:
         raise CheckpointError(
             "windows must stay as they are while state is spilled",
