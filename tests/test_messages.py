@@ -457,6 +457,10 @@ _HINTS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: QueryOptions().with_option("queryName", "x"),
         "Hint: write .queryName('results')",
     ),
+    "a mode by an option": (
+        lambda: QueryOptions().with_option("outputMode", "update"),
+        "Hint: write .outputMode('update'), or leave it out: the default is 'append'",
+    ),
     "folders by a column": (lambda: _writer().partitionBy(3), "Hint: write .partitionBy('day')"),  # type: ignore[arg-type]
     "an option with a wrong letter": (
         lambda: QueryOptions().with_option("chekpointLocation", "x"),

@@ -95,7 +95,7 @@ def test_a_second_change_is_told_what_is_under_way_and_what_to_do(asks):
         assert_plain(raised.value)
         assert str(raised.value.hint).startswith("wait for the event replacement-ended before you ask")
         explained = join.explain_replace(query(window=30))
-        assert "It would be refused: any other replacement must have ended" in explained
+        assert "It would be refused: a replacement that was asked for must have ended" in explained
         return str(raised.value.got).removeprefix("one that has not ended: ")
 
     join.replace(query("a.k <> c.k", window=20))

@@ -110,7 +110,7 @@ def check_none_under_way(manifest: Manifest, request: ReplacementRequest | None)
     """Refuse a request that must not be made while a replacement waits or runs."""
     if manifest.replacement is not None or request is not None:
         raise OptionError(
-            "any other replacement must have ended",
+            "a replacement that was asked for must have ended",
             got=f"one that has not ended: {under_way(manifest, request)}",
             hint="wait for the event replacement-ended before you ask for another definition or plan, or, "
             "with singlePartition 'forbid', another number of partitions; explain() shows how far it is",

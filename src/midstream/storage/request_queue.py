@@ -86,7 +86,7 @@ class RequestQueue:
         self._settings.check_plan(self._query, plan, self.most_partitions(manifest))
 
     def check_partitions(self, manifest: Manifest, partitions: int) -> None:
-        """Refuse a number of partitions that is not possible, or that a plan, now or later, is forbidden in."""
+        """Refuse a number of partitions that is not possible, or that forbids a plan, now or later."""
         check_rescale_of_sites(self._query)
         check_partitions(partitions, self._settings.groups)
         if self._settings.single_partition == "forbid" and partitions > 1:
