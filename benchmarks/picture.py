@@ -17,6 +17,7 @@ import numpy as np
 
 mpl.use("svg")
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from benchmarks.report import rate, steady_epochs
@@ -55,7 +56,7 @@ def draw_rates(figures: Figures, path: Path) -> None:
     handles = [Patch(color=colour) for colour in _COLOURS.values()]
     axes.legend(handles, list(_NAMES.values()), ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.14))
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
+    _save(figure, path)
 
 
 def draw_profile(figures: Figures, path: Path) -> None:
@@ -73,7 +74,7 @@ def draw_profile(figures: Figures, path: Path) -> None:
     axes.set_xlabel("milliseconds of an epoch, median of the steady state")
     axes.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, 1.3), fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
+    _save(figure, path)
 
 
 def draw_migration(costs: Mapping[str, Mapping[str, Any]], path: Path) -> None:
@@ -95,7 +96,7 @@ def draw_migration(costs: Mapping[str, Mapping[str, Any]], path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
     axes[-1].set_xlabel("seconds since the migration began, of a window of 180; means of ten")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=8)
-    figure.savefig(path)
+    _save(figure, path)
 
 
 def draw_replacement(courses: Mapping[str, Mapping[str, Any]], path: Path) -> None:
@@ -112,7 +113,12 @@ def draw_replacement(courses: Mapping[str, Mapping[str, Any]], path: Path) -> No
         axis.spines[["top", "right"]].set_visible(False)
     axes[-1].set_xlabel("epochs since the replacement began, of a window of 60")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
-    figure.savefig(path)
+    _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Write a picture without what Matplotlib adds about its making, such as the time and its own version."""
+    figure.savefig(path, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
 
 
 def profile(run: Mapping[str, Any]) -> dict[str, float]:

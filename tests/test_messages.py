@@ -457,6 +457,10 @@ _HINTS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: QueryOptions().with_option("queryName", "x"),
         "Hint: write .queryName('results')",
     ),
+    "a mode by an option": (
+        lambda: QueryOptions().with_option("outputMode", "update"),
+        "Hint: write .outputMode('update'), or leave it out: the default is 'append'",
+    ),
     "folders by a column": (lambda: _writer().partitionBy(3), "Hint: write .partitionBy('day')"),  # type: ignore[arg-type]
     "an option with a wrong letter": (
         lambda: QueryOptions().with_option("chekpointLocation", "x"),
@@ -473,7 +477,7 @@ _HINTS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a path for a view": (
         lambda: _writer().format("memory").queryName("v").start("out"),
-        "path must be with the parquet sink, which alone uses it; got the memory sink. Hint: leave path out",
+        "path must be used with the parquet sink only; got the memory sink. Hint: leave path out",
     ),
     "a path for a function": (
         lambda: _writer().foreachBatch(print).start("out"),
@@ -481,7 +485,7 @@ _HINTS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "rows to show in files": (
         lambda: _writer().format("parquet").option("numRows", 5).start("out"),
-        "numRows must be with the console sink",
+        "numRows must be used with the console sink only",
     ),
     "explain by a number": (
         lambda: _join_of_two(_predicates=("a.i = b.i",)).explanation(5),  # type: ignore[arg-type]

@@ -4,8 +4,8 @@ Every message has the same grammar: *what must hold; what was got. Hint: what to
 fields, so that programs need not parse text. Every error can be pickled, because it may have to travel from a
 Spark executor to the driver.
 
-Everything that a user can cause derives from :class:`MidstreamError`; :class:`InternalError` means that
-Midstream broke one of its own promises, and asks for a report.
+All errors derive from :class:`MidstreamError`. An :class:`InternalError` means that Midstream broke one of
+its own promises, and asks for a report.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def rate_of_pairs(text: str) -> float:
 def test_a_join_never_has_more_rows_than_its_streams_allow():
     first = {"a": [(0.0, 1), (3600.0, 2)], "b": [(1800.0, 1), (1800.0, 2), (1800.0, 3)]}
     text = explained(first, {"a": [(2400.0, 3)], "b": [(1800.0, 9)]})
-    assert "Little is known yet: 600 s of event time have passed, and the window has 7,200 s." in text
+    assert "Little is known yet: 600 s of event time have passed, and the window is 7,200 s." in text
     # One row of each stream in ten minutes, and a window of two hours to either side.
     assert 0 < rate_of_pairs(text) <= 1 / 600 * 1 / 600 * 14400
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from midstream.adapt import decision
+from midstream.adapt.explain import describe_outcome
 from midstream.adapt.optimizer import CostedPlan
 from midstream.plan.tree import parse_plan
 from midstream.protocol.events import MigrationJudged, MigrationTakenBack, PlanDecision
@@ -50,7 +51,29 @@ def test_the_outcome_of_each_migration_is_near_what_was_estimated(strategy):
     assert abs(outcome.cost - outcome.predicted_cost) < 0.35 * outcome.old_cost * 8
     (event,) = [event for event in run.events if isinstance(event, MigrationJudged)]
     assert (event.outcome, event.cost, event.gain) == ("not clearly worse", outcome.cost, outcome.gain)
-    assert f"Migration 1, from {WORST} to {BEST}, turned out well:" in explanation(run)
+    assert f"Migration 1, from {WORST} to {BEST}, turned out not clearly worse:" in explanation(run)
+
+
+def test_what_a_plan_takes_more_is_not_said_to_be_saved():
+    outcome = MigrationOutcome(
+        epoch=9,
+        migration=1,
+        old_plan=BEST,
+        new_plan=WORST,
+        is_final=True,
+        predicted_cost=None,
+        cost=-100.0,
+        predicted_gain=3.0,
+        old_cost=10.0,
+        new_cost=22.0,
+        is_worse=True,
+    )
+    assert list(describe_outcome(outcome)) == [
+        f"Migration 1, from {BEST} to {WORST}, turned out worse:",
+        "  it took 100 units less than the plan before it",
+        "  it takes 12 units/s more, estimated 3:",
+        "  22 units/s instead of 10 units/s, without what stored bytes cost",
+    ]
 
 
 def test_what_was_seen_of_a_plan_is_near_what_is_estimated():

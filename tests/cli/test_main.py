@@ -79,6 +79,14 @@ def test_the_command_line_starts_without_what_only_a_query_needs():
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.parametrize("command", ["demo", "simulate"])
+def test_commands_that_need_duckdb_say_so(command, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    done = call(command)
+    assert done.exit_code == 3
+    assert "got an environment without it. Hint: install midstream[" in words(done.stderr)
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -21,8 +21,12 @@ from typing import get_args
 
 import pyarrow as pa
 import pytest
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
 
 from midstream import errors
+from midstream.cli import failures
+from midstream.cli.main import app
 from midstream.protocol.event import Event
 from midstream.protocol.health import HEALTH_CHECKS
 from midstream.query.expression import Call, Expression, ExpressionOperator
@@ -126,6 +130,31 @@ def test_the_table_of_events_is_complete():
 def test_the_table_of_health_has_every_check_with_its_threshold():
     documented = [(code_in(kind)[0], threshold) for kind, threshold, _ in rows_of(section(GUIDE, "health"))]
     assert documented == [(str(c.problem.__struct_config__.tag), c.threshold) for c in HEALTH_CHECKS]
+
+
+def test_the_table_of_commands_has_every_command_and_option():
+    documented = {
+        code_in(command)[0].split()[1]: set(re.findall(r"--[a-z]+", " ".join((command, does, options))))
+        for command, does, options in rows_of(section(GUIDE, "commands"))
+    }
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    of_all = {option for parameter in group.params for option in parameter.opts}
+    for name, command in group.commands.items():
+        options = {
+            option
+            for parameter in command.params
+            if isinstance(parameter, TyperOption) and not parameter.hidden
+            for option in parameter.opts
+        }
+        assert documented[name] - of_all == {option for option in options if option.startswith("--")}, name
+    assert set(documented) == set(group.commands)
+
+
+def test_the_codes_that_commands_exit_with_are_those_of_the_guide():
+    documented = {int(code) for code, _ in rows_of(section(GUIDE, "exit codes"))}
+    lines = (failures.__doc__ or "").splitlines()
+    assert documented == {int(line.split("|")[1]) for line in lines if re.match(r"\| \d", line)}
 
 
 def _kinds(event: type[Event]) -> list[type[Event]]:

@@ -46,8 +46,8 @@ def _text(files: Iterable[Path]) -> str:
 
 
 def _has(text: str, term: str) -> bool:
-    """Whether a term, or a plural of it, is in a text."""
-    return re.search(rf"\b{re.escape(term)}", text) is not None
+    """Whether a term, or a form of it, is in a text as a word of its own."""
+    return re.search(rf"\b{re.escape(term.lower())}(s|es|d|ed)?\b", text) is not None
 
 
 def test_every_word_of_the_glossary_is_used():

@@ -271,5 +271,5 @@ def test_windows_and_watermarks_stay_while_state_is_spilled():
     )
     with pytest.raises(CheckpointError, match="windows must stay as they are while state is spilled"):
         _run(2_000, 1, wider, store)
-    with pytest.raises(CheckpointError, match="no state must be spilled when a watermark is set back"):
+    with pytest.raises(CheckpointError, match="state must not be spilled when a watermark is set back"):
         reset_watermark(store, seize_lease(store, "reset"), "a", 1)

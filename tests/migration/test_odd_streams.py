@@ -124,7 +124,7 @@ def test_a_state_that_is_too_large_to_be_moved_stops_the_query_once(monkeypatch)
         join.run_epoch(equal_rows("abc")(epoch))
     join.migrate("a (b c)", "moving_state")
     monkeypatch.setattr("midstream.engine.references.MAX_BATCHES", 0)
-    with pytest.raises(MigrationError, match="at most 0 batches to be moved at once"):
+    with pytest.raises(MigrationError, match=r"at most 0 batches to be moved at once; got batch 1\."):
         join.run_epoch({})
     monkeypatch.undo()
     restarted = InlineJoin(query, settings=Settings(1, 1), store=store)

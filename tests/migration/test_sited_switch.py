@@ -114,7 +114,7 @@ def test_copies_come_in_portions_newest_first_while_the_old_plan_runs():
 def test_there_is_one_way_to_change_a_plan_for_sites():
     query = query_on(PREDICATES["a clique"], SITES.topology("abc"))
     join = InlineJoin(query, HERE, settings=Settings(None, 8))
-    with pytest.raises(OptionError, match="must be changed in the one way that there is"):
+    with pytest.raises(OptionError, match="must be changed without a strategy"):
         join.migrate(THERE, "hybrid")
     join.run_epoch(EPOCHS[0])
     join.migrate(HERE)

@@ -33,11 +33,11 @@ def query_at(sites: SiteDescription):
 )
 def test_settings_that_would_move_rows_are_refused_at_the_start_and_at_a_restart(setting, named):
     wrong = replace(SETTINGS, **setting)
-    with pytest.raises(OptionError, match=f"must have no such option; got {named}"):
+    with pytest.raises(OptionError, match=f"must not use certain options; got {named}"):
         InlineJoin(query_at(SITES), settings=wrong)
     join = InlineJoin(query_at(SITES), settings=SETTINGS)
     join.run_epoch({})
-    with pytest.raises(OptionError, match=f"must have no such option; got {named}"):
+    with pytest.raises(OptionError, match=f"must not use certain options; got {named}"):
         InlineJoin(query_at(SITES), settings=wrong, store=join.store)
 
 
@@ -83,6 +83,6 @@ def test_links_are_counted_in_one_direction_and_not_within_a_site():
 def test_an_event_says_once_that_tasks_run_elsewhere():
     (event,) = elsewhere_events(4, {"x->y": 2}, {})
     assert (event.batch_id, event.severity) == (4, "warning")
-    assert event.message.startswith("of site x, 2 tasks ran at y: ")
+    assert event.message.startswith("tasks of site x ran at y, 2 in this epoch: ")
     assert list(elsewhere_events(5, {"x->y": 1}, {"x->y": 2})) == []
     assert [e.batch_id for e in elsewhere_events(6, {"x->y": 1, "x->no site": 1}, {"x->y": 2})] == [6]

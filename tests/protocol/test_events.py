@@ -225,7 +225,7 @@ def test_the_texts():
     assert texts["state-brought-back"].endswith("owed, and brought 45,678 bytes back: so it is")
     assert texts["migration-waits"].startswith("the change to plan 'a (b c)' waits: groups that it changes")
     assert texts["rescaled"] == "the state is in 64 engine partitions now, instead of 2"
-    assert texts["task-elsewhere"].startswith("of site paris, 2 tasks ran at oregon: the links between")
+    assert texts["task-elsewhere"].startswith("tasks of site paris ran at oregon, 2 in this epoch: more goes")
     assert texts["rescale-waits"].startswith("the change to 64 engine partitions waits until rows")
     assert texts["migration-ended"] == "migration 2 ended after 4 epochs: the plan is 'a (b c)'"
 

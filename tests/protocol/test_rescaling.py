@@ -333,7 +333,7 @@ def test_a_slice_of_a_partition_that_there_was_not_is_refused():
     manifest = begun().manifest
     other = replace(manifest.slices[0], owner=replace(manifest.slices[0].owner, partition=2))
     for slice_ in (other, replace(manifest.slices[0], placed=1)):
-        with pytest.raises(CheckpointError, match="a slice must be of a partition that there was"):
+        with pytest.raises(CheckpointError, match="a slice must belong to a partition that existed"):
             check_routings(replace(manifest, slices=(slice_,)), 16)
 
 

@@ -94,7 +94,7 @@ def test_other_predicates_are_refused(text, message):
     ids=["parentheses", "conjuncts", "negations"],
 )
 def test_a_predicate_that_is_nested_too_deeply_is_refused(text):
-    with pytest.raises(QueryError, match="nested that deep"):
+    with pytest.raises(QueryError, match="nested less deeply"):
         read_predicate(text, STREAMS, "UTC")
 
 

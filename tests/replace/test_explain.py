@@ -180,7 +180,7 @@ def test_a_strategy_that_never_catches_up_is_told():
     )
     assert hybrid == "it does not catch up: batches leave no time"
     assert moving == (
-        "about 24,000,000 units at once, and results are late by 24 s, which it never catches up with"
+        "about 24,000,000 units at once, and results are late by 24 s, and the query never catches up"
     )
     assert track == "about 36,000,000 units for both definitions meanwhile"
 
@@ -189,7 +189,7 @@ def test_a_replacement_that_waits_is_explained():
     join = _run(6)
     join.replace(WIDER)
     assert join.explain().startswith(
-        "A replacement is asked for: of the definition, by generalized_hybrid, which waits to begin.\n"
+        "A replacement waits: of the definition, by generalized_hybrid.\n"
         "It begins with the next epoch, unless another change of plan that was asked for comes first.\n"
         "  window between streams: 20 seconds -> 40 seconds\n"
         "\n"
@@ -200,7 +200,7 @@ def test_a_replacement_that_waits_is_explained():
     join.run_epoch({name: EPOCHS[6][name] for name in "abc"})
     join.migrate("a b c", "generalized_parallel_track")
     assert join.explain().startswith(
-        "A replacement is asked for: of the plan, by generalized_parallel_track, which waits to begin.\n"
+        "A replacement waits: of the plan, by generalized_parallel_track.\n"
         "It begins once the migration has ended.\n"
         "  plan: a (b c) -> a b c\n"
         "\n"
@@ -221,7 +221,7 @@ def test_a_replacement_of_the_plan_is_called_so():
     assert join.manifest.replacement is not None
     progress, until = join.recentProgress[-1], show_time(join.manifest.replacement.until)
     assert [event["message"] for event in progress["events"]] == [
-        "replacement 1, of the plan, started, by generalized_parallel_track",
+        "replacement 1 of the plan started, by generalized_parallel_track",
         f"replacement 1: results after {until} are those of the new plan",
     ]
     assert progress["replacement"] == {

@@ -59,7 +59,7 @@ def test_partitions_in_which_its_plan_is_forbidden_are_refused():
     join = InlineJoin(query(*KEYS), "a b c", settings=Settings(1, 8, single_partition="forbid"))
     run(join, 3)
     join.replace(query(*OTHER_KEYS), "a b c", "generalized_parallel_track")
-    with pytest.raises(OptionError, match="a replacement that was asked for has ended"):
+    with pytest.raises(OptionError, match="a replacement that was asked for must have ended"):
         join.rescale(3)
     run(join, 11)
     assert not join.is_replacing

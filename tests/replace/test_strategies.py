@@ -127,7 +127,7 @@ def test_a_running_replacement_lets_nothing_else_begin():
     join = InlineJoin(query, settings=Settings(2, 8))
     join.run_epoch({})
     join.migrate("b a", "generalized_parallel_track")
-    with pytest.raises(Exception, match="a replacement that was asked for has ended"):
+    with pytest.raises(Exception, match="a replacement that was asked for must have ended"):
         join.migrate("b a", "moving_state")
-    with pytest.raises(Exception, match="a replacement that was asked for has ended"):
+    with pytest.raises(Exception, match="a replacement that was asked for must have ended"):
         join.replace(query)

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from midstream.errors import CheckpointError, FencedError
 from midstream.inline import InlineJoin
+from midstream.protocol.intent import decode_intent, encode_intent
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.runtime.crash_points import POINTS, crash_hook
@@ -93,13 +95,21 @@ def test_on_a_disk_and_in_an_object_store_too(tmp_path, remote, point):
         drivers.check()
 
 
+@pytest.mark.parametrize("number", [0, 5])
+def test_an_intent_of_another_format_is_refused_with_those_that_are_read(number):
+    intent = InlineJoin(QUERY, settings=SETTINGS)._runner.new_intent(0, None)
+    data = encode_intent(replace_struct(intent, format=number))
+    with pytest.raises(CheckpointError, match=rf"intent 7 must have a format from 1 to 4; got {number}\."):
+        decode_intent(data, "intent 7")
+
+
 def test_a_query_that_two_drivers_begin_is_one_query():
     store = MemoryStore()
     paused = InlineJoin(QUERY, "b a", settings=SETTINGS, store=store)
     other = InlineJoin(QUERY, "a b", settings=SETTINGS, store=store)
     # The first wakes between looking at its lease and writing down what it is about to do.
     write_or_read_intent(store, paused._runner.new_intent(0, None))
-    with pytest.raises(CheckpointError, match="must begin once"):
+    with pytest.raises(CheckpointError, match="must be begun by one driver only"):
         other.run_epoch(EPOCHS[0])
     again = InlineJoin(QUERY, "a b", settings=SETTINGS, store=store)
     again.run_epoch(EPOCHS[0])

@@ -160,7 +160,7 @@ def test_update_mode_is_refused_where_it_cannot_be(spark, feed, tmp_path):
     plain = Join(spark)
     for name in "ab":
         plain = plain.stream(name, feed.df(name), time="t")
-    with pytest.raises(OptionError, match=r"update mode must be of a query with aggregates.*Hint: leave"):
+    with pytest.raises(OptionError, match=r"a query in update mode must have aggregates.*Hint: leave"):
         plain.on("a.k = b.k").writeStream.format("console").start(outputMode="update")
     with pytest.raises(OptionError, match=r"must be 'append' or 'update'; got 'complete'\. Hint: in update"):
         join.writeStream.outputMode("complete")

@@ -127,7 +127,7 @@ def test_a_query_may_be_stopped_from_wherever_it_calls_the_user(spark, feed, run
 
     def wait_then_stop(event: object) -> None:
         for wait in (query.awaitTermination, query.processAllAvailable):
-            with pytest.raises(StreamError, match="must not be waited for by what it waits for itself"):
+            with pytest.raises(StreamError, match="must not wait for its own query"):
                 wait()
         query.stop()
 

@@ -124,9 +124,7 @@ def test_what_cannot_be_is_refused_before_anything_happens(scenario, tmp_path, c
             with pytest.raises(MidstreamError, match="must be a join, as it is before writeStream"):
                 query.replace(no_join)
         more = scenario.join(ONE_KEY, rows).stream("e", scenario.feed.df("a"), time="t").on("a.k = e.k")
-        with pytest.raises(
-            MidstreamError, match="must get a definition of streams that it reads; got stream e"
-        ):
+        with pytest.raises(MidstreamError, match="must use only streams that the query reads; got stream e"):
             query.replace(more)
         # The condition is of a DataFrame, which the running query does not look at.
         filtered = scenario.join(ONE_KEY, lambda df: df.where("v > 1")).within("12 seconds")

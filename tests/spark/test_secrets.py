@@ -93,6 +93,15 @@ def test_a_query_that_succeeds(join, runner, said):
     said += [*_all_of(query), *_look_at(runner.checkpoint)]
 
 
+def test_values_are_in_the_names_of_folders_that_partition_by_makes(join, runner, said):
+    writer = join.writeStream.format("parquet").option("path", runner.out).partitionBy("a_k2")
+    query = writer.option("checkpointLocation", runner.checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+    folder, texts = f"a_k2={KEY}", [*_all_of(query), *_look_at(runner.checkpoint)]
+    assert any(folder in text for text in texts)
+    said += [text.replace(folder, "") for text in texts]
+
+
 def test_a_query_whose_slices_are_damaged(join, runner, feed, said):
     runner.run(join)
     for path in (runner.checkpoint / "slices").iterdir():

@@ -72,11 +72,11 @@ def test_what_sites_cannot_be_combined_with_is_refused_before_the_start(scenario
     start = scenario.runner.start
     with pytest.raises(PlanError, match=r"must have a sequence for each; got '\(\(a b\) c\) d'"):
         start(join(), plan="((a b) c) d")
-    with pytest.raises(OptionError, match="must have no such option; got stateMemory"):
+    with pytest.raises(OptionError, match="must not use certain options; got stateMemory"):
         start(join(), stateMemory="8m")
-    with pytest.raises(OptionError, match="must have no such option; got balance"):
+    with pytest.raises(OptionError, match="must not use certain options; got balance"):
         start(join(), balance="lazy_disk")
-    with pytest.raises(OptionError, match="partitions must be said of each site"):
+    with pytest.raises(OptionError, match="partitions must be given for each site"):
         start(join(), partitions=4)
     with pytest.raises(OptionError, match="planner must be 'greedy' if update is 'distributed'"):
         start(join(), planner="shared", update="distributed")
@@ -84,7 +84,7 @@ def test_what_sites_cannot_be_combined_with_is_refused_before_the_start(scenario
         start(scenario.join(), planner="greedy")
     with pytest.raises(PlanError, match="must be for streams that live at sites"):
         start(scenario.join(), plan=FIRST)
-    with pytest.raises(OptionError, match="must be asked of streams that live at sites"):
+    with pytest.raises(OptionError, match="must have sites for explain"):
         scenario.join().explanation("mermaid")
     with pytest.raises(QueryError, match="the name of a site must be letters"):
         scenario.join().sink_site("no site")

@@ -63,6 +63,7 @@ def test_folders_in_each_others_way_are_refused_and_both_are_named(root, path, l
     named = {"checkpointLocation": checkpoint, must.split()[0]: late if must[0] == "l" else path}
     for option, name in (named if inside else {"path": path, "lateRows": late}).items():
         assert f"{option} {root}/{name}" in str(caught.value)
+    assert "a folder of its own" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from midstream.adapt.amounts import show_cost, show_gain
 from midstream.adapt.decision import DecisionContext
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_time import describe_times
@@ -35,7 +36,7 @@ def explain_adaptive(context: DecisionContext, adaptation: Adaptation, *, adapts
     longest = context.query.longest_window / MICROS_PER_SECOND
     if context.statistics.elapsed < _LITTLE_OF_WINDOW * longest < math.inf:
         passed, window = (f"{_number(s)} s" for s in (context.statistics.elapsed, longest))
-        lines.append(f"Little is known yet: {passed} of event time have passed, and the window has {window}.")
+        lines.append(f"Little is known yet: {passed} of event time have passed, and the window is {window}.")
     plan, estimator = context.layout.plan, context.estimator
     cost = plan_cost(plan, estimator, context.partitions)
     lines.append(f"The running plan, {plan}, costs {_units(cost)}.")
@@ -83,9 +84,10 @@ def describe_decision(decision: Decision) -> Iterator[str]:
 def describe_outcome(outcome: MigrationOutcome) -> Iterator[str]:
     """What a migration turned out to cost and to save, and what was estimated."""
     plans = f"from {outcome.old_plan} to {outcome.new_plan}"
-    yield f"Migration {outcome.migration}, {plans}, turned out {'worse' if outcome.is_worse else 'well'}:"
-    yield f"  it cost {outcome.cost:,.0f} units{_estimated(outcome.predicted_cost)}"
-    yield f"  it saves {_units(outcome.gain)}{_estimated(outcome.predicted_gain)}:"
+    verdict = "worse" if outcome.is_worse else "not clearly worse"
+    yield f"Migration {outcome.migration}, {plans}, turned out {verdict}:"
+    yield f"  it {show_cost(outcome.cost)}{_estimated(outcome.predicted_cost)}"
+    yield f"  it {show_gain(outcome.gain)}{_estimated(outcome.predicted_gain)}:"
     left = f"{_units(outcome.new_cost)} instead of {_units(outcome.old_cost)}"
     yield f"  {left}, without what stored bytes cost"
 

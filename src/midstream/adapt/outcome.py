@@ -2,7 +2,7 @@
 
 Its cost is the work of the epochs that it took, less what the new plan does in as much time. What it saves is
 what the old plan would do now, less what the new one was seen to do. The old plan does not run any more, so
-what it would do is estimated from the statistics of now. How far estimates of this plan are off was seen
+what it would do is estimated from the current statistics. How far estimates of this plan are off was seen
 while it ran: that is its bias.
 
 The bytes that plans store are left out, since what they cost is not seen in any epoch.

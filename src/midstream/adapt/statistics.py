@@ -44,7 +44,7 @@ from midstream.state.statistics import KeyStatistics, Statistics, StreamStatisti
 from midstream.values import MICROS_PER_SECOND
 
 MAX_SAMPLED_ENTRIES = 1024
-"""Entries that are kept of a stream and key class, besides frequent keys: 20 KB in a manifest."""
+"""Entries that are kept of a stream and key class, besides those of frequent keys."""
 MAX_FREQUENT_KEYS = 32
 """Frequent keys of a key class."""
 # A key is frequent if it has this share of a stream's rows, until it has less than half of that; and so many

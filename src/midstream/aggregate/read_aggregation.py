@@ -160,7 +160,7 @@ def _read_aggregate(item: str | UserCall, streams: Sequence[Stream]) -> Aggregat
         hint = f"the functions are {known}; others can be computed from what is written"
         raise QueryError("an aggregate must be a function that Midstream has", got=repr(item), hint=hint)
     if not call.arguments:
-        raise QueryError("an aggregate must be of a column", got=repr(item), hint=_WRITE)
+        raise QueryError("an aggregate must be applied to a column", got=repr(item), hint=_WRITE)
     column = _read_column(call, function, item, streams)
     parameters = _read_parameters(call, function.arguments, item)
     return Aggregate(call.name, name, (column,), parameters, function.result(column.type))
@@ -187,7 +187,7 @@ def _read_column(call: AggregateCall, function: Function, item: str, streams: Se
 def _column_named(text: str, item: str, streams: Sequence[Stream]) -> Output:
     name = dotted_name(parse(text, "what is aggregated"))
     if name is None:
-        raise QueryError("an aggregate must be of a column of a stream", got=item, hint=_COMPUTE)
+        raise QueryError("an aggregate must be applied to a column of a stream", got=item, hint=_COMPUTE)
     ref = resolve(streams, name)
     dtype = next(stream for stream in streams if stream.name == ref.stream).type_of(ref)
     return Output(column_of(ref), ref, dtype)

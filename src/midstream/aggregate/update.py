@@ -1,4 +1,4 @@
-"""Updating: the windows and groups that new results have changed, with their values of now.
+"""Updating: the windows and groups that new results have changed, with their current values.
 
 The work follows what has changed: of the slices, only the rows of groups with new results are read, and of
 these only those in panes that share a window with a new result.

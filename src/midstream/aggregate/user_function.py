@@ -90,6 +90,7 @@ def udaf(returnType: object) -> Callable[[object], UserFunction]:  # noqa: N803 
             raise QueryError(
                 f"the class of an aggregate must have the methods {', '.join(_METHODS)}",
                 got=f"{user_class.__name__} without {', '.join(missing)}",
+                hint="add them to the class",
             )
         if not isinstance(inspect.getattr_static(user_class, "load"), classmethod | staticmethod):
             raise QueryError(

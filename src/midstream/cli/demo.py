@@ -39,7 +39,8 @@ def demo(  # noqa: PLR0913, PLR0917  # each is an option of the command
     results are not those of DuckDB.
     """
     if importlib.util.find_spec("duckdb") is None:
-        raise OptionError("the demo must have DuckDB to check itself", hint="install midstream[demo]")
+        must, hint = "the demo must have DuckDB to check itself", "install midstream[demo]"
+        raise OptionError(must, got="an environment without it", hint=hint)
     from midstream.demo.report import for_people, for_programs, save_picture
     from midstream.demo.run import Demo, run
     from midstream.demo.show import View

@@ -23,7 +23,8 @@ def simulate(
     The same seed of the same version does the same. The exit code is 1 if a promise was broken.
     """
     if importlib.util.find_spec("duckdb") is None:
-        raise OptionError("the simulator must have DuckDB as its oracle", hint="install midstream[testing]")
+        must, hint = "the simulator must have DuckDB as its oracle", "install midstream[testing]"
+        raise OptionError(must, got="an environment without it", hint=hint)
     from midstream.testing.simulate import simulate as run
 
     broken = 0

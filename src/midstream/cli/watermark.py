@@ -37,6 +37,7 @@ def watermark(
         raise OptionError(
             "--stream and --to must be given together",
             got="--to alone" if stream is None else "--stream alone",
+            hint="leave both out to show the watermarks",
         )
     if stream is None or to is None:
         manifest = newest_manifest(store)

@@ -1,13 +1,14 @@
 """The places of one key: which partitions have its groups and hot keys by each of several routings.
 
 Nothing is moved when places change. Who reads rows of earlier times follows from two places alone, that by
-which they were stored and that of now. While several partitions share a hot key, rows of a state are *dealt*
-out among them if the state has the spread stream, so that each is in one partition, or else *copied* to all:
+which they were stored and the current one. While several partitions share a hot key, rows of a state are
+*dealt* out among them if the state has the spread stream, so that each is in one partition, or else
+*copied* to all:
 
     stored     now        a row is read by
     any        copied     everybody: of dealt rows every one, of copied ones the own copy, or else the first
     dealt      dealt      the partition that stored it, or else the first of today's
-    copied     dealt      the first of today's, from the first of then
+    copied     dealt      the first of today's, from the first at that time
 
 What only one partition has counts as copied. So a result, which has one row of the spread stream, is made in
 exactly one partition.
@@ -37,7 +38,7 @@ Ranges = tuple[Hashes, Hashes]
 
 
 class KeyPlaces:
-    """The places of a key by several routings, the last of which is that of now."""
+    """The places of a key by several routings, the last of which is the current one."""
 
     def __init__(self, owners: Sequence[Owners], spread: Sequence[Mapping[int, Place]]) -> None:
         """For each routing, the partition of each group, and the hot keys that partitions share."""
@@ -48,7 +49,7 @@ class KeyPlaces:
 
     @cached_property
     def routing(self) -> Routing:
-        """The routing of now."""
+        """The current routing."""
         return Routing(tuple(self._owners[-1].tolist()), tuple(sorted(self._spread[-1].items())))
 
     def holders(self, group: int) -> set[int]:

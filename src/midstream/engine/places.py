@@ -52,12 +52,12 @@ def key_name(key: Key, site: Site = "") -> KeyName:
 
 @dataclass(frozen=True)
 class Places:
-    """The routing of now, and those by which stored rows were placed."""
+    """The current routing, and those by which stored rows were placed."""
 
     groups: int
     """How many groups there are."""
     tables: tuple[RoutingTable, ...]
-    """Oldest first; the last is that of now."""
+    """Oldest first; the last is the current one."""
 
     @property
     def partitions(self) -> int:
@@ -199,7 +199,7 @@ class Places:
         return places.ranges(partition, owner.partition, self._number[slice_.placed], owner.state.streams)
 
     def after(self, slices: Iterable[Slice]) -> tuple[RoutingTable, ...]:
-        """The tables that are still needed for some slices, and that of now."""
+        """The tables that are still needed for some slices, and the current one."""
         needed = {len(self.tables) - 1}
         for first, end in {self._tables_of(slice_) for slice_ in slices}:
             needed.update(range(first, end))

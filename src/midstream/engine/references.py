@@ -40,7 +40,7 @@ def backfilled_segment_of(epoch: int, partition: int, partitions: int, batch: in
     if batch >= MAX_BATCHES // partitions:
         raise MigrationError(
             f"a state must come in at most {MAX_BATCHES // partitions:,} batches to be moved at once",
-            got="more",
+            got=f"batch {batch + 1:,}",
             hint="migrate by hybrid, which moves large states in portions",
         )
     return (epoch << _PARTITION_BITS) | MAX_PARTITIONS | (batch * partitions + partition)

@@ -115,7 +115,7 @@ class InlineJoin(ReportingQuery):
 
     @property
     def query(self) -> Query:
-        """The definition of now; while another one replaces it, the old one."""
+        """The current definition; while another one replaces it, the old one."""
         return self.coordinator.query
 
     def migrate(

@@ -6,8 +6,8 @@ rows of the other streams. What the other streams' rows cost is paid several tim
 that makes this cheapest.
 
 Keys are shared when one partition does much more than the others do on average, and gathered again when they
-are hot no more. Both follow from the committed statistics: how much each partition has worked lately, and how
-many rows of each stream have a key.
+are no longer hot. Both follow from the committed statistics: how much each partition has worked lately, and
+how many rows of each stream have a key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MIN_WORK = 200_000.0
 # The part of a fair share of all work above which a key is hot, until it has less than half of that.
 _HOT_SHARE = 0.25
 _HOT = "one partition did much more than the others"
-_COOLED = "it is hot no more"
+_COOLED = "it is no longer hot"
 _MIGRATION = "a migration has begun"
 _FIGURE = np.dtype("<f4")
 

@@ -98,7 +98,9 @@ def _divisions(query: Query, manifest: Manifest, migration: Migration) -> Iterat
         yield f"{{{state.label}}} is being moved; rows from before epoch {epoch} are still to come."
     shared_labels = sorted(f"{{{state.label}}}" for state in plans.shared)
     if migration.isolated:
-        yield "The new plan has states of its own; when it is alone, it goes on with these of the old one:"
+        yield (
+            "The new plan has states of its own; when it runs alone, it continues with these of the old plan:"
+        )
     yield f"Shared states: {', '.join(shared_labels) or 'none'}"
 
 

@@ -52,7 +52,7 @@ def make_request(
     if query.topology is not None:
         if strategy not in (AUTO, SITE_SWITCH):
             raise OptionError(
-                "the plan of streams that live at sites must be changed in the one way that there is",
+                "the plan of streams that live at sites must be changed without a strategy",
                 got=show_value(strategy),
                 hint="leave out the strategy",
             )

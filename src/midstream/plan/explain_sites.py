@@ -67,7 +67,7 @@ def explain_sited_as(form: str, query: Query, plan: Plan) -> str:
     """A plan with sites as JSON, or as a Mermaid diagram."""
     if query.topology is None:
         raise OptionError(
-            f"explain({form!r}) must be asked of streams that live at sites",
+            f"a query must have sites for explain({form!r})",
             got="streams without sites",
             hint="write explain()",
         )

@@ -27,7 +27,7 @@ def check_settings_of_sites(query: Query, settings: Settings) -> None:
     }
     for name, is_set in problems.items():
         if is_set:
-            raise OptionError("streams that live at sites must have no such option", got=name, hint=_WITHOUT)
+            raise OptionError("a query with sites must not use certain options", got=name, hint=_WITHOUT)
 
 
 def check_sites_state(query: Query, written: dict[str, Any] | None) -> None:

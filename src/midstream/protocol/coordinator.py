@@ -147,7 +147,7 @@ class Coordinator:
         )
 
     def next_terms(self, manifest: Manifest) -> Terms:
-        """The terms of the epoch after ``manifest``, if it was not begun before: those of now.
+        """The terms of the epoch after ``manifest``, if it was not begun before: the current ones.
 
         An epoch that another driver had begun may have changed what is possible since the query was resumed.
         """

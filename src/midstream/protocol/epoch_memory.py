@@ -24,7 +24,7 @@ from midstream.state.manifest import Manifest
 from midstream.state.memory import Memory
 
 _WATCHED_SHARE = 0.5
-"""The share of its budget that a partition may have before it is looked at what its groups produce."""
+"""The share of its budget above which it is watched what a partition's groups produce."""
 
 
 def next_memory_step(
@@ -60,7 +60,7 @@ def next_memory_step(
 
 
 def _watches(context: MemoryContext, manifest: Manifest, settings: MemorySettings) -> bool:
-    """Whether it is looked at what groups produce: once some partition has come near its budget.
+    """Whether the productivity of groups is watched: once some partition has come near its budget.
 
     Until then a budget costs next to nothing.
     """
@@ -94,7 +94,7 @@ def memory_after(
 
 
 def check_windows_stay(manifest: Manifest, query: Query) -> None:
-    """Refuse other windows while groups are spilled: what they owe is what the windows of then allow."""
+    """Refuse other windows while groups are spilled: what they owe is what the windows at that time allow."""
     if manifest.memory.cuts and terms_of(query).within != committed_terms(manifest).within:
         raise CheckpointError(
             "windows must stay as they are while state is spilled",

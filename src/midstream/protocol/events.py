@@ -2,7 +2,7 @@
 
 Each kind of event is one type: its name in the JSON form, its fields, its severity, and its text for people.
 To add a kind, write its type and yield it from ``events_of``; the log, listeners and progress take any event.
-What lasts, and is told of again while it does, is a problem: see :mod:`midstream.protocol.problems`.
+What lasts, and is reported again while it does, is a problem: see :mod:`midstream.protocol.problems`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from midstream.adapt.amounts import show_amount, show_cost, show_gain
 from midstream.adapt.single_partition import describe_unplaced
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import parse_plan
@@ -142,26 +143,16 @@ class MigrationJudged(MigrationEvent, frozen=True, kw_only=True, tag="migration-
         return self.template.format_map(
             {
                 **msgspec.structs.asdict(self),
-                "cost": _either(self.cost, "cost {} units", "took {} units less than the plan before it"),
-                "gain": _either(self.gain, "saves {} units/s", "takes {} units/s more"),
+                "cost": show_cost(self.cost),
+                "gain": show_gain(self.gain),
                 "expected_cost": _expected(self.predicted_cost),
                 "expected_gain": _expected(self.predicted_gain),
             }
         )
 
 
-def _whole(value: float) -> str:
-    """A number without decimals; nothing is no less than zero."""
-    text = f"{value:,.0f}"
-    return "0" if text == "-0" else text
-
-
-def _either(value: float, text: str, text_if_negative: str) -> str:
-    return (text if _whole(value)[0] != "-" else text_if_negative).format(_whole(abs(value)))
-
-
 def _expected(value: float | None) -> str:
-    return "" if value is None else f" (estimated: {_whole(value)})"
+    return "" if value is None else f" (estimated: {show_amount(value)})"
 
 
 def events_of(query: Query, before: Manifest, after: Manifest) -> tuple[Event, ...]:

@@ -1,4 +1,4 @@
-"""Health: which problems a running query has, and when each is told of.
+"""Health: which problems a running query has, and when each is reported.
 
 A health check is one record: the kind of problem, its threshold in words, and a function that finds it in
 the facts of an epoch. :class:`Health` remembers which problems last. One that is found for the first time
@@ -255,8 +255,8 @@ HEALTH_CHECKS: tuple[HealthCheck, ...] = (
     HealthCheck(
         StreamMissing,
         "no row of the stream was ever accepted, and the others have advanced by more than the window, or by "
-        f"more than an hour; or without a window, or without an accepted row of any stream, it is batch "
-        f"{MISSING_EPOCHS}",
+        f"more than an hour; without a window, or if no row of any stream was ever accepted, from batch "
+        f"{MISSING_EPOCHS} on",
         _missing,
     ),
     HealthCheck(StreamIdle, "the stream is idle", _idle),
@@ -274,8 +274,8 @@ HEALTH_CHECKS: tuple[HealthCheck, ...] = (
     ),
     HealthCheck(
         LateRows,
-        f"more than `lateShareWarning` of the rows of the last {RECENT_EPOCHS} batches, which count as "
-        f"{LATE_LEAST_ROWS} if they are fewer; over below half of it",
+        f"more than `lateShareWarning` of the rows of the last {RECENT_EPOCHS} batches, counted as at least "
+        f"{LATE_LEAST_ROWS} rows, were late; over below half that share",
         _late,
     ),
     HealthCheck(FutureRows, f"some rows of the last {RECENT_EPOCHS} batches", _future),
@@ -319,7 +319,7 @@ class Health:
 
     @classmethod
     def resumed(cls, facts: HealthFacts, now: datetime) -> Health:
-        """What a manifest alone says; what lasts is told of with the first epoch of the run."""
+        """What a manifest alone says; what lasts is reported with the first epoch of the run."""
         health, _ = cls().after(facts, now)
         lasting = {key: _Lasting(kept.problem, now, FIRST_REPEAT) for key, kept in health.lasting.items()}
         return cls(lasting, health.samples)

@@ -92,7 +92,8 @@ def decode_intent(data: bytes, name: str) -> Intent:
     except (*UNREADABLE, KeyError, TypeError, AttributeError) as error:  # an upgrade may raise the last three
         raise unreadable(name, error) from None
     if not _OLDEST_FORMAT <= intent.format <= FORMAT:
-        raise CheckpointError(f"{name} must have format {FORMAT}", got=intent.format, hint=RESTORE)
+        must = f"{name} must have a format from {_OLDEST_FORMAT} to {FORMAT}"
+        raise CheckpointError(must, got=intent.format, hint=RESTORE)
     return intent
 
 

@@ -85,8 +85,8 @@ class StreamStalled(StreamProblem, frozen=True, kw_only=True, tag="stream-stalle
 
     template: ClassVar[str] = (
         "stream {stream} has stalled: it has had no row that could be joined while the event time of the "
-        "others advanced by {silent_ms:,} ms; state grows until it has some again, or set idleTimeout to go "
-        "on without it; check its source, and the null keys and late rows of its progress"
+        "others advanced by {silent_ms:,} ms; state grows until it has such rows again; set idleTimeout to "
+        "go on without it; check its source, and the null keys and late rows of its progress"
     )
     over: ClassVar[str] = "stream {stream} no longer stands still"
 

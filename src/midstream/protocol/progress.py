@@ -133,7 +133,7 @@ class EpochProgress:
     """What went from one site to another, if streams live at sites."""
     memory: MemoryProgress = field(default_factory=MemoryProgress)
     problems: tuple[Problem, ...] = ()
-    """What is wrong after the epoch, whether or not it is told of in an event of this epoch."""
+    """What is wrong after the epoch, whether or not an event of this epoch reports it."""
     events: tuple[Event, ...] = ()
 
     @classmethod

@@ -25,7 +25,7 @@ class ReplacementEvent(Event, frozen=True, kw_only=True):
 class ReplacementStarted(ReplacementEvent, frozen=True, kw_only=True, tag="replacement-started"):
     """The new definition is in the checkpoint, and gets the rows that it needs."""
 
-    template: ClassVar[str] = "replacement {replacement}, of the {replaces}, started, by {strategy}"
+    template: ClassVar[str] = "replacement {replacement} of the {replaces} started, by {strategy}"
 
 
 class ReplacementLive(ReplacementEvent, frozen=True, kw_only=True, tag="replacement-live"):
@@ -55,7 +55,7 @@ class ReplacementEnded(ReplacementEvent, frozen=True, kw_only=True, tag="replace
     def message(self) -> str:
         """The event as a text for people."""
         return (
-            f"replacement {self.replacement}, of the {self.replaces}, ended after "
+            f"replacement {self.replacement} of the {self.replaces} ended after "
             f"{counted(self.epochs, 'epoch')}"
         )
 

@@ -88,13 +88,18 @@ def caught_up(manifest: Manifest) -> float:
     return replayed / stored if stored else 1.0
 
 
+def asked_for(request: ReplacementRequest) -> str:
+    """The replacement of a request, in a few words."""
+    of: Replaced = "definition" if request.definition else "plan"
+    return f"of the {of}, by {request.strategy}"
+
+
 def under_way(manifest: Manifest, request: ReplacementRequest | None) -> str:
     """The replacement that is under way, or else the one that is asked for, in a few words."""
     replacement = manifest.replacement
     if replacement is None:
         assert request is not None, "one of them there must be"  # noqa: S101
-        of: Replaced = "definition" if request.definition else "plan"
-        return f"of the {of}, by {request.strategy}, which waits to begin"
+        return f"{asked_for(request)}, which waits to begin"
     named = f"number {replacement.number}, of the {replaced_part(replacement)}, by {replacement.strategy}"
     if replacement.live_since is None:
         return f"{named}, which has {100 * caught_up(manifest):.0f} % of the stored rows"
@@ -102,11 +107,11 @@ def under_way(manifest: Manifest, request: ReplacementRequest | None) -> str:
 
 
 def check_none_under_way(manifest: Manifest, request: ReplacementRequest | None) -> None:
-    """Refuse what must not be asked for while a replacement runs, or is asked for itself."""
+    """Refuse a request that must not be made while a replacement waits or runs."""
     if manifest.replacement is not None or request is not None:
         raise OptionError(
-            "another definition or plan, or with singlePartition 'forbid' another number of partitions, must "
-            "wait until a replacement that was asked for has ended",
+            "a replacement that was asked for must have ended",
             got=f"one that has not ended: {under_way(manifest, request)}",
-            hint="wait for the event replacement-ended; explain() shows how far it is",
+            hint="wait for the event replacement-ended before you ask for another definition or plan, or, "
+            "with singlePartition 'forbid', another number of partitions; explain() shows how far it is",
         )

@@ -37,6 +37,7 @@ def first_routing(settings: Settings, topology: Topology | None = None) -> Routi
         raise OptionError(
             "initialShares must have a number for each partition, and the first must not be 0",
             got=f"{', '.join(map(str, shares))} for {partitions}",
+            hint="write as many numbers as there are partitions, e.g. '2,1,1'",
         )
     return RoutingTable(0, partitions, shares)
 
@@ -124,7 +125,7 @@ def check_routings(manifest: Manifest, groups: int) -> None:
     for slice_ in manifest.slices:
         if not 0 <= slice_.owner.partition < partitions.get(slice_.placed, 0):
             got = f"{slice_.name} of partition {slice_.owner.partition}, placed in epoch {slice_.placed}"
-            raise CheckpointError("a slice must be of a partition that there was", got=got, hint=RESTORE)
+            raise CheckpointError("a slice must belong to a partition that existed", got=got, hint=RESTORE)
 
 
 def _is_sound(table: RoutingTable, groups: int) -> bool:

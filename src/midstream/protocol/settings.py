@@ -334,6 +334,6 @@ def _differences(stored: Any, current: Any, path: tuple[str, ...]) -> list[tuple
     return [(path, stored, current)]
 
 
-# msgspec works out a type when it is first used. Two threads that did so at once, one that started a query
-# and one that decided, have crashed the interpreter. So it is done now, while modules are imported.
+# msgspec works out a type when it is first used, which is not safe in two threads at once. So it is done at
+# import.
 msgspec.json.Decoder(_Description)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from midstream.engine.link_traffic import LinkName, sites_of_link
-from midstream.protocol.event import Event, Severity, counted
+from midstream.protocol.event import Event, Severity
 
 
 class TaskElsewhere(Event, frozen=True, kw_only=True, tag="task-elsewhere"):
@@ -14,21 +14,15 @@ class TaskElsewhere(Event, frozen=True, kw_only=True, tag="task-elsewhere"):
 
     severity: ClassVar[Severity] = "warning"
     template: ClassVar[str] = (
-        "of site {site}, {counted} ran at {elsewhere}: the links between them carry more than progress says; "
-        "see that the site has an executor with a free core, and that spark.locality.wait is longer than a "
-        "stage takes"
+        "tasks of site {site} ran at {elsewhere}, {tasks:,} in this epoch: more goes over the links than "
+        "progress reports; see that the site has an executor with a free core, and that spark.locality.wait "
+        "is longer than a stage takes"
     )
 
     site: str
     elsewhere: str
     """The site where they ran; ``no site`` if their worker does not say."""
     tasks: int
-
-    @property
-    def message(self) -> str:
-        """The event as a text for people."""
-        number = counted(self.tasks, "task")
-        return self.template.format(counted=number, site=self.site, elsewhere=self.elsewhere)
 
 
 def elsewhere_events(

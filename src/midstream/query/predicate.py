@@ -21,7 +21,7 @@ def read_predicate(text: str, streams: Sequence[Stream], zone: str) -> tuple[lis
         return _read(text, streams, zone)
     except RecursionError:
         raise QueryError(
-            "a predicate must not be nested that deep",
+            "a predicate must be nested less deeply",
             got=f"{len(text):,} characters that begin with {text[:40]!r}",
             hint="give several predicates, on(first, second, ...), or compute a column in the DataFrame",
         ) from None

@@ -9,7 +9,7 @@ from midstream.migration.explain import explain_query
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
-from midstream.protocol.replacement_progress import caught_up, replaced_part, under_way
+from midstream.protocol.replacement_progress import asked_for, caught_up, replaced_part
 from midstream.protocol.settings import definition_of
 from midstream.query.query import Query
 from midstream.replace.changes import describe_changes
@@ -65,7 +65,7 @@ def _phase(running: QuerySnapshot, replacement: Replacement) -> str:
 
 def _asked(running: QuerySnapshot, asked: ReplacementRequest) -> Iterator[str]:
     coordinator, manifest = running.coordinator, running.manifest
-    yield f"A replacement is asked for: {under_way(manifest, asked)}."
+    yield f"A replacement waits: {asked_for(asked)}."
     if manifest.migration is not None:
         yield "It begins once the migration has ended."
     elif coordinator.must_wait(manifest, asked):
@@ -151,6 +151,6 @@ def _history(running: QuerySnapshot, query: Query) -> Iterator[str]:
         elif name not in coordinator.query.by_name:
             yield f"  {name}: a new stream, whose rows are joined from now on"
         elif has_dropped_rows(coordinator.query, manifest, query, name):
-            yield f"  {name}: some were not stored, as a key was null that is none any more"
+            yield f"  {name}: some were not stored, because a column was null that is no key any more"
         else:
             yield f"  {name}: have what the new definition needs"

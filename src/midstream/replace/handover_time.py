@@ -12,7 +12,7 @@ From which time on the new box has all rows of a stream depends on what it got o
 a stream that is replayed, the old box has every row that a row to come can meet by its own windows
 (``state/expiry.py``). Of one that is not, the new box has the rows that arrive from now on, so all that
 are after the latest until now. Of one that the old box did not have, it gets all rows there are. Rows
-that the old box has dropped for a null key, which is none of the new one's, count as rows that are not
+that the old box has dropped for a null in a column that is no key of the new one count as rows that are not
 replayed.
 
 The old box is done when none of its results to come is at or before the hand-over.

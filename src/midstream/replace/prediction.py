@@ -65,7 +65,7 @@ def predict(strategy: str, boxes: BlackBoxModel, new_window: float, seconds_per_
         at_once, then = gms_duration(boxes), gms_spike_length(boxes)
         late = f"results are late for {show_seconds(at_once + then)}"
         if then == inf:
-            late = f"results are late by {show_seconds(at_once)}, which it never catches up with"
+            late = f"results are late by {show_seconds(at_once)}, and the query never catches up"
         return f"{units(at_once)} at once, and {late}"
     if strategy == "generalized_parallel_track":
         both = gpt_cpu(replace(boxes, w=new_window))

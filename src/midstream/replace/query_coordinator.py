@@ -2,8 +2,8 @@
 
 A *box* is a whole query: definition, plan and states. Usually there is one. While a replacement runs,
 each epoch runs two, over the same rows, and its manifest has both: the old box as ever, the new one in
-``replacement``. What either does is none of the other's business: only the rows that the old one has
-stored pass over, and the hand-over time says which results leave which (``replace/handover_time.py``).
+``replacement``. Each runs independently: only the rows that the old one has stored pass over, and the
+hand-over time says which results leave which (``replace/handover_time.py``).
 When the old box is done, the new one's part of the manifest becomes the manifest.
 
 As with one box, everything follows from the manifest, the intent and the reports.
@@ -96,12 +96,12 @@ class QueryCoordinator:
 
     @property
     def query(self) -> Query:
-        """The definition of now, or of the old box."""
+        """The current definition, or that of the old box."""
         return self.current.query
 
     @property
     def settings(self) -> Settings:
-        """The options of now."""
+        """The current options."""
         return self.current.settings
 
     def with_candidate(self, query: Query) -> QueryCoordinator:
@@ -145,7 +145,7 @@ class QueryCoordinator:
         return manifest.replacement is None and self.current.may_begin(manifest, plan)
 
     def must_wait(self, manifest: Manifest, request: ReplacementRequest) -> bool:
-        """Whether rows are stored that other windows hold for than those of now.
+        """Whether rows are stored for which other windows hold than the current ones.
 
         The rule of changed windows goes by when rows arrived, which a box that gets them again does not know.
         Another definition has windows of its own.

@@ -35,7 +35,7 @@ class QuerySnapshot:
 
     @property
     def plan(self) -> str:
-        """The plan of now; if a migration is under way, that which it leads to."""
+        """The current plan; if a migration is under way, that which it leads to."""
         migration = self.manifest.migration
         return self.manifest.plan if migration is None else migration.new_plan
 
@@ -51,7 +51,7 @@ def make_replacement(
 ) -> ReplacementRequest:
     """A request for another definition, if the query can get it by this strategy.
 
-    Without a plan, that of now goes on if it is one of the same streams.
+    Without a plan, the current one goes on if it is one of the same streams.
     """
     if isinstance(plan, str) and plan in BLACK_BOX_STRATEGIES:
         must = "a plan must be one of the streams of the new definition"

@@ -15,7 +15,7 @@ def check_of_this_query(intent: Intent, manifest: Manifest) -> None:
         manifest, spark_query=""
     ):
         raise CheckpointError(
-            "a query must begin once",
+            "a query must be begun by one driver only",
             got="a first epoch that another driver has begun meanwhile",
             hint="start the query again: it goes on with what that driver has begun",
         )

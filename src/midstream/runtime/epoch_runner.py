@@ -112,7 +112,7 @@ class EpochRunner:
         """Whether the results of the last epoch are published."""
 
     def _decide(self, manifest: Manifest) -> Verdict | None:
-        """What is decided by the coordinator of then: a replacement has another one."""
+        """What is decided by the current coordinator: a replacement has another one."""
         return self.coordinator.decide(manifest)
 
     def bind(self, source: str) -> None:

@@ -61,6 +61,6 @@ def _verdict(
         return None
     migration = decided.verdict.migration
     if migration is not None and not coordinator.may_begin(manifest, migration.best_plan):
-        # It is decided again from the statistics of then.
+        # It is decided again, from the statistics at that time.
         return None
     return decided.verdict

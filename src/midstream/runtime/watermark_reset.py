@@ -44,7 +44,8 @@ def reset_watermark(store: Store, lease: LeaseHandle, stream: str, watermark: in
     """Commit a manifest with another watermark for a stream, and without what has expired."""
     stored = open_manifest(store, lease.number)
     if stored is None or stored.manifest.epoch < 0:
-        raise CheckpointError("a watermark must have moved to be set back", got="no committed epoch")
+        must, hint = "a watermark must have moved to be set back", "start the query first"
+        raise CheckpointError(must, got="no committed epoch", hint=hint)
     mark = _check_can_be_set_back(store, stored, stream, watermark)
     manifest = stored.manifest
     slices = _slices_without_lost_rows(SliceFiles(store, manifest.id, lease.number), manifest, stream)
@@ -80,29 +81,30 @@ def _check_can_be_set_back(store: Store, stored: Committed, stream: str, waterma
         raise OptionError(
             "a watermark must be set back, not forward: it moves forward by itself",
             got=f"{show_time(watermark)} instead of {show_time(mark.watermark)}",
+            hint="give an earlier time",
         )
     if stored.manifest.definition["aggregation"] is not None:
         raise CheckpointError(
-            "windows of aggregates must not have left when a watermark is set back",
-            got="a query with aggregates, whose windows leave once",
+            "a query whose watermark is set back must have no aggregates",
+            got="a query with aggregates, whose windows come out once",
             hint="start a new query with another checkpointLocation, without the rows with a wrong time",
         )
     if stored.manifest.replacement is not None or stored.manifest.handed_over is not None:
         raise CheckpointError(
-            "the definition must not be in replacement when a watermark is set back",
+            "a replacement must have ended before a watermark is set back",
             got="one whose results pass over at an event time that is not reached yet",
             hint="start the query, and stop it when the replacement has ended",
         )
     if stored.manifest.memory.cuts:
         raise CheckpointError(
-            "no state must be spilled when a watermark is set back",
+            "state must not be spilled when a watermark is set back",
             got=f"{sum(map(len, stored.manifest.memory.cuts.values()))} groups that are",
             hint="start the query without stateMemory, so that they come back, and stop it",
         )
     if find_intent(store, stored.manifest.epoch + 1) is not None:
         # A sink may have had results of it; it must run again as it was begun.
         raise CheckpointError(
-            "no epoch must be under way when a watermark is set back",
+            "the last epoch that was begun must be committed before a watermark is set back",
             got=f"epoch {stored.manifest.epoch + 1}, which was begun and not committed",
             hint="start the query once more, and stop it when it has committed that epoch",
         )

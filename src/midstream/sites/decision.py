@@ -1,8 +1,8 @@
 """Deciding about the plan of streams that live at sites, from what is known of all of them.
 
 Figures of streams are compared with those of the last decision. When one has changed by more than the
-threshold, and by more than chance, a plan is found for the figures of now. It is taken if what it saves while
-they last is more than what it takes to copy the windows that it lacks.
+threshold, and by more than chance, a plan is found for the current figures. It is taken if what it saves
+while they last is more than what it takes to copy the windows that it lacks.
 
 Costs are microseconds of links and of computing per second of event time.
 """
@@ -87,7 +87,7 @@ def _decide_distributed(
     (model, figures), running, now = known, context.layout.plan, context.now
     is_asked_for = str(running) == adaptation.requested_plan
     if is_asked_for and not adaptation.baseline:
-        # What was on its way is about another plan. The figures of now are those that this one is for.
+        # What was on its way is about another plan. The current figures are those that this one is for.
         state = first_state(model, figures)
         baseline = _baseline(_flat(figures), _errors(context))
         return replace(adaptation, baseline=baseline, sites=write_state(state))

@@ -165,7 +165,7 @@ class MicroBatchHandler:
         added = [name for name in query.names if name not in before.by_name]
         if added:
             raise QueryError(
-                "a running query must get a definition of streams that it reads",
+                "a new definition for a running query must use only streams that the query reads",
                 got=f"stream {added[0]}",
                 hint="stop the query, and start the new one with the same checkpointLocation and the option "
                 "'replace'",
@@ -264,7 +264,7 @@ class MicroBatchHandler:
         return True
 
     def _serve_definition(self) -> None:
-        """After an epoch: if another definition has replaced the one of before, what follows is of that."""
+        """After an epoch: if another definition has replaced the earlier one, what follows is of that."""
         if (ended := self.manifest.ended_replacement) is not None:
             self.reporter.serve(self.coordinator.query)
             self._outputs.end_replacement(ended)

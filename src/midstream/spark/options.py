@@ -268,7 +268,7 @@ class QueryOptions:
         shown="the longest window",
         read=a_duration,
         may_change="yes",
-        meaning="How much event time may pass before results are made that spilled state is needed for.",
+        meaning="How long in event time results that need spilled state may wait.",
     )
     replace: str | None = option(
         "replace",
@@ -276,8 +276,9 @@ class QueryOptions:
         shown="none",
         read=one_of(tuple(BLACK_BOX_STRATEGIES)),
         may_change="yes",
-        meaning="By which strategy a definition that differs from that of the checkpoint "
-        "[replaces it](changing-a-query.md); without it, such a query is refused.",
+        meaning="`generalized_hybrid`, `generalized_moving_state` or `generalized_parallel_track`: the "
+        "strategy by which a definition that differs from the checkpoint's [replaces "
+        "it](changing-a-query.md). Without the option such a query is refused.",
     )
     balance: BalanceMode = option(
         "balance",
@@ -310,16 +311,16 @@ class QueryOptions:
         shown="2",
         read=number_from(1),
         may_change="yes",
-        meaning="How many times as productive as the least productive partition another one must be for "
-        "`active_disk` to spill state of the former.",
+        meaning="`active_disk` spills state of the least productive partition if another one is more than "
+        "this many times as productive.",
     )
     forced_spill: int | None = option(
         "forcedSpill",
         default=None,
-        shown="what all state takes more than all partitions may have active",
+        shown="the size of all state less all budgets",
         read=a_size,
         may_change="yes",
-        meaning="How much `active_disk` spills before it has to, at most.",
+        meaning="The most that `active_disk` spills before a budget is passed.",
     )
     initial_shares: tuple[int, ...] | None = option(
         "initialShares",
@@ -355,7 +356,7 @@ class QueryOptions:
             is_set = getattr(self, attribute.name) != record.default
             if is_set and record.sink not in (None, sink):
                 raise OptionError(
-                    f"{record.name} must be with the {record.sink} sink, which alone uses it",
+                    f"{record.name} must be used with the {record.sink} sink only",
                     got=f"the {sink} sink",
                     hint=f"leave {record.name} out",
                 )

@@ -26,17 +26,20 @@ def reads_as_updates(mode: object) -> bool:
 
 
 def in_update_mode(query: Query, sink: SinkFormat) -> Query:
-    """The query with groups that come out whenever they change; an error if query or sink have no such."""
+    """The query with groups that come out whenever they change.
+
+    An error if the query or the sink does not allow that.
+    """
     if query.aggregation is None:
         raise OptionError(
-            "update mode must be of a query with aggregates",
+            "a query in update mode must have aggregates",
             got="results of a join, which never change once they are out",
             hint="leave the mode out, or aggregate the results with groupBy and agg",
         )
     if not sink.takes_updates:
         able = [name for name, other in FORMATS.items() if other.takes_updates]
         raise OptionError(
-            "update mode must be with a sink that can take a group again",
+            "the sink of a query in update mode must be able to take a group again",
             got=f"the {sink.name} sink",
             hint=f"write .{FOREACH_BATCH}(function) and merge by the columns of groupBy, use "
             f"{' or '.join(able)}, or leave the mode out: each window then comes out once, once complete",

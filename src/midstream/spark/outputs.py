@@ -62,7 +62,7 @@ class Outputs:
     def check_path(self, path: str, schema: pa.Schema, ended: EndedReplacement | None) -> None:
         """Refuse a folder that results of another definition cannot go to; none is always fine.
 
-        ``schema`` is that of the results, which are in folders by the same columns as those of now.
+        ``schema`` is that of the results, which are in folders by the same columns as the current ones.
         ``ended`` is the replacement that the last epoch has ended; its results may not be published yet.
         """
         if not path:

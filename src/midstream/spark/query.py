@@ -138,10 +138,10 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
         Results up to a time are those of the old definition, later ones those of the new one; an event says
         which time that is. ``strategy`` says how the new definition gets the rows that are stored:
         ``generalized_hybrid`` in portions, ``generalized_moving_state`` at once, or
-        ``generalized_parallel_track`` not at all. Without a ``plan`` that of now goes on, if it is one of the
-        same streams. Results of another schema go to ``path``, which is the query's from then on.
+        ``generalized_parallel_track`` not at all. Without a ``plan`` the current one goes on, if it is one of
+        the same streams. Results of another schema go to ``path``, which is the query's from then on.
 
-        Everything that cannot be is refused here, before anything happens. A request survives a crash.
+        Whatever is impossible is refused here, before anything happens. A request survives a crash.
         """
         self._check_active(
             "get another definition",
@@ -280,8 +280,8 @@ class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     def _check_waits_elsewhere(self, method: str) -> None:
         if self._handler.runs_in_this_thread():
             raise StreamError(
-                "a query must not be waited for by what it waits for itself",
-                got=f"{method} in a listener, or in a function of foreachBatch",
+                "a listener or a function of foreachBatch must not wait for its own query",
+                got=method,
                 hint="wait in another thread; stop() may be called, and does not wait here",
             )
 

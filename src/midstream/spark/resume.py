@@ -67,8 +67,8 @@ def _resume(
     left_out = [name for name in manifest.definition["order"] if name not in query.by_name]
     if left_out:
         raise OptionError(
-            "a stream must be left out while the query runs: until results have passed over, the definition "
-            "of before takes its rows",
+            "a stream must be left out while the query runs, since the old definition takes its rows until "
+            "results have passed over",
             got=f"no stream {left_out[0]}",
             hint="start the query as it was, and then call query.replace(new_join)",
         )
@@ -102,7 +102,7 @@ def check_site_options(query: Query, options: QueryOptions) -> None:
     """Refuse options that have no effect with sites, or without."""
     if query.topology is not None and options.partitions is not None:
         raise OptionError(
-            "partitions must be said of each site if streams live at sites",
+            "with sites, partitions must be given for each site",
             got=f"{options.partitions} for all",
             hint="leave the option out, and write .site('paris', partitions=4) where a site has several",
         )

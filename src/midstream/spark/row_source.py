@@ -130,8 +130,8 @@ class RowSources:
         """Refuse a definition that needs other columns than those that Spark sends."""
         if self._fitting(encoders) is None:
             raise QueryError(
-                "a definition must be given at a start if it needs columns, keys or streams that Spark does "
-                "not send to the query yet, unless all streams are plain Parquet files",
+                "a new definition for a running query must need only columns, keys and streams that Spark "
+                "already sends it, unless all streams are plain Parquet files",
                 got=", ".join(self._lacking(encoders)),
                 hint="stop the query, and start the new one with the same checkpointLocation and the option "
                 "'replace'",

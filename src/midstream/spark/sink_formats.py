@@ -67,17 +67,19 @@ class SinkRequest:
         """The columns of the results that ``partitionBy`` names; an error if there are none such."""
         if self.partition_by and not self.format.has_folders:
             raise OptionError(
-                "partitionBy must be with the parquet sink",
+                "partitionBy must be used with the parquet sink only",
                 got=f"the {self.format.name} sink",
                 hint="in a function of foreachBatch, write df.write.partitionBy(...)",
             )
         columns = tuple(_partition_column(name, schema) for name in self.partition_by)
         if len(set(columns)) < len(columns):
-            raise OptionError("partitionBy must name each column once", got=", ".join(columns))
+            must, hint = "partitionBy must name each column once", "leave the repetition out"
+            raise OptionError(must, got=", ".join(columns), hint=hint)
         if columns and len(columns) == len(schema):
             raise OptionError(
                 "partitionBy must leave a column for the files",
                 got=f"all columns of the results: {', '.join(columns)}",
+                hint="leave one column out of partitionBy",
             )
         return columns
 
@@ -143,6 +145,7 @@ def _check_parquet(options: QueryOptions, _query_name: str | None) -> None:
     if options.checkpoint_location is None:
         raise OptionError(
             "the parquet sink must have a checkpointLocation",
+            got="none",
             hint="write .option('checkpointLocation', folder), or set spark.sql.streaming.checkpointLocation;"
             " without it nothing survives a restart",
         )
@@ -154,7 +157,8 @@ def _build_parquet(context: SinkContext) -> Sink:
 
 def _path(options: QueryOptions) -> str:
     if options.path is None:
-        raise OptionError("the parquet sink must have a path", hint="write .option('path', folder)")
+        hint = "write .option('path', folder)"
+        raise OptionError("the parquet sink must have a path", got="none", hint=hint)
     return options.path
 
 

@@ -3,14 +3,15 @@
 Tasks stage results as files for every sink. ``prepare`` runs before the commit and may run again for the same
 epoch after a crash; ``publish`` runs after it, and again on restart if it was interrupted.
 
-| sink           | prepare                | publish                         | results are delivered |
-| -------------- | ---------------------- | ------------------------------- | --------------------- |
-| `parquet`      | nothing                | rename into the user's folder   | exactly once          |
-| `memory`       | nothing                | rename, refresh the view        | exactly once          |
-| `foreachBatch` | call the user's function | nothing                       | at least once, same batch id |
-| `console`      | print                  | nothing                         | at least once         |
+| sink           | prepare                  | publish                       |
+| -------------- | ------------------------ | ----------------------------- |
+| `parquet`      | nothing                  | rename into the user's folder |
+| `memory`       | nothing                  | rename, refresh the view      |
+| `foreachBatch` | call the user's function | nothing                       |
+| `console`      | print                    | nothing                       |
 
-Which sinks there are, and what each requires of the options, is in :mod:`midstream.spark.sink_formats`.
+So the first two deliver results exactly once, the others at least once. Which sinks there are, and what each
+requires of the options, is in :mod:`midstream.spark.sink_formats`.
 """
 
 from __future__ import annotations

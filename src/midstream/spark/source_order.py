@@ -5,7 +5,8 @@ The places of those are kept by sources that have no rows, so that the sources a
 positions, and with these their progress. A stream that comes back is a new one, and comes last.
 
 In the offsets of a batch, a source that has had no rows is a line with a dash. So Spark writes it, and so it
-is written here: for a new source in batches from before there was it, and for one that has left in all.
+is written here: for a new source in batches from before it was added, and in all
+batches for one that has left.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _OF_SOURCES = (
 _OF_FILES = ("mergeSchema", "maxRecordsPerFile", "header", "sep", "mode", "overwriteSchema")
 _METHODS = {
     "queryName": "write .queryName('results')",
-    "outputMode": "leave it out: it is 'append'",
+    "outputMode": "write .outputMode('update'), or leave it out: the default is 'append'",
     "partitionBy": "write .partitionBy('day')",
     "trigger": "write .trigger(processingTime='10 seconds')",
     "processingTime": "write .trigger(processingTime='10 seconds')",

@@ -168,7 +168,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """What was done lately to divide state evenly."""
     routings: tuple[RoutingTable, ...]
     """How groups are divided among engine partitions, and were when rows were stored that are still there;
-    the last is that of now."""
+    the last is the current one."""
     applied_rescales: int = 0
     """The number of the last request for another number of partitions that was applied."""
     waiting_partitions: int = 0

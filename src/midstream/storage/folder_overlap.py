@@ -42,12 +42,13 @@ def check_folders(path: str | None, late: str | None, checkpoint: str | None) ->
             )
     if path is None or late is None:
         return
-    got = f"lateRows {late} and path {path}"
+    got, hint = f"lateRows {late} and path {path}", "give each a folder of its own"
     if _identity(_real(late)) == _identity(_real(path)):
-        raise OptionError("lateRows must be another folder than path", got=got)
+        raise OptionError("lateRows must be another folder than path", got=got, hint=hint)
     for inner, outer in (("lateRows", "path"), ("path", "lateRows")):
         if _is_in(str(given[inner]), f"{given[outer]}/{STAGED}"):
-            raise OptionError(f"{inner} must not be inside of the folder {STAGED} of {outer}", got=got)
+            must = f"{inner} must not be inside of the folder {STAGED} of {outer}"
+            raise OptionError(must, got=got, hint=hint)
 
 
 def check_not_sources(given: Mapping[str, str | None], sources: Mapping[str, Sequence[str]]) -> None:

@@ -1,18 +1,8 @@
 """Values as JSON text, column by column, for all types and values that a stream may have.
 
 Polars writes JSON too, but panics at nested binary and at dates outside of its calendar, and turns NaN into
-null. For everything else the text is the same as that of Polars:
-
-| type | text |
-| --- | --- |
-| boolean, integers, finite numbers | as JSON has them |
-| NaN and infinities | ``"NaN"``, ``"Infinity"``, ``"-Infinity"``, as Spark's ``to_json`` writes them |
-| decimal | text with all its digits |
-| binary | text in base64 |
-| date, timestamp_ntz | ``"2026-03-01"``, ``"2026-03-01 12:00:00"``, with a fraction if there is one |
-| timestamp | ``"2026-03-01T12:00:00+00:00"``, always in UTC |
-| array, struct | array, object |
-| map | object if its keys are text, else an array of ``{"key":...,"value":...}`` |
+null. For everything else the text is the same as that of Polars. The guide has the text of each type, under
+late rows.
 """
 
 from __future__ import annotations

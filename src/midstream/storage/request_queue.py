@@ -86,7 +86,7 @@ class RequestQueue:
         self._settings.check_plan(self._query, plan, self.most_partitions(manifest))
 
     def check_partitions(self, manifest: Manifest, partitions: int) -> None:
-        """Refuse a number of partitions that cannot be, or that a plan of now or later is forbidden in."""
+        """Refuse a number of partitions that is not possible, or that forbids a plan, now or later."""
         check_rescale_of_sites(self._query)
         check_partitions(partitions, self._settings.groups)
         if self._settings.single_partition == "forbid" and partitions > 1:
@@ -96,7 +96,7 @@ class RequestQueue:
             self._settings.check_plan(self._query, plan, partitions)
 
     def _plans(self, manifest: Manifest) -> Iterator[Plan]:
-        """The plan of now, those that the query is about to have, and the one that waits."""
+        """The current plan, those that the query is about to have, and the one that waits."""
         begun = self._begun_after(manifest)
         begun_request = begun.request if begun is not None else None
         for source in (manifest, begun_request):
@@ -209,4 +209,5 @@ def _partitions(name: str, data: bytes, groups: int) -> int:
         got = reason_unreadable(error)
         raise CheckpointError(f"{request} must be readable", got=got, hint=hint) from None
     except OptionError as error:
-        raise CheckpointError(f"{request} must be one that can be", got=error.got, hint=hint) from None
+        must = f"{request} must be possible for this query"
+        raise CheckpointError(must, got=error.got, hint=hint) from None

@@ -184,8 +184,8 @@ class Expected:
     def has_expired(self, name: str, arrival: int, time: int, epoch: int) -> bool:
         """Whether no row that arrives from ``epoch`` on can join with a row of a stream.
 
-        None can if none could at some time since it arrived, by the windows of then. A row that is not late
-        may be too early for all other streams when it arrives.
+        None can if none could at some time since it arrived, by the windows at that time. A row that is not
+        late may be too early for all other streams when it arrives.
         """
         if self._is_out_of_reach(name, time, arrival, self.queries[arrival].windows):
             return True
