@@ -25,7 +25,7 @@ from midstream.testing.random_streams import SECOND
 from midstream.testing.reference import AcceptRules
 from midstream.values import Micros
 from tests.aggregate.user_classes import median
-from tests.messages import assert_plain
+from tests.plain_errors import assert_plain
 
 SHAPE = Shape(rows=8, keys=3)
 EPOCHS = generate(dict.fromkeys("abc", SHAPE), epochs=16, seed=2)
