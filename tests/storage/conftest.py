@@ -1,28 +1,26 @@
-"""A small checkpoint for tests to spoil."""
+"""A small checkpoint for tests to spoil, and drivers that do not wait long for one another."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
-from midstream.inline import InlineJoin
-from midstream.storage.lease import seize_lease
-from midstream.storage.local import LocalStore
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
+from midstream.storage import lease as leases
+from tests.small_case import make_checkpoint
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A checkpoint of a few epochs."""
-    folder = tmp_path_factory.mktemp("made")
-    query = InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(folder)))
-    for epoch in EPOCHS[:3]:
-        query.run_epoch(epoch)
-    query.migrate("a (b c)", "moving_state")
-    # So that nobody waits for this process to give the lease back.
-    seize_lease(LocalStore(str(folder)), "test").release()
-    return folder
+@pytest.fixture(scope="package")
+def sound(tmp_path_factory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("sound"))
 
 
 @pytest.fixture
-def checkpoint(made, tmp_path):
-    return shutil.copytree(made, tmp_path / "checkpoint")
+def checkpoint(sound, tmp_path) -> Path:
+    return Path(shutil.copytree(sound, tmp_path / "checkpoint"))
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(leases, "LEASE_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "_POLL_SECONDS", 0.01)

@@ -13,9 +13,9 @@ from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.memory_store import MemoryStore
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
 from tests.helpers import COLUMNS, make_stream, small_query
 from tests.plain_errors import assert_plain
+from tests.small_case import EPOCHS, OTHER_PLAN, QUERY, SETTINGS
 
 
 def _resume(checkpoint: Path, query=QUERY, settings=SETTINGS) -> None:
@@ -66,6 +66,7 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("folder", ["manifests", "leases", "intents", "published", "requests", "slices"])
 def test_files_that_are_damaged(checkpoint, folder, damage):
+    InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(checkpoint))).migrate(OTHER_PLAN)
     files = [path for path in (checkpoint / folder).iterdir() if path.suffix not in (".beat", ".released")]
     if folder == "intents":
         files.append(checkpoint / folder / f"{3:012d}.json")

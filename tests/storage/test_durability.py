@@ -22,7 +22,7 @@ from midstream.storage.memory_store import MemoryStore
 from midstream.storage.output_table import OutputTable
 from midstream.storage.publish_log import begin_publishing, is_published, last_noted, noted_epochs
 from midstream.testing.faults import FaultStore
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
+from tests.small_case import EPOCHS, QUERY, SETTINGS
 
 
 @pytest.fixture

@@ -20,16 +20,14 @@ from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import restore_manifest
 from midstream.storage.memory_store import MemoryStore
 from midstream.values import Micros
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
 from tests.helpers import rows, small_query
+from tests.small_case import EPOCHS, QUERY, SETTINGS, make_checkpoint
 
 
-@pytest.fixture
-def checkpoint(tmp_path):
-    query = InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(tmp_path)))
-    for epoch in EPOCHS[:5]:
-        query.run_epoch(epoch)
-    return tmp_path
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """A checkpoint of five epochs, of which conftest's ``checkpoint`` is a copy."""
+    return make_checkpoint(tmp_path_factory.mktemp("sound"), 5)
 
 
 def _flip(path):

@@ -11,22 +11,14 @@ from midstream.errors import CheckpointError, FencedError, LockedError
 from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import crash_hook
 from midstream.storage import fsck
-from midstream.storage import lease as leases
 from midstream.storage.fsck import check, collect_garbage
 from midstream.storage.lease import acquire_lease, seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing.faults import SimulatedCrash
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
 from tests.helpers import die_at
-
-
-@pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(leases, "LEASE_TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(leases, "_POLL_SECONDS", 0.01)
+from tests.small_case import EPOCHS, QUERY, SETTINGS
 
 
 def _littered(store):

@@ -23,8 +23,8 @@ from midstream.storage.memory_store import MemoryStore
 from midstream.storage.output_table import STAGED, FragmentRunId, OutputTable
 from midstream.storage.publish_log import begin_publishing, is_published, noted_epochs
 from midstream.testing.faults import SimulatedCrash
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
 from tests.helpers import die_at
+from tests.small_case import EPOCHS, QUERY, SETTINGS
 
 AFTER = POINTS[POINTS.index("after the commit") :]
 BETWEEN_FILES = "when one file is published"

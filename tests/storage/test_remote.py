@@ -6,7 +6,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -20,8 +19,7 @@ from midstream.storage.fsck import check
 from midstream.storage.lease import acquire_lease
 from midstream.storage.output_table import OutputTable
 from midstream.storage.remote import RemoteStore, store_at
-from midstream.testing import accept, assert_same_rows, batch_join
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
+from tests.small_case import EPOCHS, QUERY, SETTINGS, check_results
 
 
 def cached(store: RemoteStore) -> set[str]:
@@ -35,11 +33,6 @@ class DiedError(Exception):
 
 def start(store, sink=None):
     return InlineJoin(QUERY, settings=SETTINGS, store=store, sink=sink)
-
-
-def check_results(folder):
-    want = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
-    assert_same_rows(pq.read_table(folder), want)
 
 
 def test_one_of_many_writers_wins(remote):
