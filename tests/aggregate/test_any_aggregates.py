@@ -17,7 +17,7 @@ from midstream.testing.random_cuts import RandomCuts, decided_by
 from midstream.testing.random_places import RandomPlaces, hashes_of, placed_by
 from midstream.values import Micros
 from tests.aggregate.aggregate_run import AggregateRun
-from tests.migration.test_any_migration import migration_schedules
+from tests.migration.migration_schedules import migration_schedules
 
 
 @given(st.data())

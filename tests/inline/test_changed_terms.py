@@ -14,7 +14,7 @@ from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.runtime.crash_points import crash_hook
+from midstream.runtime.crash_points import POINTS
 from midstream.runtime.watermark_reset import reset_watermark
 from midstream.state.expiry import Expiry
 from midstream.storage.fsck import check
@@ -25,7 +25,7 @@ from midstream.testing.expected import Expected
 from midstream.testing.faults import SimulatedCrash
 from midstream.testing.reference import AcceptRules
 from midstream.values import Micros
-from tests.helpers import rows, small_query
+from tests.helpers import die_at, rows, small_query
 
 SECOND = 1_000_000
 SHAPE = Shape(rows=10, keys=3, late=0.1, lateness=Micros(4 * SECOND))
@@ -83,11 +83,7 @@ class Run:
         self.results.append(self.expected.named_as_kept(epoch, got))
 
     def crash(self, point: str) -> None:
-        def hook(here):
-            if here == point:
-                raise SimulatedCrash(point)
-
-        with crash_hook(hook), pytest.raises(SimulatedCrash):
+        with die_at(point), pytest.raises(SimulatedCrash):
             self.join.run_epoch(EPOCHS[self.join.manifest.epoch + 1])
 
     def check(self) -> None:
@@ -243,10 +239,7 @@ def test_a_window_that_a_begun_epoch_has_brought_is_not_lost_either():
     store = MemoryStore()
     InlineJoin(small_query(["a.k = b.k"]), store=store).run_epoch({"a": rows((1, 1))})
     join = InlineJoin(small_query(["a.k = b.k"], default_window=10), store=store)
-    with (
-        crash_hook(lambda point: (_ for _ in ()).throw(SimulatedCrash(point))),
-        pytest.raises(SimulatedCrash),
-    ):
+    with die_at(POINTS[0]), pytest.raises(SimulatedCrash):
         join.run_epoch({"b": rows((5, 1))})
     join = InlineJoin(small_query(["a.k = b.k"]), store=store)
     join.run_epoch({"b": rows((5, 1))})

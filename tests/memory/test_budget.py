@@ -30,7 +30,7 @@ from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import Case, cases
 from midstream.values import Micros
 from tests.helpers import rows, small_query
-from tests.migration.test_any_migration import MigrationSchedule, migration_schedules
+from tests.migration.migration_schedules import MigrationSchedule, migration_schedules
 
 BUDGETS = st.builds(
     MemorySettings,

@@ -15,7 +15,7 @@ from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import cases
 from tests.helpers import rows, small_query
-from tests.migration.test_any_migration import check_migrations, migration_schedules
+from tests.migration.migration_schedules import check_migrations, migration_schedules
 
 
 @given(cases(), st.integers(1, 4))

@@ -19,7 +19,7 @@ from midstream.inline import InlineJoin
 from midstream.migration.request import StoredMigrationRequest, make_request, write_request
 from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
-from midstream.runtime.crash_points import POINTS, crash_hook
+from midstream.runtime.crash_points import POINTS
 from midstream.state.manifest import OutputFile
 from midstream.storage.fsck import check
 from midstream.storage.intents import find_intent
@@ -32,7 +32,7 @@ from midstream.testing.faults import SimulatedCrash
 from midstream.testing.random_streams import SECOND, START
 from midstream.testing.workload import Workload, draw_workload
 from midstream.values import Micros
-from tests.helpers import small_query
+from tests.helpers import die_at, small_query
 
 BEFORE = POINTS[: POINTS.index("after the commit")]
 AFTER = POINTS[POINTS.index("after the commit") : POINTS.index("after deleting a slice")]
@@ -159,19 +159,10 @@ def request_migration(rng: random.Random, work: Workload, join: InlineJoin) -> S
     return write_request(request)
 
 
-def crash(point: str) -> None:
-    raise SimulatedCrash(point)
-
-
 def run_until(join: InlineJoin, work: Workload, number: int, terms: AttemptTerms, point: str | None) -> bool:
     """Run an epoch, and crash when ``point`` is reached; False if it did."""
-
-    def hook(reached: str) -> None:
-        if reached == point:
-            crash(point)
-
     try:
-        with crash_hook(hook):
+        with die_at(point):
             join.run_epoch(work.epochs[number], background_epochs=terms.background_epochs, now=terms.now)
     except SimulatedCrash:
         return False
@@ -271,10 +262,7 @@ QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=10)
 
 
 def _begin(store: MemoryStore) -> None:
-    with (
-        pytest.raises(SimulatedCrash),
-        crash_hook(lambda point: crash(point) if point == POINTS[0] else None),
-    ):
+    with pytest.raises(SimulatedCrash), die_at(POINTS[0]):
         InlineJoin(QUERY, "a (b c)", settings=Settings(2, 8), store=store).run_epoch({})
 
 

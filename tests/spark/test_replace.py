@@ -8,7 +8,6 @@ import pytest
 
 from midstream import Join, window
 from midstream.errors import MidstreamError
-from midstream.spark.background_budget import BackgroundBudget
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.testing import accept, assert_same_rows, generate
@@ -19,13 +18,7 @@ from tests.replace.replacement_run import results_between
 from tests.spark.feed import noted_epochs
 from tests.spark.migration_scenario import ASKED, ONE_KEY, SEVERAL_KEYS, SHAPE, columns, rows
 
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(autouse=True)
-def _time_for_one_more_epoch(monkeypatch):
-    """Batches leave as much time in the background, however busy the machine is."""
-    monkeypatch.setattr(BackgroundBudget, "next", lambda _: 1)
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("time_for_one_epoch_in_the_background")]
 
 
 class Replacing:

@@ -19,16 +19,13 @@ from midstream.storage.fsck import check
 from midstream.storage.lease import acquire_lease
 from midstream.storage.output_table import OutputTable
 from midstream.storage.remote import RemoteStore, store_at
+from midstream.testing.faults import SimulatedCrash
 from tests.small_case import EPOCHS, QUERY, SETTINGS, check_results
 
 
 def cached(store: RemoteStore) -> set[str]:
     folder = Path(module._cache_folder(store.url), "slices")
     return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-
-
-class DiedError(Exception):
-    pass
 
 
 def start(store, sink=None):
@@ -51,7 +48,7 @@ def test_a_query_that_dies_at_each_crash_point_is_exact(remote, tmp_path):
         # Not always the first time: each point is one of some epoch.
         if point not in died_at and rng.random() < 0.3:
             died_at.append(point)
-            raise DiedError
+            raise SimulatedCrash(point)
 
     query = None
     while query is None or query.manifest.epoch + 1 < len(EPOCHS):
@@ -60,7 +57,7 @@ def test_a_query_that_dies_at_each_crash_point_is_exact(remote, tmp_path):
                 query = start(remote, sink)
                 while query.manifest.epoch + 1 < len(EPOCHS):
                     query.run_epoch(EPOCHS[query.manifest.epoch + 1])
-        except DiedError:
+        except SimulatedCrash:
             query = None
     assert set(died_at) == set(POINTS)
     check_results(tmp_path / "results")

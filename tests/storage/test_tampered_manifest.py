@@ -84,7 +84,7 @@ ONLY_A_START_REFUSES = {
     "a migration to ten thousand nodes",
     "ten thousand parentheses",
 }
-"""What fsck says nothing of: it compares files and what they name, and leaves plans and epochs to the query."""
+"""What fsck says nothing of: it compares files and what they name, and leaves plans and epochs to a start."""
 
 
 @pytest.mark.parametrize("what", TAMPERED)
