@@ -96,7 +96,7 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]], type
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_fault_is_found(name):
+def test_a_fault_of_aggregates_gives_wrong_windows(name):
     seed, fault, error = MUTANTS[name]
     run_seed(seed)
     with fault(), pytest.raises(error):

@@ -37,7 +37,7 @@ def arrivals(names: str, epoch: int = 0, count: int = ROWS, every: int = 10) -> 
     return {name: pa.table({"t": pa.array(random.permutation(times), TIME), **columns}) for name in names}
 
 
-def run(query: Query, plan: str | None, epochs: list[dict[str, pa.Table]]) -> tuple[int, WorkCounts]:
+def run_counted(query: Query, plan: str | None, epochs: list[dict[str, pa.Table]]) -> tuple[int, WorkCounts]:
     join = InlineJoin(query, plan, settings=Settings(2, 8, max_event_time_ahead=None))
     results, work = 0, WorkCounts()
     for epoch in epochs:
@@ -48,47 +48,47 @@ def run(query: Query, plan: str | None, epochs: list[dict[str, pa.Table]]) -> tu
 
 def test_a_hot_key_costs_what_it_finds():
     query = small_query(["a.k = b.k"], default_window=0)
-    results, work = run(query, None, [arrivals("ab")])
+    results, work = run_counted(query, None, [arrivals("ab")])
     assert results == work.candidates == ROWS
 
 
-def test_so_it_does_with_a_window_of_some_rows():
+def test_a_hot_key_costs_what_it_finds_with_a_window_of_some_rows():
     query = small_query(["a.k = b.k"], default_window=3000)
-    results, work = run(query, None, [arrivals("ab")])
+    results, work = run_counted(query, None, [arrivals("ab")])
     assert 6 * ROWS < results == work.candidates
 
 
 @pytest.mark.parametrize("plan", ["a b c", "(a b) c", "a (b c)"])
-def test_so_it_does_in_every_plan(plan):
+def test_a_hot_key_costs_what_it_finds_in_every_plan(plan):
     query = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=0)
-    results, work = run(query, plan, [arrivals("abc")])
+    results, work = run_counted(query, plan, [arrivals("abc")])
     assert results == ROWS
     # One node over all streams also makes pairs that meet their third row only through another stream.
     assert work.candidates == work.intermediate_rows <= 3 * ROWS
 
 
-def test_so_it_does_without_a_key():
+def test_a_cross_join_costs_what_it_finds():
     query = small_query([], default_window=0, cross=True)
-    results, work = run(query, None, [arrivals("ab")])
+    results, work = run_counted(query, None, [arrivals("ab")])
     assert results == work.candidates == ROWS
 
 
-def test_so_it_does_where_plans_search_by_several_keys():
+def test_hot_keys_cost_what_they_find_where_plans_search_by_several_keys():
     query = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=0, select=["a.t"])
-    results, work = run(query, None, [arrivals("abc")])
+    results, work = run_counted(query, None, [arrivals("abc")])
     assert results == ROWS
     assert work.candidates == work.intermediate_rows == 2 * ROWS
 
 
 @pytest.mark.parametrize("plan", ["a b c", "(a b) c"])
-def test_so_it_does_across_epochs_and_when_slices_have_merged(plan):
+def test_a_hot_key_costs_what_it_finds_across_epochs_and_when_slices_have_merged(plan):
     query = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=0, lateness=FAR)
     # Each stream is an epoch later than the one before it, so that new rows find stored ones.
     epochs = [
         {name: arrivals(name, number - i, 2000)[name] for i, name in enumerate("abc") if 0 <= number - i < 6}
         for number in range(8)
     ]
-    results, work = run(query, plan, epochs)
+    results, work = run_counted(query, plan, epochs)
     assert results == 6 * 2000
     assert work.candidates == work.intermediate_rows <= 3 * results
 
@@ -98,7 +98,7 @@ def test_so_it_does_across_epochs_and_when_slices_have_merged(plan):
 def test_joined_rows_are_searched_by_the_time_that_rules_out_most(near, key):
     pairs = {("a", "b"): Micros(20_000), (near, "c"): Micros(0)}
     query = small_query(["a.k = b.k", f"b.{key} = c.{key}"], "abc", lateness=FAR, pairs=pairs)
-    results, work = run(query, "(a b) c", [arrivals("ab", count=2000), arrivals("c", count=2000)])
+    results, work = run_counted(query, "(a b) c", [arrivals("ab", count=2000), arrivals("c", count=2000)])
     assert 30 * 2000 < results < 41 * 2000
     # Each result is found once as a pair of a and b, and once by c; nothing else is looked at.
     assert work.candidates == 2 * results
@@ -109,7 +109,7 @@ def test_times_at_both_ends_of_the_calendar_are_far_apart():
     columns = {name: np.zeros(200, np.int64) for name in "kj"}
     table = pa.table({"t": pa.array(times, TIME), **columns, "v": pa.nulls(200, pa.string())})
     query = small_query(["a.k = b.k"], default_window=1, lateness=FAR)
-    results, work = run(query, None, [{"a": table, "b": table}])
+    results, work = run_counted(query, None, [{"a": table, "b": table}])
     assert results == work.candidates == 2 * (100 + 99 + 99)
 
 

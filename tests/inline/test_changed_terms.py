@@ -62,7 +62,7 @@ PLANS = ("(a b) c", "a (b c)", "a b c")
 WIDEST = ask(45)
 
 
-class Run:
+class RestartedQuery:
     """A query that is started again and again in one store, and what is expected of it."""
 
     def __init__(self, plan: str) -> None:
@@ -99,7 +99,7 @@ class Run:
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("changes", CHANGES)
 def test_a_change_gives_the_same_results_whatever_the_plan(plan, changes):
-    run, asked = Run(plan), FIRST
+    run, asked = RestartedQuery(plan), FIRST
     for epoch in range(len(EPOCHS)):
         if epoch in CHANGES[changes]:
             asked = CHANGES[changes][epoch]
@@ -115,7 +115,7 @@ def test_a_change_gives_the_same_results_whatever_the_plan(plan, changes):
 @pytest.mark.parametrize("point", ["after the intent is written", "after the step", "before the commit"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_an_epoch_that_was_begun_runs_again_on_its_own_terms(plan, point):
-    run, changed = Run(plan), ask(30, lateness=9, select=SELECT[:2])
+    run, changed = RestartedQuery(plan), ask(30, lateness=9, select=SELECT[:2])
     for _ in range(6):
         run.run_epoch(FIRST)
     run.crash(point)
@@ -136,7 +136,7 @@ def test_an_epoch_that_was_begun_runs_again_on_its_own_terms(plan, point):
     [("moving_state", "auto"), ("parallel_track", "auto"), ("hybrid", "auto"), ("hybrid", "off")],
 )
 def test_terms_change_while_the_plan_changes(changes, strategy, background):
-    run, asked = Run("(a b) c"), FIRST
+    run, asked = RestartedQuery("(a b) c"), FIRST
     for epoch in range(len(EPOCHS)):
         if epoch in CHANGES[changes]:
             asked = CHANGES[changes][epoch]
@@ -201,7 +201,7 @@ def test_a_narrower_window_holds_for_all_results_from_then_on(plan):
 
 
 def test_changes_are_forgotten_when_the_rows_from_before_them_have_expired():
-    run, asked = Run("(a b) c"), FIRST
+    run, asked = RestartedQuery("(a b) c"), FIRST
     kept = []
     for epoch in range(len(EPOCHS)):
         if epoch in (4, 6):
@@ -215,7 +215,7 @@ def test_changes_are_forgotten_when_the_rows_from_before_them_have_expired():
 
 
 def test_statistics_of_what_the_plan_produced_begin_anew():
-    run = Run("(a b) c")
+    run = RestartedQuery("(a b) c")
     for _ in range(5):
         run.run_epoch(FIRST)
     assert run.join.manifest.statistics.observed_seconds > 0

@@ -32,12 +32,12 @@ def test_a_hold_is_by_the_mark_of_the_oldest_cut():
     assert holds_of(_memory("0: a b"), NAMES) == ({"a": 100, "b": 130},)
 
 
-def test_it_is_as_early_as_what_fragments_below_owed():
+def test_a_hold_is_as_early_as_what_fragments_below_owed():
     mark = Mark(MARK.watermarks, holds=({"a": 40, "b": 150}, {"b": 10, "c": 10}))
     assert holds_of(_memory("0: a b", mark), NAMES) == ({"a": 40, "b": 130},)
 
 
-def test_it_is_unbounded_without_a_watermark():
+def test_a_hold_is_unbounded_without_a_watermark():
     (hold,) = holds_of(_memory("0: a b", Mark({"a": 100, "b": None, "c": 150})), NAMES)
     assert hold == {"a": 100, "b": None}
 

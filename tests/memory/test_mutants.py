@@ -69,7 +69,7 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_fault_is_found(name):
+def test_a_fault_of_spilling_gives_wrong_results(name):
     seed, fault = MUTANTS[name]
     run_seed(seed)
     with fault(), pytest.raises(AssertionError, match="rows are wanted"):

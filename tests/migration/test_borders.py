@@ -97,7 +97,7 @@ def arrivals(epoch: int) -> dict[str, pa.Table]:
     return {name: rows(*((10 * epoch + i, 1, 1, "v") for i in range(2))) for name in "abcd"}
 
 
-class Run:
+class ProducedRows:
     """What a run has produced, with results of each epoch; a migration starts at ``START``."""
 
     def __init__(self, query: Query, old: str, new: str | None, how: StrategyCase) -> None:
@@ -127,7 +127,7 @@ PAIRS_OF_CUTS = [
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_no_row_of_a_border_is_produced_twice_or_not_at_all(how: StrategyCase, on, old, new):
     query = query_of(on)
-    migrated, unchanged = Run(query, old, new, how), Run(query, old, None, how)
+    migrated, unchanged = ProducedRows(query, old, new, how), ProducedRows(query, old, None, how)
     runs_old_plan = how.strategy != "moving_state"
     assert any(migrated.under_way) is runs_old_plan
     for produced, expected in zip(migrated.produced, unchanged.produced, strict=True):

@@ -31,7 +31,7 @@ def test_results_do_not_depend_on_which_keys_are_hot(case, hot_rows):
 
 
 @given(st.data(), st.integers(1, 2))
-def test_nor_do_they_during_migrations(data, hot_rows):
+def test_results_do_not_depend_on_which_keys_are_hot_during_migrations(data, hot_rows):
     case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1500))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hot_keys, "HOT_KEY_ROWS", hot_rows)

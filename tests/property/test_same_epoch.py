@@ -65,7 +65,7 @@ class AttemptTerms:
     background_epochs: int | None
 
 
-class Run:
+class Published:
     """One checkpoint, and the folders of its results and late rows."""
 
     def __init__(self, work: Workload, root: Path, store: MemoryStore) -> None:
@@ -175,7 +175,7 @@ class Trial:
     def __init__(self, seed: int, root: Path) -> None:
         self.rng = random.Random(seed)
         self.work = draw_workload(self.rng, seed)
-        self.disturbed = Run(self.work, root / "checkpoint", MemoryStore())
+        self.disturbed = Published(self.work, root / "checkpoint", MemoryStore())
         self.root = root
         self.pending_request: StoredMigrationRequest | None = None
         """The newest request, until an epoch that was begun applies it."""
@@ -198,7 +198,7 @@ class Trial:
         assert join.manifest.epoch == number - 1
         self._may_request(join, 0.3)
         due = self.pending_request if join.manifest.migration is None else None
-        undisturbed = Run(self.work, self.root / "alone", MemoryStore(dict(self.disturbed.store.files)))
+        undisturbed = Published(self.work, self.root / "alone", MemoryStore(dict(self.disturbed.store.files)))
         expected, expected_sinks = undisturbed.open(terms.settings)
         assert run_until(expected, self.work, number, terms, None)
         intent = find_intent(undisturbed.store, number)

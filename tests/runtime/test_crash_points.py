@@ -30,7 +30,7 @@ def want():
     return batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
 
 
-def run(store: FaultStore, hook) -> int:
+def run_through_crashes(store: FaultStore, hook) -> int:
     """Start the query again and again until it is through; gives how often it died."""
     deaths = 0
     while True:
@@ -62,7 +62,7 @@ def test_dying_at_each_point_in_every_epoch_changes_nothing(point, power, want):
                 store.lose_power()
             raise SimulatedCrash(point)
 
-    deaths = run(store, hook)
+    deaths = run_through_crashes(store, hook)
     assert deaths > 0, f"{point} was never reached"
     findings = check(store)
     assert findings.problems == ()

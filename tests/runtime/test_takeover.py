@@ -86,7 +86,7 @@ def test_a_driver_that_was_given_up_does_no_harm(tmp_path, point, epoch):
 
 
 @pytest.mark.parametrize("point", ["before the commit", "after the commit", "after a slice is written"])
-def test_on_a_disk_and_in_an_object_store_too(tmp_path, remote, point):
+def test_a_driver_that_was_given_up_does_no_harm_on_a_disk_and_in_an_object_store(tmp_path, remote, point):
     for number, store in enumerate((LocalStore(str(tmp_path / "checkpoint")), remote)):
         drivers = Drivers(store, str(tmp_path / f"results {number}"))
         assert drivers.pause(point, 1, 13)

@@ -32,7 +32,7 @@ OTHER_QUERIES = {
 
 
 @pytest.mark.parametrize("name", OTHER_QUERIES)
-def test_another_query_than_that_of_the_checkpoint(checkpoint, name):
+def test_another_query_than_that_of_the_checkpoint_is_refused_in_plain_words(checkpoint, name):
     settings = SETTINGS if name != "other settings" else replace(SETTINGS, groups=SETTINGS.groups + 1)
     with pytest.raises(MidstreamError) as raised:
         _resume(checkpoint, OTHER_QUERIES[name], settings)
@@ -65,7 +65,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("folder", ["manifests", "leases", "intents", "published", "requests", "slices"])
-def test_files_that_are_damaged(checkpoint, folder, damage):
+def test_damaged_files_are_noticed_and_told_of_in_plain_words(checkpoint, folder, damage):
     InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(checkpoint))).migrate(OTHER_PLAN)
     files = [path for path in (checkpoint / folder).iterdir() if path.suffix not in (".beat", ".released")]
     if folder == "intents":

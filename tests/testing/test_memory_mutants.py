@@ -51,7 +51,7 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_fault_is_found(monkeypatch, name):
+def test_a_fault_of_spilling_breaks_a_promise(monkeypatch, name):
     # Likely seeds were found without.
     without_rescales_meanwhile(monkeypatch)
     seed, fault = MUTANTS[name]
