@@ -40,8 +40,8 @@ def aggregated_query() -> Query:
 
 
 @dataclass
-class AggregateRun:
-    """A run, and what has come out of it so far."""
+class RestartedJoin:
+    """A query that is started again in one store, what it was given, and what has come out of it."""
 
     query: Query
     plan: str | Plan
@@ -49,14 +49,23 @@ class AggregateRun:
     store: MemoryStore = field(default_factory=MemoryStore)
     epochs: list[Mapping[str, pa.Table]] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
-    bounds: list[int | None] = field(default_factory=list)
-    """The output watermark of each epoch."""
 
     def __post_init__(self) -> None:
         self.join = InlineJoin(self.query, self.plan, settings=self.settings, store=self.store)
 
     def restart(self) -> None:
         self.join = InlineJoin(self.query, settings=self.settings, store=self.store)
+
+    def accepted(self) -> Mapping[str, pa.Table]:
+        return accept(self.query, self.epochs, self.settings.idle_timeout).tables(self.query)
+
+
+@dataclass
+class AggregateRun(RestartedJoin):
+    """A run whose windows leave once."""
+
+    bounds: list[int | None] = field(default_factory=list)
+    """The output watermark of each epoch."""
 
     def process(
         self,
@@ -81,9 +90,6 @@ class AggregateRun:
         ends = table.column("window").combine_chunks().field("end").cast(pa.int64()).to_pylist()
         assert all(emitted is None or end > emitted for end in ends)
         assert all(end <= self.bounds[-1] for end in ends)
-
-    def accepted(self) -> Mapping[str, pa.Table]:
-        return accept(self.query, self.epochs, self.settings.idle_timeout).tables(self.query)
 
     def check(self) -> None:
         """What has come out is what DuckDB has of all windows that have ended."""

@@ -23,11 +23,11 @@ from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, assert_same_rows, generate, stream
 from midstream.testing.expected import Expected
 from midstream.testing.faults import SimulatedCrash
+from midstream.testing.random_streams import SECOND
 from midstream.testing.reference import AcceptRules
 from midstream.values import Micros
 from tests.helpers import die_at, rows, small_query
 
-SECOND = 1_000_000
 SHAPE = Shape(rows=10, keys=3, late=0.1, lateness=Micros(4 * SECOND))
 EPOCHS = generate(dict.fromkeys("abc", SHAPE), epochs=14, seed=8)
 SETTINGS = Settings(2, 8, max_event_time_ahead=None)

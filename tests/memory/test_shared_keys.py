@@ -22,10 +22,10 @@ from midstream.state.routing_table import Spread
 from midstream.storage.fsck import check
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
+from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 from tests.helpers import TIME, small_query
 
-SECOND = 1_000_000
 EPOCH = 4 * SECOND
 TWO = small_query(["a.k = b.k"], default_window=10 * SECOND)
 HOT = 7

@@ -39,10 +39,10 @@ from midstream.migration.paper_models import (
 )
 from midstream.plan.handover import PlanSide
 from midstream.plan.state_id import StateId
+from midstream.testing.random_streams import SECOND
 from tests.helpers import small_query
 from tests.recorded_run import RecordedRun
 
-SECOND = 1_000_000
 W = 24
 """The window, in seconds; each epoch has a second of rows."""
 KEYS = 40

@@ -20,10 +20,10 @@ from midstream.storage.manifest_log import close_log, manifests_newest_first, ne
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.faults import SimulatedCrash
+from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 from tests.helpers import die_at, rows, small_query
 
-SECOND = 1_000_000
 YEARS = 1000 * 365 * 86_400 * SECOND
 NOW = 1_700_000_000 * SECOND
 QUERY = small_query(

@@ -12,11 +12,11 @@ from midstream.errors import InternalError
 from midstream.plan.layout import column_name
 from midstream.query.predicate import read_predicate
 from midstream.spark import parquet_source, row_source
+from midstream.testing.random_streams import SECOND
 from tests.helpers import make_stream
 
 pytestmark = pytest.mark.spark
 
-SECOND = 1_000_000
 ZONED, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NAN, INF = float("nan"), float("inf")
