@@ -30,6 +30,7 @@ COMMANDS = {
     "gc": ["gc", "{none}"],
     "watermark": ["watermark", "{none}"],
     "fsck of something else": ["fsck", "{other}"],
+    "fsck of a password": ["fsck", "s3://me:secret@bucket/x"],
     "fsck of a file": ["fsck", "{other}/file"],
     "a stream without a time": ["watermark", "{made}", "--stream", "a"],
     "a time without a stream": ["watermark", "{made}", "--to", "2026-01-01T00:00:00Z"],
@@ -51,6 +52,7 @@ def test_commands_say_what_is_wrong_in_a_line(checkpoint, tmp_path, name):
     done = CliRunner().invoke(app, arguments, env={"NO_COLOR": "1", "FORCE_COLOR": None})
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
+    assert "secret" not in done.output
     must, _, rest = done.stderr.removeprefix("error: ").strip().partition("; got ")
     got, _, hint = rest.partition(". Hint: ")
     assert_plain(MidstreamError(must, got=got or None, hint=hint or None))

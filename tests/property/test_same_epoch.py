@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from midstream.adapt.policy import GOALS, MigrationPolicy
-from midstream.errors import CheckpointError, OptionError
+from midstream.errors import OptionError
 from midstream.inline import InlineJoin
 from midstream.migration.request import StoredMigrationRequest, make_request, write_request
 from midstream.migration.strategies import STRATEGY_CHOICES
@@ -32,7 +32,7 @@ from midstream.testing.faults import SimulatedCrash
 from midstream.testing.random_streams import SECOND, START
 from midstream.testing.workload import Workload, draw_workload
 from midstream.values import Micros
-from tests.helpers import die_at, small_query
+from tests.helpers import die_at
 
 BEFORE = POINTS[: POINTS.index("after the commit")]
 AFTER = POINTS[POINTS.index("after the commit") : POINTS.index("after deleting a slice")]
@@ -256,55 +256,3 @@ def test_an_epoch_that_runs_again_is_the_same_epoch(tmp_path):
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_an_epoch_of_any_workload_that_runs_again_is_the_same_epoch(tmp_path, seed):
     Trial(seed, tmp_path).run()
-
-
-QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=10)
-
-
-def _begin(store: MemoryStore) -> None:
-    with pytest.raises(SimulatedCrash), die_at(POINTS[0]):
-        InlineJoin(QUERY, "a (b c)", settings=Settings(2, 8), store=store).run_epoch({})
-
-
-@pytest.mark.parametrize(
-    ("other", "settings", "names"),
-    [
-        (QUERY, Settings(2, 9), "options.groups was 8; got 9"),
-        (
-            small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=10),
-            Settings(2, 8),
-            r"on was .*'b.k = c.k'.*; got .*'b.j = c.j'",
-        ),
-    ],
-)
-def test_a_first_epoch_that_was_begun_cannot_change_the_query(other, settings, names):
-    store = MemoryStore()
-    _begin(store)
-    with pytest.raises(CheckpointError, match=names):
-        InlineJoin(other, settings=settings, store=store)
-
-
-def test_a_first_epoch_that_was_begun_keeps_its_plan():
-    store = MemoryStore()
-    _begin(store)
-    restarted = InlineJoin(QUERY, "(a b) c", settings=Settings(2, 8, Micros(5)), store=store)
-    restarted.run_epoch({})
-    assert restarted.manifest.plan == restarted.manifest.initial_plan == "a (b c)"
-    assert restarted.manifest.epoch == 0
-
-
-def test_a_first_intent_without_the_query_is_refused():
-    from msgspec.structs import replace as changed
-
-    from midstream.protocol.intent import encode_intent
-
-    store = MemoryStore()
-    _begin(store)
-    intent = find_intent(store, 0)
-    assert intent is not None
-    store.put("intents/000000000000.json", encode_intent(changed(intent, first=None)))
-    with pytest.raises(CheckpointError, match="must say what the query began with"):
-        InlineJoin(QUERY, store=store)
-    store.put("intents/000000000000.json", encode_intent(changed(intent, epoch=3)))
-    with pytest.raises(CheckpointError, match="must be the intent of its epoch; got that of epoch 3"):
-        InlineJoin(QUERY, store=store)

@@ -10,10 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from midstream.cli.main import app
-from midstream.errors import CheckpointError, LockedError, OptionError
+from midstream.errors import CheckpointError, LockedError
 from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import POINTS, crash_hook
-from midstream.spark.options import QueryOptions
 from midstream.storage import remote as module
 from midstream.storage.fsck import check
 from midstream.storage.lease import acquire_lease
@@ -149,9 +148,3 @@ def test_fsck_and_gc_look_at_the_object_store_itself(remote):
     outcome = runner.invoke(app, ["fsck", remote.url])
     assert outcome.exit_code == 4
     assert name in outcome.output
-
-
-@pytest.mark.parametrize("address", ["gs://bucket/x", "hdfs://host/x", "http://host/x", "memory://x"])
-def test_a_store_whose_conditional_puts_are_not_known_to_be_safe_is_refused(address):
-    with pytest.raises(OptionError, match="conditional puts are known to be safe"):
-        QueryOptions().with_option("checkpointLocation", address)
