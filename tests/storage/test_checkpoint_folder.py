@@ -1,7 +1,6 @@
 """Folders that are of somebody else, or cannot be used, are refused with the reason."""
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from midstream.storage.checkpoint_folder import check_not_foreign, explain_unusa
 from midstream.storage.lease import seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.output_table import OutputTable
+from tests.mounts import mounted
 from tests.plain_errors import assert_plain
 
 SPARK_CHECKPOINT = ("metadata", "offsets/0", "commits/0", "sources/0/0")
@@ -65,15 +65,8 @@ def test_checkpoints_of_joins_and_empty_folders_are_not_refused(checkpoint, tmp_
 @pytest.fixture
 def read_only(tmp_path) -> Iterator[Path]:
     """A folder on a disk that is mounted for reading only."""
-    folder = tmp_path / "read-only"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(folder)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"mounting is not permitted here: {getattr(error, 'stderr', error)}")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
+    with mounted(tmp_path / "read-only", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs") as folder:
+        yield folder
 
 
 def _must_be_unusable(location: Path, reason: str) -> None:
