@@ -24,7 +24,7 @@ from midstream.memory.settings import MemorySettings
 from midstream.migration.request import BackgroundChoice
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import generate
 from midstream.testing.aggregate_oracle import (
@@ -137,7 +137,7 @@ def test_what_is_owed_or_deferred_updates_when_it_comes(data):
                     request.plan, request.strategy, background=background, isolated=request.isolated
                 )
             run.process(epoch, None if schedule is None else schedule.paces[number])
-        assert not check(run.store).problems
+        assert not fsck(run.store).problems
         run.process({}, drains=True)
         while run.join.coordinator.owes(run.join.manifest):
             run.process({}, drains=True)

@@ -13,7 +13,7 @@ from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import encode_manifest
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.manifest_log import manifest_name
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
@@ -135,7 +135,7 @@ def test_slices_of_earlier_versions_are_put_in_order_before_they_are_searched(by
     old = replace(manifest, slices=tuple(replace(s, by_time=False) for s in manifest.slices))
     assert b"by_time" not in encode_manifest(old)
     by_arrival.put(manifest_name(old.lease, old.epoch), encode_manifest(old))
-    assert check(by_arrival).problems == ()
+    assert fsck(by_arrival).problems == ()
     join = InlineJoin(OLD, settings=Settings(2, 8), store=by_arrival)
     found = join.run_epoch(EPOCHS[2])
     assert join.report.work.candidates == found.num_rows
@@ -144,7 +144,7 @@ def test_slices_of_earlier_versions_are_put_in_order_before_they_are_searched(by
 
 
 def test_slices_that_say_they_are_in_order_and_are_not_are_named(by_arrival):
-    problems = check(by_arrival).problems
+    problems = fsck(by_arrival).problems
     manifest = InlineJoin(OLD, settings=Settings(2, 8), store=by_arrival).manifest
     index = {f"slices/{s.name}" for s in manifest.slices if s.owner.kind == "index"}
     assert {problem.file for problem in problems} == index

@@ -14,7 +14,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.window import Windows
 from midstream.state.expiry import Expiry
 from midstream.state.memory import Mark, Memory
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.values import Micros
 from tests.helpers import rows, small_query
@@ -89,5 +89,5 @@ def test_a_row_that_has_lost_a_component_stays_expired_when_groups_are_spilled()
         join = InlineJoin(query, "((d c) (a b))", settings=settings, store=store)
         for epoch in epochs:
             join.run_epoch(epoch, now=0)
-            assert check(store).problems == ()
+            assert fsck(store).problems == ()
     assert join.manifest.memory.cuts

@@ -19,7 +19,7 @@ from midstream.protocol.rescaling import places_of
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.routing_table import Spread
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.random_streams import SECOND
@@ -85,7 +85,7 @@ class RestartedQuery:
         return self.join
 
     def check(self) -> None:
-        assert check(self.store).problems == ()
+        assert fsck(self.store).problems == ()
         accepted = accept(self.query, self.epochs, None).tables(self.query)
         assert_same_rows(pa.concat_tables(self.tables), batch_join(self.query, accepted))
 

@@ -15,7 +15,7 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, manifest_json
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import assert_same_rows
 from tests.helpers import rows, small_query
@@ -33,7 +33,7 @@ def run_plan(
         if change and epoch == change[0]:
             join.migrate(*change[1:])
         results.append(join.run_epoch(arrivals(epoch), background_epochs=(paces or {}).get(epoch)))
-        assert check(join.store).problems == ()
+        assert fsck(join.store).problems == ()
     if change:
         assert join.manifest.plan == change[1]
     return results

@@ -36,7 +36,7 @@ from midstream.plan.layout import Key
 from midstream.plan.tree import Plan
 from midstream.protocol.settings import Settings
 from midstream.state.slices import Slice
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import Case, cases, plans
@@ -93,7 +93,7 @@ class Course:
                 # The newest word counts; a start without one undoes nothing.
                 partitions = self.rescales.get(number) or self.restarts.get(number) or partitions
                 assert join.partitions == partitions
-                assert check(store).problems == ()
+                assert fsck(store).problems == ()
             # Within a real budget, an epoch makes only so much of what is owed.
             for _ in range(MAX_DRAINS):
                 if not join.coordinator.owes(join.manifest):

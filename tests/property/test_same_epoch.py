@@ -21,7 +21,7 @@ from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
 from midstream.runtime.crash_points import POINTS
 from midstream.state.manifest import OutputFile
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.intents import find_intent
 from midstream.storage.lease import seize_lease
 from midstream.storage.manifest_log import manifests_newest_first
@@ -185,7 +185,7 @@ class Trial:
     def run(self) -> set[str]:
         for number in range(len(self.work.epochs)):
             self._epoch(number)
-        assert check(self.disturbed.store).problems == ()
+        assert fsck(self.disturbed.store).problems == ()
         names = [
             sorted(p.name for p in self.root.glob(f"{run}/*/*.parquet")) for run in ("checkpoint", "alone")
         ]

@@ -17,7 +17,7 @@ from midstream.query.query import Query
 from midstream.runtime.crash_points import POINTS
 from midstream.runtime.watermark_reset import reset_watermark
 from midstream.state.expiry import Expiry
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import seize_lease
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, assert_same_rows, generate, stream
@@ -88,7 +88,7 @@ class RestartedQuery:
 
     def check(self) -> None:
         """Every epoch has the results that are expected, except for what a migration defers."""
-        assert check(self.store).problems == ()
+        assert fsck(self.store).problems == ()
         for epoch, got in enumerate(self.results):
             common = self.expected.common_outputs([epoch])
             want = self.expected.tables["results"][epoch].select(common)
@@ -144,7 +144,7 @@ def test_terms_change_while_the_plan_changes(changes, strategy, background):
         if epoch in (4, 8):
             run.join.migrate("a (b c)" if epoch == 4 else "a b c", strategy, background=background)
         run.run_epoch(asked)
-    assert check(run.store).problems == ()
+    assert fsck(run.store).problems == ()
     # Results that were deferred come later, with the outputs of then: all are compared by what all have.
     epochs = range(len(EPOCHS))
     common = run.expected.common_outputs(epochs)
@@ -256,7 +256,7 @@ def test_a_watermark_is_set_back_by_the_windows_and_the_lateness_of_the_last_epo
     manifest = reset_watermark(store, seize_lease(store, "reset"), "a", 95)
     assert manifest.streams["a"].latest == 115
     assert [change.latest["a"] for change in manifest.window_changes] == [100]
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
 
 
 @pytest.mark.parametrize("mutant", [False, True])
@@ -284,7 +284,7 @@ def test_rows_that_had_expired_before_are_not_searched(monkeypatch, mutant):
             run()
     else:
         run()
-        assert check(store).problems == ()
+        assert fsck(store).problems == ()
 
 
 def test_after_a_change_an_epoch_looks_at_the_rows_that_it_finds_and_not_at_all_that_are_stored(monkeypatch):

@@ -14,7 +14,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.runtime.crash_points import POINTS
 from midstream.runtime.epoch_runner import EpochRunner
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.manifest_log import manifest_name, newest_manifest
 from midstream.storage.memory_store import MemoryStore
 from midstream.storage.numbered_requests import REQUESTS
@@ -106,7 +106,7 @@ class MigrationCrashRun(CrashRun):
                 self.halves |= bool(query.manifest.migration.rebuilding)
 
     def check(self) -> None:
-        findings = check(self.store)
+        findings = fsck(self.store)
         assert findings.problems == ()
         assert findings.epoch == len(EPOCHS) - 1
         assert_same_rows(

@@ -14,7 +14,7 @@ from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.protocol.settings import Settings
 from midstream.runtime.crash_points import POINTS
 from midstream.state.manifest import Manifest
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import seize_lease
 from midstream.storage.manifest_log import (
     manifest_name,
@@ -106,7 +106,7 @@ class ReplacementCrashRun(CrashRun):
         return StoreSink(self.store).published(OLD.output_schema, len(EPOCHS))
 
     def check(self) -> None:
-        findings = check(self.store)
+        findings = fsck(self.store)
         assert findings.problems == ()
         assert findings.epoch == len(EPOCHS) - 1
         assert_same_rows(self.published(), _want(self.strategy))

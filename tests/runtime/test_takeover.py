@@ -12,7 +12,7 @@ from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.runtime.crash_points import POINTS, crash_hook
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.intents import write_or_read_intent
 from midstream.storage.lease import seize_lease
 from midstream.storage.local import LocalStore
@@ -69,9 +69,9 @@ class Drivers:
         return bool(paused)
 
     def check(self) -> None:
-        assert check(self.store).problems == ()
+        assert fsck(self.store).problems == ()
         self.go(len(EPOCHS))
-        assert check(self.store).problems == ()
+        assert fsck(self.store).problems == ()
         want = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
         assert_same_rows(pq.read_table(self.table.path), want)
 

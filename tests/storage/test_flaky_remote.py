@@ -12,7 +12,7 @@ from midstream.errors import CheckpointError, MidstreamError
 from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import crash_hook
 from midstream.storage import lease as leases
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import acquire_lease
 from midstream.storage.manifest_log import newest_manifest
 from midstream.storage.output_table import OutputTable
@@ -179,7 +179,7 @@ def test_a_query_whose_object_store_fails_again_and_again_is_exact(
         assert len(proxy.struck) == len(FAULTS), proxy.struck
         # Once all is quiet: nothing is lost, nothing is doubled, nothing is damaged.
         check_results(tmp_path / "results")
-        findings = check(store_at(url, cached=False))
+        findings = fsck(store_at(url, cached=False))
         assert findings.problems == ()
         assert findings.epoch == len(EPOCHS) - 1
         manifest = newest_manifest(store)

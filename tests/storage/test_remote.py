@@ -14,7 +14,7 @@ from midstream.errors import CheckpointError, LockedError
 from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import POINTS, crash_hook
 from midstream.storage import remote as module
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import acquire_lease
 from midstream.storage.output_table import OutputTable
 from midstream.storage.remote import RemoteStore, store_at
@@ -60,7 +60,7 @@ def test_a_query_that_dies_at_each_crash_point_is_exact(remote, tmp_path):
             query = None
     assert set(died_at) == set(POINTS)
     check_results(tmp_path / "results")
-    assert not check(store_at(remote.url, cached=False)).problems
+    assert not fsck(store_at(remote.url, cached=False)).problems
 
 
 def test_slices_are_read_from_the_cache_and_leave_it_when_they_are_deleted(remote, monkeypatch):
