@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from midstream import Join
 from midstream.errors import MidstreamError
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.settings import Settings
@@ -22,6 +21,7 @@ from tests.helpers import small_query
 from tests.replace.replacement_run import results_between
 from tests.spark.driver_death import DriverDiesError
 from tests.spark.migration_scenario import columns, rows
+from tests.spark.runner import join_streams
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("time_for_one_epoch_in_the_background")]
 
@@ -45,9 +45,8 @@ class Leaving:
         self.refused: list[str] = []
 
     def join(self, names):
-        join = Join(self.feed.spark)
-        for name in names:
-            join = join.stream(name, self.source(self.feed.df(name)), time="t", lateness="5 seconds")
+        frames = {name: self.source(self.feed.df(name)) for name in names}
+        join = join_streams(self.feed.spark, frames, lateness="5 seconds")
         on = [f"{names[0]}.k = {other}.k" for other in names[1:]]
         return join.on(*on).within("15 seconds").select("a.id", "b.id")
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from midstream import CheckpointError, Join
+from midstream import CheckpointError
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import check as fsck
@@ -31,7 +31,7 @@ from midstream.storage.manifest_log import commit_manifest, newest_manifest
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate
 from tests.helpers import digests
 from tests.spark.driver_death import AROUND_THE_COMMIT, die_once_at_each, run_through
-from tests.spark.runner import check
+from tests.spark.runner import check, join_streams
 
 pytestmark = pytest.mark.spark
 
@@ -40,9 +40,8 @@ SHAPE = Shape(rows=25, late=0.1, null_times=0.05, null_keys=0.05, duplicates=0.0
 
 
 def _join(spark, feed):
-    join = Join(spark)
-    for name in "abc":
-        join = join.stream(name, feed.df(name), time="t", lateness="5 seconds")
+    frames = {name: feed.df(name) for name in "abc"}
+    join = join_streams(spark, frames, lateness="5 seconds")
     return join.on("a.k = b.k", "b.k2 = c.k2").within("15 seconds").select("a.id", "b.id", "c.id")
 
 

@@ -17,6 +17,7 @@ from midstream.testing.reference import AcceptRules
 from tests.replace.replacement_run import results_between
 from tests.spark.feed import noted_epochs
 from tests.spark.migration_scenario import ASKED, ONE_KEY, SEVERAL_KEYS, SHAPE, columns, rows
+from tests.spark.runner import join_streams
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("time_for_one_epoch_in_the_background")]
 
@@ -313,9 +314,8 @@ def test_other_terms_that_are_given_meanwhile_hold_once_it_has_ended(scenario):
 @pytest.mark.parametrize("source", [rows, columns])
 def test_a_stream_is_added_at_a_start(scenario, source):
     def join(*names, on=()):
-        join = Join(scenario.spark)
-        for name in names:
-            join = join.stream(name, source(scenario.feed.df(name)), time="t", lateness="5 seconds")
+        frames = {name: source(scenario.feed.df(name)) for name in names}
+        join = join_streams(scenario.spark, frames, lateness="5 seconds")
         return join.on("b.k = a.k", *on).within("15 seconds").select("a.id", "b.id")
 
     def old():
