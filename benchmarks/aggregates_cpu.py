@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.aggregates import GROUPS, WAYS
+from benchmarks.workloads import SECOND
 from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.window import window
 from midstream.inline import InlineJoin
@@ -31,7 +32,6 @@ from midstream.state.manifest import OutputFile
 from midstream.storage.output_table import FragmentRunId, OutputTable
 from midstream.values import Micros
 
-SECOND = 1_000_000
 ROWS, KEYS, EPOCHS, PARTITIONS = 50_000, 500_000, 40, 2
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.int64()), ("g", pa.int64())]

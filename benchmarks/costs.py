@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.estimates import is_connected
 from midstream.adapt.cost import CostModel
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.plan_cost import cost_of
@@ -96,18 +97,6 @@ def _keys(random: np.random.Generator, count: int, common: float, *, skewed: boo
     return np.where(random.random(count) < common, keys, random.integers(1 << 40, 1 << 60, count))
 
 
-def is_connected(query: Query, node: Plan) -> bool:
-    """Whether the inputs of a node can be joined one by one without a cross product."""
-    joined, rest = node.inputs[0].streams, [child.streams for child in node.inputs[1:]]
-    while rest:
-        following = next((s for s in rest if query.classes_of(joined) & query.classes_of(s)), None)
-        if following is None:
-            return False
-        rest.remove(following)
-        joined |= following
-    return True
-
-
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
     """Spearman's; equal values do not occur."""
     one, other = (np.argsort(np.argsort(values)).astype(np.float64) for values in (x, y))
@@ -136,7 +125,9 @@ def times_of(query: Query, plan: Plan, epochs: Sequence[Epoch]) -> list[float]:
 def measure(shape: str) -> dict[str, Any]:
     """Predicted and measured costs of all plans."""
     query = query_of(shape)
-    plans = [p for p in all_plans(NAMES) if all(is_connected(query, node) for node in p.nodes())]
+    plans = [
+        p for p in all_plans(NAMES) if all(is_connected(query, tuple(node.streams)) for node in p.nodes())
+    ]
     statistics = statistics_of(query, epochs_of(shape, WARM_UP + LEARNED))
     estimator = Estimator(query, statistics)
     costs = [cost_of(build_layout(query, plan), estimator, 1) for plan in plans]

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory import MemoryWatch
+from benchmarks.memory_watch import MemoryWatch
 from benchmarks.workloads import WORKLOADS, Workload
 
 # State is not in the JVM, which needs little memory; with more it would only collect garbage later.

@@ -144,7 +144,7 @@ def errors(drawn: RandomQuery) -> list[float]:
     q_errors = []
     for size in range(2, len(drawn.names)):
         for streams in combinations(drawn.names, size):
-            if _is_connected(query, streams):
+            if is_connected(query, streams):
                 true_rate = _true_rate(drawn, query, frames, streams) + MIN_RATE
                 estimated_rate = estimator.rate(streams) + MIN_RATE
                 q_errors.append(max(estimated_rate / true_rate, true_rate / estimated_rate))
@@ -169,7 +169,8 @@ def _advance(
     return advance(query, statistics, ranges=ranges, sizes=rows, keys=keys, produced=None)
 
 
-def _is_connected(query: Query, streams: tuple[str, ...]) -> bool:
+def is_connected(query: Query, streams: tuple[str, ...]) -> bool:
+    """Whether key classes lead from every stream to every other."""
     reached = {streams[0]}
     while True:
         neighbours = {n for c in query.classes if c.streams & reached for n in streams if n in c.streams}

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.workloads import SECOND
 from midstream.inline import InlineJoin
 from midstream.migration import combined_layout, state_match
 from midstream.plan.tree import Plan, join, leaf, left_deep
@@ -28,9 +30,20 @@ from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
 from midstream.values import Micros
 
-SECOND = 1_000_000
 COMMON, RARE = 0.05, 0.0025
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+
+
+def names_of(streams: int) -> tuple[str, ...]:
+    """A, B, C ..."""
+    return tuple("ABCDEFGH"[:streams])
+
+
+def clique_of(names: tuple[str, ...], window: int) -> Query:
+    """All streams by one key, within so many seconds; results have one column, since nobody reads them."""
+    streams = [Stream(n, SCHEMA, ColumnRef(n, ("ts",)), Micros(0)) for n in names]
+    on = [f"{a}.k = {b}.k" for a, b in pairwise(names)]
+    return build_query(streams, on, default_window=Micros(window * SECOND), select=["A.id"])
 
 
 @dataclass(frozen=True)
@@ -48,13 +61,11 @@ class Experiment:
     @property
     def names(self) -> tuple[str, ...]:
         """A, B, C ..."""
-        return tuple("ABCDEFGH"[: self.streams])
+        return names_of(self.streams)
 
     def query(self) -> Query:
         """The clique."""
-        streams = [Stream(n, SCHEMA, ColumnRef(n, ("ts",)), Micros(0)) for n in self.names]
-        on = [f"{a}.k = {b}.k" for a, b in zip(self.names, self.names[1:], strict=False)]
-        return build_query(streams, on, default_window=Micros(self.window * SECOND), select=["A.id"])
+        return clique_of(self.names, self.window)
 
     def epochs(self) -> tuple[list[dict[str, pa.Table]], list[dict[str, pa.Table]]]:
         """The input before the migration, and for 1.2 windows after."""

@@ -26,7 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.engines import MIDSTREAM_CONF, make_session
-from benchmarks.migration import CONTESTANTS, SCHEMA, SECOND, right_deep
+from benchmarks.migration import CONTESTANTS, SCHEMA, right_deep
+from benchmarks.workloads import SECOND
 
 NAMES = tuple("ABCDEF")
 RATE, WINDOW, EPOCH = 1000, 180, 15

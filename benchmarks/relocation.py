@@ -23,7 +23,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.spilling import GROUPS, TUPLE_RANGE, UNLIMITED, Key, one_join
+from benchmarks.spilling import GROUPS, TUPLE_RANGE, UNLIMITED, Key, RunWithCleanup, one_join
 from midstream.engine.arrays import as_column
 from midstream.engine.hashing import group_of, hash_key
 from midstream.engine.places import Places
@@ -70,30 +70,21 @@ class Source:
 
 
 @dataclass
-class Run:
+class RelocationRun(RunWithCleanup):
     """What came of a run."""
 
-    results: list[int] = field(default_factory=list)
-    """Of each epoch."""
     active: list[list[float]] = field(default_factory=list)
     """The active bytes of each partition after each epoch."""
     relocations: int = 0
     moved: int = 0
     """The bytes that were relocated."""
-    spills: int = 0
     forced: int = 0
     """How many of the spills were for the sake of other partitions."""
     work: float = 0.0
     seconds: float = 0.0
     """Processor time."""
-    cleanup_results: int = 0
     cleanup_work: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     """By partition."""
-
-    @property
-    def run_time(self) -> int:
-        """The results that came before the cleanup."""
-        return sum(self.results)
 
     @property
     def fullest(self) -> float:
@@ -106,10 +97,10 @@ class Run:
         return sum(self.active[-1])
 
 
-def measure(source: Source, settings: Settings) -> Run:
+def measure(source: Source, settings: Settings) -> RelocationRun:
     """Run a source to its end, then make what is owed."""
     query = one_join(Key(1)).query()
-    join, run = InlineJoin(query, "a b c", settings=settings), Run()
+    join, run = InlineJoin(query, "a b c", settings=settings), RelocationRun()
     for arrivals in source.epochs():
         begin = time.process_time()
         run.results.append(join.run_epoch(arrivals).num_rows)
@@ -238,7 +229,9 @@ def _active(console: Console, title: str, source: Source) -> dict[str, Any]:
     return _show(console, f"active_disk (figures 13 and 14), {title}", runs, whole)
 
 
-def _show(console: Console, title: str, runs: Mapping[str, Run], whole: Run) -> dict[str, Any]:
+def _show(
+    console: Console, title: str, runs: Mapping[str, RelocationRun], whole: RelocationRun
+) -> dict[str, Any]:
     table = Table(title=f"Relocation, counted: {title}")
     columns = (
         "run-time results",

@@ -15,6 +15,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.workloads import SECOND
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
@@ -24,7 +25,6 @@ from midstream.query.stream import ColumnRef, Stream
 from midstream.sites.planner import SitePolicy
 from midstream.values import Micros
 
-SECOND = 1_000_000
 HOMES = {"a": "frankfurt", "b": "paris", "c": "oregon"}
 PHASES, EPOCHS_EACH = "acb", 20
 FEW, MANY, KEYS = 100, 2_000, 10_000

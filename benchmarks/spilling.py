@@ -103,17 +103,13 @@ class Setting:
 
 
 @dataclass
-class Run:
-    """What came of a run."""
+class RunWithCleanup:
+    """What came of a run within a budget, and of the cleanup after it."""
 
     results: list[int] = field(default_factory=list)
     """Of each epoch."""
-    active: list[int] = field(default_factory=list)
-    """Active bytes after each epoch."""
     spills: int = 0
     cleanup_results: int = 0
-    cleanup_candidates: int = 0
-    cleanup_seconds: float = 0.0
 
     @property
     def run_time(self) -> int:
@@ -121,10 +117,20 @@ class Run:
         return sum(self.results)
 
 
-def measure(setting: Setting, memory: MemorySettings) -> Run:
+@dataclass
+class SpillingRun(RunWithCleanup):
+    """The same, with what was active and what the cleanup took."""
+
+    active: list[int] = field(default_factory=list)
+    """Active bytes after each epoch."""
+    cleanup_candidates: int = 0
+    cleanup_seconds: float = 0.0
+
+
+def measure(setting: Setting, memory: MemorySettings) -> SpillingRun:
     """Run a setting within a budget, then make what is owed."""
     settings = Settings(1, GROUPS, memory=memory, max_event_time_ahead=None)
-    join, run = InlineJoin(setting.query(), setting.plan, settings=settings), Run()
+    join, run = InlineJoin(setting.query(), setting.plan, settings=settings), SpillingRun()
     for arrivals in setting.epochs():
         run.results.append(join.run_epoch(arrivals).num_rows)
         progress = join.lastProgress or {}
@@ -199,7 +205,7 @@ def _strategies(console: Console) -> dict[str, Any]:
     return figures
 
 
-def _show(console: Console, title: str, runs: Mapping[str, Run]) -> None:
+def _show(console: Console, title: str, runs: Mapping[str, SpillingRun]) -> None:
     table = Table(title=f"Spilling, counted: {title}")
     columns = ("", "run-time results", "of all", "in the last minutes", "spills", "active, most")
     for column in (*columns, "made by cleanup", "its candidates", "its time"):

@@ -20,7 +20,8 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.migration import SCHEMA, SECOND, last_two_first, right_deep
+from benchmarks.migration import SCHEMA, clique_of, last_two_first, names_of, right_deep
+from benchmarks.workloads import SECOND
 from midstream.adapt.cost import work_in_units
 from midstream.adapt.estimate import Estimator
 from midstream.adapt.migration_cost import MigrationCost
@@ -28,11 +29,8 @@ from midstream.adapt.policy import GOALS, Goal, MigrationPolicy, allowed_migrati
 from midstream.inline import InlineJoin
 from midstream.plan.tree import Plan, join, leaf, left_deep
 from midstream.protocol.settings import Settings
-from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.query.stream import ColumnRef, Stream
 from midstream.storage.memory_store import MemoryStore
-from midstream.values import Micros
 
 WINDOWS = (30, 60, 120)
 RATES = (1.0, 3.0)
@@ -69,7 +67,7 @@ class GridCase:
     @property
     def names(self) -> tuple[str, ...]:
         """A, B, C ..."""
-        return tuple("ABCDEFGH"[: self.streams])
+        return names_of(self.streams)
 
     @property
     def plans(self) -> tuple[Plan, Plan]:
@@ -85,10 +83,8 @@ class GridCase:
         return left_deep(names), left_deep((names[0], names[2], names[1], *names[3:]))
 
     def query(self) -> Query:
-        """All streams by one key; results have one column, since nobody reads them."""
-        streams = [Stream(n, SCHEMA, ColumnRef(n, ("ts",)), Micros(0)) for n in self.names]
-        on = [f"{a}.k = {b}.k" for a, b in zip(self.names, self.names[1:], strict=False)]
-        return build_query(streams, on, default_window=Micros(self.window * SECOND), select=["A.id"])
+        """The clique."""
+        return clique_of(self.names, self.window)
 
     @cached_property
     def epochs(self) -> list[dict[str, pa.Table]]:

@@ -1,7 +1,7 @@
 """Checks the project rules that no other tool knows.
 
 Modules are short and say what they are for; no file names a package registry or a machine's paths; tests are
-where the package is that they test, and nothing is imported from a ``conftest``.
+where the package is that they test, and nothing is imported from a ``conftest`` or from another test.
 """
 
 import ast
@@ -76,6 +76,10 @@ def _check_test_module(path: Path, text: str, tests: Path, package: Path) -> lis
             names = [node.module or "", *names]
         if any(name.endswith("conftest") for name in names):
             found.append(f"{path}:{node.lineno}: imports from a conftest. Ask for fixtures by their names")
+        if any(re.search(r"^tests\.(.*\.)?test_|^test_", name) for name in names):
+            found.append(
+                f"{path}:{node.lineno}: imports from a test. Move what is shared to a module beside it"
+            )
     return found
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from midstream.adapt.estimate import SURE_FACTOR, Estimator
 from tests.adapt.synthetic_streams import clique, epochs_of, query_of, statistics_of, uniform
-from tests.adapt.timed_ids import together
+from tests.adapt.timed_ids import draw_ids
 
 WINDOW = 20.0
 
@@ -24,7 +24,7 @@ def uniform_keys(seed: int, rate: float, matches: float) -> tuple[float, float]:
 def ids_together(seed: int, rate: float, missing: float) -> tuple[float, float]:
     """The same for ids that come once in each stream, some of them not at all."""
     query = query_of("abc", clique("abc"), WINDOW)
-    streams = together("abc", rate, 60, delay=0.1 * WINDOW, missing=missing, seed=seed)
+    streams = draw_ids("abc", rate, 60, delay=0.1 * WINDOW, missing=missing, seed=seed)
     estimate = Estimator(query, streams.statistics(query, epoch=2.5)).estimate("abc")
     return estimate.confidence, estimate.value / (rate * (1 - missing) ** 3)
 

@@ -11,7 +11,7 @@ import pytest
 from midstream.adapt.policy import MigrationPolicy
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import assert_same_rows
 from midstream.values import MICROS_PER_SECOND
@@ -48,7 +48,7 @@ def test_fsck_accepts_manifests_with_decisions():
     run = adaptive_run("a b", query=query_of("ab", clique("ab"), window=8))
     run.process(epochs_of(dict.fromkeys("ab", 4.0), dict.fromkeys("ab", uniform(50)), 8, 2.0))
     assert run.last.adaptation.last_decision is not None
-    assert check(run.store).problems == ()
+    assert fsck(run.store).problems == ()
 
 
 def test_a_query_goes_on_if_the_migration_that_it_decided_on_is_impossible(monkeypatch):

@@ -14,7 +14,7 @@ from midstream.plan.default_plan import default_plan
 from midstream.protocol.settings import Settings
 from midstream.values import MICROS_PER_SECOND
 from tests.adapt.synthetic_streams import KEY_COLUMNS, SCHEMA, chain, clique, query_of
-from tests.adapt.timed_ids import Rows, TimedIds, together
+from tests.adapt.timed_ids import Rows, TimedIds, draw_ids
 
 WINDOW = 20.0
 
@@ -27,7 +27,7 @@ def history(streams: TimedIds, names: str, epoch: float) -> list[Estimator]:
 @pytest.mark.parametrize("names", ["ab", "abc", "abcdef"])
 @pytest.mark.parametrize("rate", [1, 20, 200])
 def test_the_same_ids_in_all_streams_are_joined_once(names, rate):
-    streams = together(names, rate, 3 * WINDOW, at_random=False)
+    streams = draw_ids(names, rate, 3 * WINDOW, at_random=False)
     estimator = history(streams, names, epoch=1.0)[-1]
     for members in (names[:2], names[-2:], names):
         assert estimator.rate(members) == pytest.approx(rate, rel=0.1), members
@@ -36,7 +36,7 @@ def test_the_same_ids_in_all_streams_are_joined_once(names, rate):
 @pytest.mark.parametrize("windows_in_epoch", [5, 1, 0.3, 1 / 40, 1 / 400])
 def test_the_length_of_epochs_does_not_matter(windows_in_epoch):
     epoch = windows_in_epoch * WINDOW
-    streams = together("abc", 20, max(3 * epoch, 3 * WINDOW), at_random=False)
+    streams = draw_ids("abc", 20, max(3 * epoch, 3 * WINDOW), at_random=False)
     estimator = history(streams, "abc", epoch)[-1]
     assert estimator.rate("ab") == pytest.approx(20, rel=0.1)
     assert estimator.rate("abc") == pytest.approx(20, rel=0.1)
@@ -46,13 +46,13 @@ def test_the_length_of_epochs_does_not_matter(windows_in_epoch):
 @pytest.mark.parametrize("names", ["ab", "abcd"])
 def test_rows_of_an_id_may_come_after_each_other(names, delay):
     # With the longest delays a part of the ids is not within the window.
-    streams = together(names, 60, 4 * WINDOW, delay=delay * WINDOW)
+    streams = draw_ids(names, 60, 4 * WINDOW, delay=delay * WINDOW)
     estimator = history(streams, names, epoch=WINDOW / 10)[-1]
     assert estimator.rate(names) == pytest.approx(streams.true_rate(names, WINDOW, WINDOW), rel=0.1)
 
 
 def test_ids_whose_rows_are_further_apart_than_the_window_do_not_match():
-    streams = together("ab", 20, 4 * WINDOW)
+    streams = draw_ids("ab", 20, 4 * WINDOW)
     rows = streams.rows["b"]
     late = Rows(rows.times + round(1.2 * WINDOW * MICROS_PER_SECOND), rows.ids, rows.arrivals)
     estimator = history(TimedIds({**streams.rows, "b": late}, streams.seconds), "ab", epoch=1.0)[-1]
@@ -62,13 +62,13 @@ def test_ids_whose_rows_are_further_apart_than_the_window_do_not_match():
 
 def test_half_of_the_window_is_enough_to_begin_with():
     for seconds in (0.5 * WINDOW, WINDOW, 1.5 * WINDOW):
-        streams = together("abc", 20, seconds, at_random=False)
+        streams = draw_ids("abc", 20, seconds, at_random=False)
         assert history(streams, "abc", epoch=1.0)[-1].rate("abc") == pytest.approx(20, rel=0.1)
 
 
 def test_without_a_window_ids_that_come_once_match_once():
     query = query_of("abc", clique("abc"), None)
-    streams = together("abc", 20, 100, delay=3)
+    streams = draw_ids("abc", 20, 100, delay=3)
     estimator = Estimator(query, streams.statistics(query, epoch=2.0))
     assert estimator.rate("ab") == pytest.approx(20, rel=0.15)
     assert estimator.rate("abc") == pytest.approx(20, rel=0.15)
@@ -92,7 +92,7 @@ def test_ids_together_by_several_keys_are_within_the_windows_of_all():
 @pytest.mark.parametrize("ahead", [600.0, -600.0, 2 * WINDOW])
 @pytest.mark.parametrize("names", ["ab", "abc"])
 def test_a_row_out_of_time_in_every_third_epoch_changes_little(names, ahead, rate):
-    clean = together(names, rate, 5 * WINDOW, at_random=False)
+    clean = draw_ids(names, rate, 5 * WINDOW, at_random=False)
     wrong = TimedIds({n: rows.with_ahead(3.0, ahead) for n, rows in clean.rows.items()}, clean.seconds)
     plan = default_plan(query_of(names, clique(names), WINDOW))
     costs = {}
@@ -108,7 +108,7 @@ def test_a_row_out_of_time_in_every_third_epoch_changes_little(names, ahead, rat
 @pytest.mark.parametrize("at_random", [True, False])
 @pytest.mark.parametrize("epoch", [0.5, 3.0, 30.0])
 def test_the_cost_of_a_plan_is_steady_while_the_streams_are(epoch, at_random):
-    streams = together("abc", 30, max(6 * WINDOW, 9 * epoch), delay=2, at_random=at_random)
+    streams = draw_ids("abc", 30, max(6 * WINDOW, 9 * epoch), delay=2, at_random=at_random)
     streams = TimedIds({**streams.rows, "b": streams.rows["b"].with_ahead(7, 300)}, streams.seconds)
     query = query_of("abc", clique("abc"), WINDOW)
     plan = default_plan(query)

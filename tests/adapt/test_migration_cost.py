@@ -163,7 +163,7 @@ def test_costs_of_migrations_differ_as_their_counted_work_does(programs, old: st
         (chain(NAMES), "((a b) c) d", "(a b) (c d)"),
     ],
 )
-def test_and_so_they_do_with_several_keys(
+def test_costs_of_migrations_with_several_keys_differ_as_their_counted_work_does(
     programs, monkeypatch, on, old: str, new: str, rows_moved_at_once: int
 ):
     monkeypatch.setattr("midstream.adapt.migration_cost.ROWS_MOVED_AT_ONCE", rows_moved_at_once)

@@ -15,8 +15,7 @@ from midstream.adapt.single_partition import describe_unplaced
 from midstream.adapt.subplan_cost import SubplanCosts
 from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
-from midstream.plan.tree import Plan, all_plans, check_plan, join, leaf
-from midstream.query.query import Query
+from midstream.plan.tree import all_plans, check_plan, join, leaf
 from tests.adapt.synthetic_streams import (
     KEY_COLUMNS,
     SHAPES,
@@ -31,6 +30,7 @@ from tests.adapt.synthetic_streams import (
     statistics_of,
     uniform,
 )
+from tests.connected_plans import connected_plans, is_connected
 
 SEEDS = range(20)
 NAMES = "abcdefghijkl"
@@ -54,17 +54,6 @@ def random_streams(names: str, shape: str, seed: int) -> Estimator:
     return Estimator(query, statistics_of(query, epochs, seconds=10))
 
 
-def is_connected(query: Query, node: Plan) -> bool:
-    """Whether key classes lead from every stream of a node to every other."""
-    reached = frozenset((min(node.streams),))
-    while True:
-        keys = query.classes_of(reached)
-        extended = frozenset(n for n in node.streams if keys & query.classes_of(frozenset((n,)))) | reached
-        if extended == reached:
-            return reached == node.streams
-        reached = extended
-
-
 def least_cost(estimator: Estimator, partitions: int, *, any_order: bool) -> float:
     """What the cheapest of all plans costs, with the inputs of its nodes in any order if that is wanted.
 
@@ -72,8 +61,7 @@ def least_cost(estimator: Estimator, partitions: int, *, any_order: bool) -> flo
     estimates say.
     """
     query = estimator.query
-    every = list(all_plans(query.names))
-    plans = [plan for plan in every if all(is_connected(query, node) for node in plan.nodes())] or every
+    plans = connected_plans(query) or list(all_plans(query.names))
     tried = (order for plan in plans for order in in_any_order(plan)) if any_order else plans
     return min(plan_cost(plan, estimator, partitions) for plan in tried)
 
@@ -102,7 +90,7 @@ def test_no_plan_is_much_cheaper_if_streams_share_several_keys(seed, partitions)
     estimator = random_streams("abcdef", "double chain", seed)
     best = best_plan(estimator, partitions)
     costs = SubplanCosts(estimator, partitions)
-    plans = [p for p in all_plans("abcdef") if all(is_connected(estimator.query, n) for n in p.nodes())]
+    plans = connected_plans(estimator.query)
     assert len(plans) > 1000
     assert best.cost <= 1.05 * min(map(costs.of_plan, plans))
 
@@ -128,7 +116,7 @@ def test_the_search_with_a_budget_is_hardly_worse_than_the_one_through_all_plans
         estimator = random_streams(NAMES[:count], shape, seed)
         found = best_plan(estimator, partitions, most_combinations=0)
         check_plan(found.plan, estimator.query.names)
-        assert all(is_connected(estimator.query, node) for node in found.plan.nodes())
+        assert is_connected(estimator.query, found.plan)
         assert found.cost == plan_cost(found.plan, estimator, partitions)
         ratio = found.cost / best_plan(estimator, partitions, most_combinations=UNLIMITED).cost
         if ratio > most:

@@ -14,7 +14,7 @@ from midstream.adapt.optimizer import best_plan
 from midstream.adapt.plan_cost import cost_of
 from midstream.inline import InlineJoin
 from midstream.plan.build_layout import build_layout
-from midstream.plan.tree import Plan, all_plans, parse_plan
+from midstream.plan.tree import Plan, parse_plan
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.costs import DEFAULT_WEIGHTS, Cost
@@ -29,6 +29,7 @@ from tests.adapt.synthetic_streams import (
     statistics_of,
     uniform,
 )
+from tests.connected_plans import connected_plans
 
 NAMES = "abcd"
 RATES = {"a": 40.0, "b": 10.0, "c": 25.0, "d": 15.0}
@@ -38,18 +39,6 @@ WARM_UP = 3
 EPOCH_SECONDS = 5.0
 DOMAINS = {"a": 150, "b": 300, "c": 75, "d": 150}
 DRAWS: dict[str, DrawKeys] = {name: uniform(domain) for name, domain in DOMAINS.items()}
-
-
-def is_connected(query: Query, node: Plan) -> bool:
-    """Whether the inputs of a node can be joined one by one without a cross product."""
-    joined, rest = node.inputs[0].streams, [child.streams for child in node.inputs[1:]]
-    while rest:
-        following = next((s for s in rest if query.classes_of(joined) & query.classes_of(s)), None)
-        if following is None:
-            return False
-        rest.remove(following)
-        joined |= following
-    return True
 
 
 def spearman(x: list[float], y: list[float]) -> float:
@@ -84,7 +73,7 @@ def measured_work(shape: str) -> tuple[Query, Statistics, dict[Plan, float]]:
     """Statistics, and the work of every plan without cross products."""
     query = query_of(NAMES, SHAPES[shape](NAMES), window=10)
     epochs = epochs_of(RATES, DRAWS, EPOCHS, EPOCH_SECONDS, seed=5)
-    plans = [p for p in all_plans(NAMES) if all(is_connected(query, node) for node in p.nodes())]
+    plans = connected_plans(query)
     work, statistics = {}, Statistics()
     for plan in plans:
         work[plan], statistics = work_of(query, plan, epochs)

@@ -81,7 +81,7 @@ def test_the_decision_and_an_event_say_so():
     assert "It has {a,b,c} in one engine partition: no key is common to all inputs." in explanation(run)
 
 
-def test_it_is_not_chosen_if_forbidden_and_left_if_that_is_said_later():
+def test_a_plan_in_one_partition_is_not_chosen_if_forbidden_and_left_if_that_is_said_later():
     run = adaptive_run(SPREAD, FORBIDDING, CHAIN).process(THIN)
     assert (run.last.plan, run.last.migrations) == (SPREAD, 0)
     run = adaptive_run(IN_ONE, ADAPTING, CHAIN).process(THIN[:4])

@@ -92,7 +92,7 @@ def with_weights(estimator: Estimator, **weights: float) -> Estimator:
 
 
 @pytest.mark.parametrize("changed", [*WEIGHTS, *CONSTANTS])
-def test_neither_has_weights_of_its_own(changed, monkeypatch):
+def test_costs_of_plans_and_of_their_parts_have_the_same_weights(changed, monkeypatch):
     estimator = estimator_of("abcd", "chain")
     plans = list(all_plans("abcd"))
     before = [plan_cost(plan, estimator, 2) for plan in plans]

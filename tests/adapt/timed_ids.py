@@ -91,7 +91,7 @@ def _times_of(rows: Rows, ids: Integers) -> Integers:
     return rows.times[order][np.searchsorted(rows.ids[order], ids)]
 
 
-def together(
+def draw_ids(
     names: str,
     rate: float,
     seconds: float,

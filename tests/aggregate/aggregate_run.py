@@ -9,21 +9,39 @@ from unittest import mock
 import pyarrow as pa
 
 from midstream.aggregate.next_step import output_watermark
+from midstream.aggregate.read_aggregation import read_aggregation
+from midstream.aggregate.window import window
 from midstream.inline import InlineJoin
 from midstream.plan.tree import Plan
 from midstream.protocol.settings import Settings
+from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.storage.memory_store import MemoryStore
-from midstream.testing import accept
+from midstream.testing import Shape, accept, stream
 from midstream.testing.aggregate_oracle import aggregate_windows, aggregation_of, assert_same_windows
+from midstream.testing.random_streams import SECOND
+from midstream.values import Micros
 
+SHAPE = Shape(rows=12, late=0.1)
 FAR = 2**55
 """After all windows of all tests."""
 
 
+def aggregated_query() -> Query:
+    """Three streams, and windows of their results that overlap."""
+    streams = [stream(name, SHAPE) for name in "abc"]
+    aggregation = read_aggregation(["a.k", window("20 seconds", "5 seconds")], ["count(*) AS n"], streams)
+    return build_query(
+        streams,
+        ["a.k = b.k", "b.k2 = c.k2"],
+        default_window=Micros(25 * SECOND),
+        aggregation=aggregation,
+    )
+
+
 @dataclass
-class AggregateRun:
-    """A run, and what has come out of it so far."""
+class RestartedJoin:
+    """A query that is started again in one store, what it was given, and what has come out of it."""
 
     query: Query
     plan: str | Plan
@@ -31,14 +49,23 @@ class AggregateRun:
     store: MemoryStore = field(default_factory=MemoryStore)
     epochs: list[Mapping[str, pa.Table]] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
-    bounds: list[int | None] = field(default_factory=list)
-    """The output watermark of each epoch."""
 
     def __post_init__(self) -> None:
         self.join = InlineJoin(self.query, self.plan, settings=self.settings, store=self.store)
 
     def restart(self) -> None:
         self.join = InlineJoin(self.query, settings=self.settings, store=self.store)
+
+    def accepted(self) -> Mapping[str, pa.Table]:
+        return accept(self.query, self.epochs, self.settings.idle_timeout).tables(self.query)
+
+
+@dataclass
+class AggregateRun(RestartedJoin):
+    """A run whose windows leave once."""
+
+    bounds: list[int | None] = field(default_factory=list)
+    """The output watermark of each epoch."""
 
     def process(
         self,
@@ -63,9 +90,6 @@ class AggregateRun:
         ends = table.column("window").combine_chunks().field("end").cast(pa.int64()).to_pylist()
         assert all(emitted is None or end > emitted for end in ends)
         assert all(end <= self.bounds[-1] for end in ends)
-
-    def accepted(self) -> Mapping[str, pa.Table]:
-        return accept(self.query, self.epochs, self.settings.idle_timeout).tables(self.query)
 
     def check(self) -> None:
         """What has come out is what DuckDB has of all windows that have ended."""

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from midstream.memory.balance import BalanceSettings
 from midstream.memory.settings import MemorySettings
 from midstream.migration.request import BackgroundChoice
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.testing.hypothesis_aggregates import aggregated
 from midstream.testing.hypothesis_strategies import cases
 from midstream.testing.random_cuts import RandomCuts, decided_by
 from midstream.testing.random_places import RandomPlaces, hashes_of, placed_by
 from midstream.values import Micros
 from tests.aggregate.aggregate_run import AggregateRun
-from tests.migration.test_any_migration import migration_schedules
+from tests.migration.migration_schedules import migration_schedules
 
 
 @given(st.data())
@@ -74,7 +74,7 @@ def test_windows_wait_for_what_is_owed_and_deferred(data):
                 )
             run.process([epoch], background_epochs=None if schedule is None else schedule.paces[number])
         run.check()
-        assert not check(run.store).problems
+        assert not fsck(run.store).problems
         run.process([{}, {}], drains=True)
         run.check()
         if run.join.manifest.migration is None:

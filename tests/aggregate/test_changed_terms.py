@@ -25,9 +25,9 @@ from midstream.query.window import imply_windows
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, generate, stream
 from midstream.testing.hypothesis_aggregates import with_aggregation
+from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 
-SECOND = 1_000_000
 SHAPE = Shape(rows=10, late=0.2, keys=4)
 SETTINGS = Settings(2, 8)
 SECONDS = st.sampled_from([5, 10, 20, 40])

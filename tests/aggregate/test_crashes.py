@@ -11,12 +11,12 @@ import pytest
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.runtime.crash_points import crash_hook
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.testing import accept, generate
 from midstream.testing.aggregate_oracle import aggregate_windows, aggregation_of, assert_same_windows
 from midstream.testing.faults import FaultStore, SimulatedCrash
 from midstream.testing.store_sink import StoreSink
-from tests.aggregate.test_mutants import SHAPE, aggregated_query
+from tests.aggregate.aggregate_run import SHAPE, aggregated_query
 
 EPOCHS = generate(dict.fromkeys("abc", SHAPE), epochs=8, seed=3)
 SETTINGS = Settings(2, 8)
@@ -50,7 +50,7 @@ def _run_and_die(every: int) -> tuple[int, int]:
             continue
     join = InlineJoin(query, settings=SETTINGS, store=store, sink=sink)
     join.drain()
-    assert not check(store).problems
+    assert not fsck(store).problems
     got = sink.published(query.output_schema, join.manifest.epoch)
     want = aggregate_windows(query, accept(query, EPOCHS).tables(query), until=join.manifest.emitted)
     assert_same_windows(got, want, query)

@@ -12,7 +12,7 @@ from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.window import window
 from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing.hypothesis_aggregates import with_aggregation
 from tests.helpers import rows, small_query
@@ -41,7 +41,7 @@ class Counted:
     def check(self) -> None:
         """The counts of the day are those that were fed."""
         want, self.time = dict(self.fed), DAY + 1000
-        assert not check(self.store).problems
+        assert not fsck(self.store).problems
         self.feed(-1)
         assert {row["j"]: row["n"] for row in self.join.run_epoch({}).to_pylist()} == want
 

@@ -14,9 +14,9 @@ from midstream.aggregate.partials import in_order, merge_partials, partial_aggre
 from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.window import window
 from midstream.engine.results import TIME
+from midstream.testing.random_streams import SECOND
 from tests.helpers import make_stream
 
-SECOND = 1_000_000
 STREAM = make_stream("a", {"t": pa.timestamp("us"), "v": pa.float64()})
 VALUES, PANES, OVERLAP = 500, 60, 20
 LIST_BYTES = VALUES * PANES * OVERLAP * 8

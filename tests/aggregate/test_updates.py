@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from unittest import mock
 
 import numpy as np
@@ -25,9 +24,9 @@ from midstream.memory.settings import MemorySettings
 from midstream.migration.request import BackgroundChoice
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
-from midstream.testing import accept, generate
+from midstream.testing import generate
 from midstream.testing.aggregate_oracle import (
     aggregate_results,
     aggregate_windows,
@@ -40,11 +39,11 @@ from midstream.testing.aggregate_oracle import (
 from midstream.testing.hypothesis_aggregates import aggregated
 from midstream.testing.hypothesis_strategies import cases
 from midstream.testing.random_cuts import RandomCuts, decided_by
-from tests.aggregate.test_mutants import SHAPE, aggregated_query
+from midstream.testing.random_streams import SECOND
+from tests.aggregate.aggregate_run import SHAPE, RestartedJoin, aggregated_query
 from tests.helpers import make_stream
-from tests.migration.test_any_migration import migration_schedules
+from tests.migration.migration_schedules import migration_schedules
 
-SECOND = 1_000_000
 SETTINGS = Settings(2, 8)
 
 
@@ -53,18 +52,11 @@ def updating(query: Query) -> Query:
     return replace(query, aggregation=replace(aggregation_of(query), updates=True))
 
 
-class Updates:
+@dataclass
+class Updates(RestartedJoin):
     """A run in update mode; what each epoch gives is checked by the results that it has aggregated."""
 
-    def __init__(self, query: Query, plan, settings: Settings) -> None:
-        self.query, self.settings, self.store = query, settings, MemoryStore()
-        self.join = InlineJoin(query, plan, settings=settings, store=self.store)
-        self.epochs: list[Mapping[str, pa.Table]] = []
-        self.tables: list[pa.Table] = []
-        self.before: list[pa.Table] = []
-
-    def restart(self) -> None:
-        self.join = InlineJoin(self.query, settings=self.settings, store=self.store)
+    before: list[pa.Table] = field(default_factory=list)
 
     def process(self, epoch, background_epochs=None, *, drains=False) -> None:
         self.epochs.append(epoch)
@@ -78,9 +70,6 @@ class Updates:
         self.before.append(made)
         self.tables.append(got)
         assert not [s for s in self.join.manifest.slices if s.owner.kind == "partial" and is_old(self, s)]
-
-    def accepted(self) -> Mapping[str, pa.Table]:
-        return accept(self.query, self.epochs, self.settings.idle_timeout).tables(self.query)
 
     def check_last(self) -> None:
         """The last update of each window and group is what it has over the batch join."""
@@ -148,7 +137,7 @@ def test_what_is_owed_or_deferred_updates_when_it_comes(data):
                     request.plan, request.strategy, background=background, isolated=request.isolated
                 )
             run.process(epoch, None if schedule is None else schedule.paces[number])
-        assert not check(run.store).problems
+        assert not fsck(run.store).problems
         run.process({}, drains=True)
         while run.join.coordinator.owes(run.join.manifest):
             run.process({}, drains=True)

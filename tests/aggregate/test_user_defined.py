@@ -26,12 +26,12 @@ from midstream.query.build import build_query
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, generate, stream
 from midstream.testing.aggregate_oracle import aggregation_of
+from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 from tests.aggregate.aggregate_run import FAR, AggregateRun
 from tests.aggregate.user_classes import Median, histogram, median
 from tests.helpers import make_stream
 
-SECOND = 1_000_000
 SHAPE = Shape(rows=12, late=0.1)
 WINDOW = window("10 seconds", "5 seconds")
 

@@ -74,7 +74,7 @@ def test_other_errors_pass(error):
     assert raised.value is error
 
 
-def test_it_can_be_sent_to_the_driver():
+def test_an_error_of_a_task_can_be_sent_to_the_driver():
     with pytest.raises(ComputingError) as raised, error_context("a step", batch=3):
         raise pa.ArrowInvalid(CANARY)
     for copy in (error_from(error_fields(raised.value)), pickle.loads(pickle.dumps(raised.value))):  # noqa: S301

@@ -13,7 +13,7 @@ from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import encode_manifest
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.manifest_log import manifest_name
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
@@ -37,7 +37,7 @@ def arrivals(names: str, epoch: int = 0, count: int = ROWS, every: int = 10) -> 
     return {name: pa.table({"t": pa.array(random.permutation(times), TIME), **columns}) for name in names}
 
 
-def run(query: Query, plan: str | None, epochs: list[dict[str, pa.Table]]) -> tuple[int, WorkCounts]:
+def run_counted(query: Query, plan: str | None, epochs: list[dict[str, pa.Table]]) -> tuple[int, WorkCounts]:
     join = InlineJoin(query, plan, settings=Settings(2, 8, max_event_time_ahead=None))
     results, work = 0, WorkCounts()
     for epoch in epochs:
@@ -48,47 +48,47 @@ def run(query: Query, plan: str | None, epochs: list[dict[str, pa.Table]]) -> tu
 
 def test_a_hot_key_costs_what_it_finds():
     query = small_query(["a.k = b.k"], default_window=0)
-    results, work = run(query, None, [arrivals("ab")])
+    results, work = run_counted(query, None, [arrivals("ab")])
     assert results == work.candidates == ROWS
 
 
-def test_so_it_does_with_a_window_of_some_rows():
+def test_a_hot_key_costs_what_it_finds_with_a_window_of_some_rows():
     query = small_query(["a.k = b.k"], default_window=3000)
-    results, work = run(query, None, [arrivals("ab")])
+    results, work = run_counted(query, None, [arrivals("ab")])
     assert 6 * ROWS < results == work.candidates
 
 
 @pytest.mark.parametrize("plan", ["a b c", "(a b) c", "a (b c)"])
-def test_so_it_does_in_every_plan(plan):
+def test_a_hot_key_costs_what_it_finds_in_every_plan(plan):
     query = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=0)
-    results, work = run(query, plan, [arrivals("abc")])
+    results, work = run_counted(query, plan, [arrivals("abc")])
     assert results == ROWS
     # One node over all streams also makes pairs that meet their third row only through another stream.
     assert work.candidates == work.intermediate_rows <= 3 * ROWS
 
 
-def test_so_it_does_without_a_key():
+def test_a_cross_join_costs_what_it_finds():
     query = small_query([], default_window=0, cross=True)
-    results, work = run(query, None, [arrivals("ab")])
+    results, work = run_counted(query, None, [arrivals("ab")])
     assert results == work.candidates == ROWS
 
 
-def test_so_it_does_where_plans_search_by_several_keys():
+def test_hot_keys_cost_what_they_find_where_plans_search_by_several_keys():
     query = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=0, select=["a.t"])
-    results, work = run(query, None, [arrivals("abc")])
+    results, work = run_counted(query, None, [arrivals("abc")])
     assert results == ROWS
     assert work.candidates == work.intermediate_rows == 2 * ROWS
 
 
 @pytest.mark.parametrize("plan", ["a b c", "(a b) c"])
-def test_so_it_does_across_epochs_and_when_slices_have_merged(plan):
+def test_a_hot_key_costs_what_it_finds_across_epochs_and_when_slices_have_merged(plan):
     query = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=0, lateness=FAR)
     # Each stream is an epoch later than the one before it, so that new rows find stored ones.
     epochs = [
         {name: arrivals(name, number - i, 2000)[name] for i, name in enumerate("abc") if 0 <= number - i < 6}
         for number in range(8)
     ]
-    results, work = run(query, plan, epochs)
+    results, work = run_counted(query, plan, epochs)
     assert results == 6 * 2000
     assert work.candidates == work.intermediate_rows <= 3 * results
 
@@ -98,7 +98,7 @@ def test_so_it_does_across_epochs_and_when_slices_have_merged(plan):
 def test_joined_rows_are_searched_by_the_time_that_rules_out_most(near, key):
     pairs = {("a", "b"): Micros(20_000), (near, "c"): Micros(0)}
     query = small_query(["a.k = b.k", f"b.{key} = c.{key}"], "abc", lateness=FAR, pairs=pairs)
-    results, work = run(query, "(a b) c", [arrivals("ab", count=2000), arrivals("c", count=2000)])
+    results, work = run_counted(query, "(a b) c", [arrivals("ab", count=2000), arrivals("c", count=2000)])
     assert 30 * 2000 < results < 41 * 2000
     # Each result is found once as a pair of a and b, and once by c; nothing else is looked at.
     assert work.candidates == 2 * results
@@ -109,7 +109,7 @@ def test_times_at_both_ends_of_the_calendar_are_far_apart():
     columns = {name: np.zeros(200, np.int64) for name in "kj"}
     table = pa.table({"t": pa.array(times, TIME), **columns, "v": pa.nulls(200, pa.string())})
     query = small_query(["a.k = b.k"], default_window=1, lateness=FAR)
-    results, work = run(query, None, [{"a": table, "b": table}])
+    results, work = run_counted(query, None, [{"a": table, "b": table}])
     assert results == work.candidates == 2 * (100 + 99 + 99)
 
 
@@ -135,7 +135,7 @@ def test_slices_of_earlier_versions_are_put_in_order_before_they_are_searched(by
     old = replace(manifest, slices=tuple(replace(s, by_time=False) for s in manifest.slices))
     assert b"by_time" not in encode_manifest(old)
     by_arrival.put(manifest_name(old.lease, old.epoch), encode_manifest(old))
-    assert check(by_arrival).problems == ()
+    assert fsck(by_arrival).problems == ()
     join = InlineJoin(OLD, settings=Settings(2, 8), store=by_arrival)
     found = join.run_epoch(EPOCHS[2])
     assert join.report.work.candidates == found.num_rows
@@ -144,7 +144,7 @@ def test_slices_of_earlier_versions_are_put_in_order_before_they_are_searched(by
 
 
 def test_slices_that_say_they_are_in_order_and_are_not_are_named(by_arrival):
-    problems = check(by_arrival).problems
+    problems = fsck(by_arrival).problems
     manifest = InlineJoin(OLD, settings=Settings(2, 8), store=by_arrival).manifest
     index = {f"slices/{s.name}" for s in manifest.slices if s.owner.kind == "index"}
     assert {problem.file for problem in problems} == index

@@ -19,7 +19,7 @@ import pytest
 from midstream.inline import InlineJoin
 from midstream.protocol.rescaling import may_rescale
 from midstream.state.manifest import FORMAT
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.slice_files import SliceFiles
 from midstream.testing import accept, assert_same_rows, batch_join
@@ -54,7 +54,7 @@ def test_there_are_golden_checkpoints_of_the_current_format():
 def test_a_golden_checkpoint_opens_and_goes_on(path, partitions, tmp_path):
     shutil.copytree(path, tmp_path / "checkpoint")
     store = LocalStore(str(tmp_path / "checkpoint"))
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
     query = InlineJoin(QUERY, settings=replace(SETTINGS, partitions=partitions), store=store)
     assert query.manifest.epoch == MADE_WITH - 1
     migrating = query.manifest.migration
@@ -79,7 +79,7 @@ def test_a_golden_checkpoint_opens_and_goes_on(path, partitions, tmp_path):
     waits = not may_rescale(query.manifest)
     assert not waits or _is_ambiguous(path)
     assert query.partitions == (SETTINGS.partitions if waits else partitions)
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
     if path.name.endswith("hybrid"):
         assert (query.manifest.migration, query.manifest.plan) == (None, OTHER_PLAN)
 
@@ -88,7 +88,7 @@ def test_a_golden_checkpoint_opens_and_goes_on(path, partitions, tmp_path):
 def test_a_golden_checkpoint_with_sites_opens_and_goes_on(path, tmp_path):
     shutil.copytree(path, tmp_path / "checkpoint")
     store = LocalStore(str(tmp_path / "checkpoint"))
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
     query = InlineJoin(SITED_QUERY, settings=SITED_SETTINGS, store=store)
     assert query.manifest.epoch == MADE_WITH - 1
     assert query.manifest.adaptation.sites is not None
@@ -103,7 +103,7 @@ def test_a_golden_checkpoint_with_sites_opens_and_goes_on(path, tmp_path):
     everything = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
     assert_same_rows(pa.concat_tables([before, *results]), everything)
     assert OTHER_SITED_PLAN in plans
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
 
 
 def _is_ambiguous(path: Path) -> bool:
@@ -145,7 +145,7 @@ def test_a_migrated_golden_checkpoint_gets_other_partitions_once_its_old_rows_ha
     before = batch_join(QUERY, accept(QUERY, EPOCHS[:MADE_WITH]).tables(QUERY))
     made_by_now = pa.concat_tables([before, *made])
     assert_same_rows(made_by_now, pa.concat_tables([batch_join(QUERY, accepted), *deferred]))
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
 
 
 @pytest.mark.parametrize("partitions", [SETTINGS.partitions, 5])
@@ -153,7 +153,7 @@ def test_a_migrated_golden_checkpoint_gets_other_partitions_once_its_old_rows_ha
 def test_a_golden_checkpoint_with_aggregates_opens_and_goes_on(path, partitions, tmp_path):
     shutil.copytree(path, tmp_path / "checkpoint")
     store = LocalStore(str(tmp_path / "checkpoint"))
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
     query = InlineJoin(AGGREGATED_QUERY, settings=replace(SETTINGS, partitions=partitions), store=store)
     assert query.manifest.epoch == MADE_WITH - 1
     assert [s for s in query.manifest.slices if s.owner.kind == "partial"]
@@ -162,7 +162,7 @@ def test_a_golden_checkpoint_with_aggregates_opens_and_goes_on(path, partitions,
     everything = _windows(len(EPOCHS), query.manifest.emitted)
     assert_same_windows(pa.concat_tables([before, *after]), everything, AGGREGATED_QUERY)
     assert before.num_rows < everything.num_rows
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
 
 
 def _windows(epochs: int, until: int | None) -> pa.Table:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from midstream.engine import cleanup
 from midstream.inline import InlineJoin
 from midstream.memory.settings import MemorySettings
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import Case, cases
@@ -24,7 +24,7 @@ def run_with_cuts(case: Case, cuts: RandomCuts) -> InlineJoin:
     with decided_by(cuts):
         join = InlineJoin(case.query, case.plan, settings=settings, store=store)
         tables = [join.run_epoch(epoch) for epoch in case.epochs]
-        assert not check(store).problems
+        assert not fsck(store).problems
         tables += [join.run_epoch({}, drains=True) for _ in range(2)]
     accepted = accept(case.query, case.epochs, case.settings.idle_timeout).tables(case.query)
     assert_same_rows(pa.concat_tables(tables), batch_join(case.query, accepted))

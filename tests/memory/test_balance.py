@@ -44,7 +44,7 @@ def epoch(number: int, count: int = 40) -> dict[str, pa.Table]:
     return {name: rows(*((10 * number, key, number, name) for key in range(count))) for name in "ab"}
 
 
-def run(settings: Settings, epochs: int = 8) -> tuple[InlineJoin, list[pa.Table], list[dict[str, Any]]]:
+def run_with(settings: Settings, epochs: int = 8) -> tuple[InlineJoin, list[pa.Table], list[dict[str, Any]]]:
     join = InlineJoin(QUERY, settings=settings)
     tables, events = [], []
     for number in range(epochs):
@@ -57,8 +57,8 @@ def run(settings: Settings, epochs: int = 8) -> tuple[InlineJoin, list[pa.Table]
 def test_state_moves_until_partitions_have_about_the_same():
     uneven = Settings(3, 32, shares=(6, 1, 1))
     settings = replace(uneven, balance=LAZY)
-    join, tables, events = run(settings)
-    other, others, none = run(uneven)
+    join, tables, events = run_with(settings)
+    other, others, none = run_with(uneven)
     assert none == []
     assert_same_rows(pa.concat_tables(tables), pa.concat_tables(others))
     assert (events[0]["sender"], events[0]["ratio"] < 0.8) == (0, True)
@@ -85,7 +85,7 @@ def test_shares_must_be_of_all_partitions():
 
 
 def test_rescaling_divides_all_groups_evenly_again():
-    join, _, events = run(Settings(3, 32, shares=(6, 1, 1), balance=LAZY))
+    join, _, events = run_with(Settings(3, 32, shares=(6, 1, 1), balance=LAZY))
     assert events
     join.rescale(4)
     join.run_epoch(epoch(8))

@@ -22,7 +22,7 @@ from midstream.memory.strategies import SPILL_STRATEGIES
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.runtime.watermark_reset import reset_watermark
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import seize_lease
 from midstream.storage.memory_store import MemoryStore
 from midstream.storage.slice_files import SliceFiles
@@ -30,7 +30,7 @@ from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import Case, cases
 from midstream.values import Micros
 from tests.helpers import rows, small_query
-from tests.migration.test_any_migration import MigrationSchedule, migration_schedules
+from tests.migration.migration_schedules import MigrationSchedule, migration_schedules
 
 BUDGETS = st.builds(
     MemorySettings,
@@ -77,7 +77,7 @@ def run_within(case: Case, schedule: MigrationSchedule, memory: MemorySettings, 
                 isolated=request.isolated,
             )
         tables.append(join.run_epoch(epoch, background_epochs=schedule.paces[number]))
-    assert not check(store).problems
+    assert not fsck(store).problems
     tables.append(join.drain())
     assert not join.coordinator.owes(join.manifest)
     tables += [SliceFiles(store).open(s) for s in join.manifest.slices if s.owner.kind == "deferred"]

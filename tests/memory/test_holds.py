@@ -14,7 +14,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.window import Windows
 from midstream.state.expiry import Expiry
 from midstream.state.memory import Mark, Memory
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.values import Micros
 from tests.helpers import rows, small_query
@@ -32,12 +32,12 @@ def test_a_hold_is_by_the_mark_of_the_oldest_cut():
     assert holds_of(_memory("0: a b"), NAMES) == ({"a": 100, "b": 130},)
 
 
-def test_it_is_as_early_as_what_fragments_below_owed():
+def test_a_hold_is_as_early_as_what_fragments_below_owed():
     mark = Mark(MARK.watermarks, holds=({"a": 40, "b": 150}, {"b": 10, "c": 10}))
     assert holds_of(_memory("0: a b", mark), NAMES) == ({"a": 40, "b": 130},)
 
 
-def test_it_is_unbounded_without_a_watermark():
+def test_a_hold_is_unbounded_without_a_watermark():
     (hold,) = holds_of(_memory("0: a b", Mark({"a": 100, "b": None, "c": 150})), NAMES)
     assert hold == {"a": 100, "b": None}
 
@@ -89,5 +89,5 @@ def test_a_row_that_has_lost_a_component_stays_expired_when_groups_are_spilled()
         join = InlineJoin(query, "((d c) (a b))", settings=settings, store=store)
         for epoch in epochs:
             join.run_epoch(epoch, now=0)
-            assert check(store).problems == ()
+            assert fsck(store).problems == ()
     assert join.manifest.memory.cuts

@@ -13,14 +13,12 @@ import pyarrow as pa
 import pytest
 
 from midstream.engine.generations import GenerationFilter
-from midstream.engine.memory_step import StateCuts
-from midstream.engine.probed_epochs import ProbedEpochs
-from midstream.engine.spill_retention import SpillRetention
 from midstream.inline import InlineJoin
 from midstream.memory.settings import MemorySettings
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.random_cuts import RandomCuts, decided_by
 from midstream.testing.workload import draw_workload
+from tests.memory.spill_faults import SPILL_FAULTS
 
 
 def run_seed(seed: int) -> None:
@@ -38,13 +36,6 @@ def run_seed(seed: int) -> None:
     assert_same_rows(pa.concat_tables(tables), batch_join(workload.query, accepted))
 
 
-_probed = ProbedEpochs.of
-
-
-def _only_inputs(cuts: StateCuts) -> ProbedEpochs:
-    return _probed(cuts if cuts.is_input else replace(cuts, cuts={}))
-
-
 def _no_later(**changed: Any) -> AbstractContextManager[object]:
     def pairs(*args: Any, **traits: Any) -> GenerationFilter:
         return GenerationFilter(*args, **traits | changed)
@@ -52,24 +43,21 @@ def _no_later(**changed: Any) -> AbstractContextManager[object]:
     return mock.patch("midstream.engine.cleanup.GenerationFilter", pairs)
 
 
+_SEEDS_OF_SPILL_FAULTS = {
+    "no holds": 504,
+    "purged debts": 30,
+    "intermediate rows are probed across a cut": 38,
+    "intermediate states are added to instead of rebuilt": 112,
+}
 MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
-    "no holds": (504, lambda: mock.patch("midstream.memory.next_step.holds_of", return_value=())),
-    "purged debts": (30, lambda: mock.patch.object(SpillRetention, "_first_cut", return_value=None)),
-    "intermediate rows are probed across a cut": (
-        38,
-        lambda: mock.patch.object(ProbedEpochs, "of", staticmethod(_only_inputs)),
-    ),
-    "intermediate states are added to instead of rebuilt": (
-        112,
-        lambda: mock.patch("midstream.memory.next_step._rebuilt_after", return_value={}),
-    ),
+    **{name: (seed, SPILL_FAULTS[name]) for name, seed in _SEEDS_OF_SPILL_FAULTS.items()},
     "combinations of one generation are made again": (8, lambda: _no_later(differs=False)),
     "what is owed is found from two of its rows": (8, lambda: _no_later(is_earlier=False)),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_fault_is_found(name):
+def test_a_fault_of_spilling_gives_wrong_results(name):
     seed, fault = MUTANTS[name]
     run_seed(seed)
     with fault(), pytest.raises(AssertionError, match="rows are wanted"):

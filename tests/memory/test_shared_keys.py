@@ -19,13 +19,13 @@ from midstream.protocol.rescaling import places_of
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.routing_table import Spread
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
+from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 from tests.helpers import TIME, small_query
 
-SECOND = 1_000_000
 EPOCH = 4 * SECOND
 TWO = small_query(["a.k = b.k"], default_window=10 * SECOND)
 HOT = 7
@@ -60,7 +60,7 @@ def arrivals(number: int, share: float, counts: dict[str, int]) -> dict[str, pa.
     return tables
 
 
-class Run:
+class RestartedQuery:
     """A query that is started again before every third epoch, and what it has done."""
 
     def __init__(self, query: Query, settings: Settings) -> None:
@@ -85,14 +85,14 @@ class Run:
         return self.join
 
     def check(self) -> None:
-        assert check(self.store).problems == ()
+        assert fsck(self.store).problems == ()
         accepted = accept(self.query, self.epochs, None).tables(self.query)
         assert_same_rows(pa.concat_tables(self.tables), batch_join(self.query, accepted))
 
 
 @pytest.mark.parametrize(("partitions", "most"), [(4, 0.4), (2, 0.6)])
 def test_a_hot_key_is_shared_and_gathered_again_when_it_cools_down(partitions, most):
-    run = Run(TWO, Settings(partitions, 16))
+    run = RestartedQuery(TWO, Settings(partitions, 16))
     for number in range(12):
         run.add(arrivals(number, 0.4, {"a": 300, "b": 60}))
     (first, kind, stream), *others = run.events
@@ -114,14 +114,14 @@ def test_a_hot_key_is_shared_and_gathered_again_when_it_cools_down(partitions, m
 
 
 def test_where_no_key_is_hot_nothing_is_shared():
-    run = Run(TWO, Settings(4, 16, balance=BALANCED))
+    run = RestartedQuery(TWO, Settings(4, 16, balance=BALANCED))
     for number in range(8):
         run.add(arrivals(number, 0.0, {"a": 300, "b": 60}))
     assert run.events == []
 
 
 def test_with_balance_a_key_is_shared_after_the_pause():
-    run = Run(TWO, Settings(4, 16, balance=BALANCED))
+    run = RestartedQuery(TWO, Settings(4, 16, balance=BALANCED))
     for number in range(6):
         run.add(arrivals(number, 0.4, {"a": 60, "b": 300}))
     (first, kind, stream), *_ = run.events
@@ -150,7 +150,7 @@ def test_the_stream_that_is_dealt_out_is_in_every_join_of_the_key():
 def test_a_migration_gathers_keys_first_and_they_are_shared_again():
     three = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=10 * SECOND)
     settings = Settings(4, 16, balance=BALANCED, policy=MigrationPolicy("hybrid", background=True))
-    run = Run(three, settings)
+    run = RestartedQuery(three, settings)
     for number in range(14):
         if number == 6:
             run.join.migrate("a (b c)")

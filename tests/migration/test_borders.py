@@ -12,10 +12,11 @@ from midstream.inline import InlineJoin
 from midstream.migration.state_match import match_states
 from midstream.plan.build_layout import build_layout
 from midstream.plan.state_id import StateId
-from midstream.plan.tree import Plan, all_plans
+from midstream.plan.tree import Plan
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.testing import assert_same_rows
+from tests.connected_plans import connected_plans
 from tests.helpers import rows, small_query
 from tests.migration.migration_cases import STRATEGY_CASES, StrategyCase
 
@@ -32,22 +33,6 @@ def query_of(on: list[str]) -> Query:
     return small_query(on, "abcd", default_window=60, select=[f"{name}.t AS {name}" for name in "abcd"])
 
 
-def is_connected(query: Query, plan: Plan) -> bool:
-    """Whether no node has an input that shares no key with any other."""
-    for node in plan.nodes():
-        first, *others = node.inputs
-        joined = first.streams
-        while others:
-            following = next(
-                (p for p in others if query.classes_of(joined) & query.classes_of(p.streams)), None
-            )
-            if following is None:
-                return False
-            others.remove(following)
-            joined |= following.streams
-    return True
-
-
 def shape(plan: Plan) -> object:
     """A plan whatever the order of its inputs."""
     return plan.stream or frozenset(map(shape, plan.inputs))
@@ -61,8 +46,7 @@ def common_subplans(old: Plan, new: Plan) -> set[frozenset[str]]:
 
 def pairs(query: Query) -> Iterator[tuple[Plan, Plan]]:
     """Every two plans without cross joins that have a sub-plan in common."""
-    plans = [plan for plan in all_plans("abcd") if is_connected(query, plan)]
-    return ((old, new) for old, new in permutations(plans, 2) if common_subplans(old, new))
+    return ((old, new) for old, new in permutations(connected_plans(query), 2) if common_subplans(old, new))
 
 
 def computed_twice(query: Query, old: Plan, new: Plan) -> set[frozenset[str]]:
@@ -97,7 +81,7 @@ def arrivals(epoch: int) -> dict[str, pa.Table]:
     return {name: rows(*((10 * epoch + i, 1, 1, "v") for i in range(2))) for name in "abcd"}
 
 
-class Run:
+class ProducedRows:
     """What a run has produced, with results of each epoch; a migration starts at ``START``."""
 
     def __init__(self, query: Query, old: str, new: str | None, how: StrategyCase) -> None:
@@ -127,7 +111,7 @@ PAIRS_OF_CUTS = [
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_no_row_of_a_border_is_produced_twice_or_not_at_all(how: StrategyCase, on, old, new):
     query = query_of(on)
-    migrated, unchanged = Run(query, old, new, how), Run(query, old, None, how)
+    migrated, unchanged = ProducedRows(query, old, new, how), ProducedRows(query, old, None, how)
     runs_old_plan = how.strategy != "moving_state"
     assert any(migrated.under_way) is runs_old_plan
     for produced, expected in zip(migrated.produced, unchanged.produced, strict=True):

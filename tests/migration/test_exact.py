@@ -53,7 +53,7 @@ def test_a_migration_neither_loses_nor_repeats_a_result(how: StrategyCase, part:
 
 @pytest.mark.parametrize("keys", SEVERAL_CLASSES)
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
-def test_nor_does_one_between_plans_with_several_keys(how: StrategyCase, keys: str):
+def test_a_migration_with_several_keys_neither_loses_nor_repeats_a_result(how: StrategyCase, keys: str):
     for (old, new), (start, background_epochs) in zip(
         _sample_pairs(sum(keys.encode()), 10), cycle(STARTS_AND_PACES), strict=False
     ):
@@ -64,7 +64,7 @@ def test_nor_does_one_between_plans_with_several_keys(how: StrategyCase, keys: s
 @pytest.mark.parametrize("start", [1, 2, 4])
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 @pytest.mark.parametrize("old", PLANS, ids=str)
-def test_every_pair_of_plans(old: Plan, how: StrategyCase, start: int):
+def test_no_pair_of_plans_loses_or_repeats_a_result(old: Plan, how: StrategyCase, start: int):
     for new in PLANS:
         if new != old:
             check_migration(ONE_KEY, start, old, new, how, start, background_epochs=start)
@@ -74,7 +74,7 @@ def test_every_pair_of_plans(old: Plan, how: StrategyCase, start: int):
 @pytest.mark.parametrize("keys", SEVERAL_CLASSES)
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 @pytest.mark.parametrize("old", PLANS, ids=str)
-def test_every_pair_of_plans_with_several_keys(old: Plan, how: StrategyCase, keys: str):
+def test_no_pair_with_several_keys_loses_or_repeats_a_result(old: Plan, how: StrategyCase, keys: str):
     for new in PLANS:
         if new != old:
             check_migration(SEVERAL_CLASSES[keys], 3, old, new, how, start=2, background_epochs=2)

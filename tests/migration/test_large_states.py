@@ -48,7 +48,7 @@ def arrivals(epoch: int) -> dict[str, pa.Table]:
     return {name: rows((10 * epoch, epoch % 2, 1, "v")) for name in "abcd"}
 
 
-def run(
+def run_with_migration(
     settings: Settings, how: StrategyCase | None, *, restarts: bool = False, pace: int = 3
 ) -> RecordedRun:
     """A run over 24 epochs, with a migration from epoch 12 on if a strategy is given."""
@@ -64,7 +64,7 @@ def run(
 
 @pytest.fixture(scope="module")
 def unchanged() -> RecordedRun:
-    return run(IN_PORTIONS, None)
+    return run_with_migration(IN_PORTIONS, None)
 
 
 @pytest.mark.parametrize("keys", SEVERAL_KEYS)
@@ -82,7 +82,7 @@ def test_a_migration_that_moves_states_in_portions_is_exact(how: StrategyCase, k
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("how", [HYBRID, SHARING], ids=str)
 def test_an_epoch_moves_only_a_portion(unchanged: RecordedRun, how: StrategyCase, restarts):
-    migrated = run(IN_PORTIONS, how, restarts=restarts)
+    migrated = run_with_migration(IN_PORTIONS, how, restarts=restarts)
     assert_same_rows(migrated.all_results, unchanged.all_results)
     assert list(migrated.ends.values()) == [NEW]
     moved = dict.fromkeys(["c@1", "d@1", "a,b@1"], 0)
@@ -103,7 +103,7 @@ def test_an_epoch_moves_only_a_portion(unchanged: RecordedRun, how: StrategyCase
 
 
 def test_progress_and_explain_say_what_is_being_moved():
-    migrated = run(IN_PORTIONS, HYBRID)
+    migrated = run_with_migration(IN_PORTIONS, HYBRID)
     phases = [p.migration.phase for p in migrated.progress if p.migration is not None]
     assert {"moving {c}", "moving {d}", "moving {a,b}"} <= set(phases)
     assert phases[-1] == "ended"
@@ -112,7 +112,7 @@ def test_progress_and_explain_say_what_is_being_moved():
 
 
 def test_small_states_are_moved_in_the_first_epoch():
-    migrated = run(Settings(2, 8), SHARING)
+    migrated = run_with_migration(Settings(2, 8), SHARING)
     moved = migrated.manifests[START].ended_migration
     assert moved is not None
     assert moved.moved == ("a,b@1", "c@1", "d@1")
@@ -151,7 +151,7 @@ def test_a_state_beyond_what_a_segment_or_a_column_holds_is_moved_at_once(
     # An epoch brings more than what a batch of rows that are moved may have now.
     monkeypatch.setattr(step, "concat_arrivals", lambda _, tables: pa.concat_tables(tables))
     monkeypatch.setattr(send, "_FIRST_PART_ROWS", 5)
-    migrated = run(Settings(2, 8), how)
+    migrated = run_with_migration(Settings(2, 8), how)
     assert max(batches) >= 3
     assert_same_rows(migrated.all_results, unchanged.all_results)
     assert list(migrated.ends.values()) == [NEW]

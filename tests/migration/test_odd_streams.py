@@ -15,7 +15,7 @@ from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest, manifest_json
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import assert_same_rows
 from tests.helpers import rows, small_query
@@ -23,7 +23,7 @@ from tests.helpers import rows, small_query
 Arrivals = Callable[[int], dict[str, pa.Table]]
 
 
-def run(
+def run_plan(
     query: Query, plan: str, arrivals: Arrivals, epochs: int, *, change=None, paces=None
 ) -> list[pa.Table]:
     """The results of each epoch; ``change`` is the epoch, the plan and the strategy."""
@@ -33,7 +33,7 @@ def run(
         if change and epoch == change[0]:
             join.migrate(*change[1:])
         results.append(join.run_epoch(arrivals(epoch), background_epochs=(paces or {}).get(epoch)))
-        assert check(join.store).problems == ()
+        assert fsck(join.store).problems == ()
     if change:
         assert join.manifest.plan == change[1]
     return results
@@ -47,11 +47,11 @@ def equal_rows(names: str) -> Arrivals:
 def test_two_streams_that_share_two_keys_and_are_placed_by_a_third():
     on = ["a.k = b.k", "a.j = b.j", "a.k = c.k", "b.v = d.v"]
     query = small_query(on, "abcd", default_window=1000, select=[f"{n}.t AS {n}" for n in "abcd"])
-    unchanged = run(query, "((a b) c) d", equal_rows("abcd"), 8)
+    unchanged = run_plan(query, "((a b) c) d", equal_rows("abcd"), 8)
     for background_epochs in (None, 1):
         paces = dict.fromkeys(range(8), background_epochs)
         change = (3, "((a b) d) c", "hybrid")
-        migrated = run(query, "((a b) c) d", equal_rows("abcd"), 8, change=change, paces=paces)
+        migrated = run_plan(query, "((a b) c) d", equal_rows("abcd"), 8, change=change, paces=paces)
         for actual, expected in zip(migrated, unchanged, strict=True):
             assert_same_rows(actual, expected)
 
@@ -60,8 +60,10 @@ def test_two_streams_that_share_two_keys_and_are_placed_by_a_third():
 def test_a_shared_state_whose_stream_is_moved(names):
     on = ["a.k = b.k", "b.j = c.j", "c.v = d.v", "d.k = e.k"]
     query = small_query(on, names, default_window=1000, select=[f"{n}.t AS {n}" for n in names])
-    unchanged = run(query, "((a b) c) (d e)", equal_rows(names), 9)
-    migrated = run(query, "((a b) c) (d e)", equal_rows(names), 9, change=(3, "((a (b c)) d) e", "hybrid"))
+    unchanged = run_plan(query, "((a b) c) (d e)", equal_rows(names), 9)
+    migrated = run_plan(
+        query, "((a b) c) (d e)", equal_rows(names), 9, change=(3, "((a (b c)) d) e", "hybrid")
+    )
     for actual, expected in zip(migrated, unchanged, strict=True):
         assert_same_rows(actual, expected)
 
@@ -81,9 +83,9 @@ def test_an_entry_that_expires_while_its_state_is_being_rebuilt():
         times = {name: time(name, epoch) for name in "abcde"}
         return {n: rows((t, 1, 1, f"{n}{epoch}")) for n, t in times.items() if t is not None}
 
-    unchanged = run(query, "(((a c) b) e) d", arrivals, 9)
+    unchanged = run_plan(query, "(((a c) b) e) d", arrivals, 9)
     change = (2, "((a b) (c d)) e", "hybrid")
-    migrated = run(query, "(((a c) b) e) d", arrivals, 9, change=change, paces={5: 1})
+    migrated = run_plan(query, "(((a c) b) e) d", arrivals, 9, change=change, paces={5: 1})
     for actual, expected in zip(migrated, unchanged, strict=True):
         assert_same_rows(actual, expected)
 
@@ -112,7 +114,7 @@ def test_results_wait_only_for_the_old_plans_results():
         assert not deferred or tables[StateId("a,b,c,d,e")]
         epochs_of_lower_alone += any(tables.values()) and not tables[StateId("a,b,c,d,e")]
     assert epochs_of_lower_alone
-    unchanged = run(query, "(((a b) c) d) e", arrivals, 12)
+    unchanged = run_plan(query, "(((a b) c) d) e", arrivals, 12)
     assert_same_rows(pa.concat_tables(results), pa.concat_tables(unchanged))
 
 

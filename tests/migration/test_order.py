@@ -105,7 +105,7 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Run:
+class ResultsInOrder:
     """The results of each epoch, and of each partition in it."""
 
     results: list[pa.Table]
@@ -113,14 +113,14 @@ class Run:
 
 
 @cache
-def run(
+def results_of(
     on: tuple[str, ...],
     old: str,
     new: str | None = None,
     how: StrategyCase = PARALLEL_TRACK,
     partitions: int = 1,
-) -> Run:
-    """A run; if a new plan is given, the migration to it begins and ends meanwhile."""
+) -> ResultsInOrder:
+    """The results of each epoch; if a new plan is given, the migration to it begins and ends meanwhile."""
     query = query_of(Shape(lateness=Micros(0)), on, window=30, select=SELECT)
     outputs = Outputs()
     join = InlineJoin(query, old, settings=Settings(partitions, 8), sink=outputs)
@@ -131,7 +131,7 @@ def run(
         results.append(join.run_epoch(epoch, background_epochs=2))
     if new is not None:
         assert (join.manifest.migrations, join.manifest.migration, join.manifest.plan) == (1, None, new)
-    return Run(results, outputs.parts)
+    return ResultsInOrder(results, outputs.parts)
 
 
 def times_of(tables: list[pa.Table]) -> Times:
@@ -158,7 +158,7 @@ def test_what_is_in_max_order_is_in_pt_order(seed):
 @pytest.mark.parametrize(("on", "old", "new"), CASES)
 @pytest.mark.parametrize("how", NOT_DEFERRING, ids=str)
 def test_hybrid_and_moving_state_keep_both_orders(how: StrategyCase, on: tuple[str, ...], old: str, new: str):
-    times = times_of(run(on, old, new, how).results)
+    times = times_of(results_of(on, old, new, how).results)
     assert len(times) > 500
     assert is_in_max_order(times)
     assert is_in_pt_order(times)
@@ -166,7 +166,7 @@ def test_hybrid_and_moving_state_keep_both_orders(how: StrategyCase, on: tuple[s
 
 @pytest.mark.parametrize(("on", "old", "new"), CASES)
 def test_parallel_track_keeps_only_pt_order(on: tuple[str, ...], old: str, new: str):
-    times = times_of(run(on, old, new, PARALLEL_TRACK).results)
+    times = times_of(results_of(on, old, new, PARALLEL_TRACK).results)
     assert len(times) > 500
     assert not is_in_max_order(times)
     assert is_in_pt_order(times)
@@ -177,7 +177,7 @@ def test_parallel_track_keeps_only_pt_order(on: tuple[str, ...], old: str, new: 
 def test_with_several_partitions_each_has_one_part_of_a_batch_and_keeps_the_order(
     how: StrategyCase, on: tuple[str, ...], old: str, new: str
 ):
-    outputs = run(on, old, new, how, partitions=3).parts
+    outputs = results_of(on, old, new, how, partitions=3).parts
     assert {partition for _, partition in outputs} == {0, 1, 2}
     assert all(len(parts) == 1 for parts in outputs.values())
     is_in_order = is_in_pt_order if how == PARALLEL_TRACK else is_in_max_order
@@ -191,7 +191,7 @@ def test_with_several_partitions_each_has_one_part_of_a_batch_and_keeps_the_orde
 def test_with_several_partitions_batches_keep_the_order(
     how: StrategyCase, on: tuple[str, ...], old: str, new: str
 ):
-    batches = [times_of([table]) for table in run(on, old, new, how, partitions=3).results]
+    batches = [times_of([table]) for table in results_of(on, old, new, how, partitions=3).results]
     for number, batch in enumerate(batches):
         later = np.concatenate([batch[:0], *batches[number + 1 :]])
         if how == PARALLEL_TRACK:
@@ -203,7 +203,7 @@ def test_with_several_partitions_batches_keep_the_order(
 @pytest.mark.parametrize(("on", "old", "new"), CASES)
 @pytest.mark.parametrize("how", NOT_DEFERRING, ids=str)
 def test_hybrid_and_moving_state_delay_nothing(how: StrategyCase, on: tuple[str, ...], old: str, new: str):
-    migrated, unchanged = run(on, old, new, how).results, run(on, old).results
+    migrated, unchanged = results_of(on, old, new, how).results, results_of(on, old).results
     for number, (actual, expected) in enumerate(zip(migrated, unchanged, strict=True)):
         assert_same_rows(actual, expected, f"epoch {number}")
 
@@ -212,7 +212,10 @@ def test_hybrid_and_moving_state_delay_nothing(how: StrategyCase, on: tuple[str,
 def test_parallel_track_delays_results_of_rows_that_are_all_new_until_it_ends(
     on: tuple[str, ...], old: str, new: str
 ):
-    migrated, unchanged = run(on, old, new, PARALLEL_TRACK).results, run(on, old).results
+    migrated, unchanged = (
+        results_of(on, old, new, PARALLEL_TRACK).results,
+        results_of(on, old).results,
+    )
     counts = np.array([[a.num_rows, b.num_rows] for a, b in zip(migrated, unchanged, strict=True)])
     delayed = np.cumsum(counts[:, 1] - counts[:, 0])
     assert (delayed[:START_EPOCH] == 0).all()
@@ -229,7 +232,7 @@ def test_parallel_track_delays_results_of_rows_that_are_all_new_until_it_ends(
 
 
 def test_parallel_track_delays_nothing_if_the_plans_differ_only_below_a_shared_state():
-    migrated, unchanged = (run(CLIQUE, "((a b) c) d", new).results for new in ("((b c) a) d", None))
+    migrated, unchanged = (results_of(CLIQUE, "((a b) c) d", new).results for new in ("((b c) a) d", None))
     for number, (actual, expected) in enumerate(zip(migrated, unchanged, strict=True)):
         assert_same_rows(actual, expected, f"epoch {number}")
     assert is_in_max_order(times_of(migrated))

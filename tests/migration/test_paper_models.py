@@ -39,10 +39,10 @@ from midstream.migration.paper_models import (
 )
 from midstream.plan.handover import PlanSide
 from midstream.plan.state_id import StateId
+from midstream.testing.random_streams import SECOND
 from tests.helpers import small_query
 from tests.recorded_run import RecordedRun
 
-SECOND = 1_000_000
 W = 24
 """The window, in seconds; each epoch has a second of rows."""
 KEYS = 40
@@ -107,7 +107,7 @@ def total(run: RecordedRun, side: PlanSide) -> WorkCounts:
     return sum((work.get(side, WorkCounts()) for work in run.work[WARM_UP:]), WorkCounts())
 
 
-def test_moving_state():
+def test_moving_state_takes_as_long_as_its_equations_say():
     """Equations 1 to 3, for the plans of the paper: {b,c} and {b,c,d} are recomputed."""
     rates = {"a": 10, "b": 14, "c": 9, "d": 12}
     run = warm(rates, "((a b) c) d")
@@ -209,7 +209,7 @@ def test_new_operators_are_old_ones_after_a_window():
     assert new_output_rate(operator, 2 * W) == operator.lambda_ab
 
 
-class Machine:
+class TwoPlans:
     """Two plans as black boxes: what each compares, epoch by epoch, from when a migration begins."""
 
     RATES: ClassVar = {"a": 9, "b": 12, "c": 11}
@@ -242,14 +242,14 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def machine() -> Machine:
+def two_plans() -> TwoPlans:
     with unmerged():
-        return Machine()
+        return TwoPlans()
 
 
-def test_generalized_moving_state(machine):
+def test_generalized_moving_state_and_the_spike_after_it_take_as_long_as_predicted(two_plans):
     """Duration, which is the CPU time, and the length of the spike after it."""
-    _, new, boxes = machine.at_load(0.7)
+    _, new, boxes = two_plans.at_load(0.7)
     clock = duration = sum(new[:W])
     assert gms_duration(boxes) == pytest.approx(duration, rel=WITHIN)
     # Then the rows that have come meanwhile, an epoch a second, until none has waited.
@@ -260,17 +260,17 @@ def test_generalized_moving_state(machine):
     assert gms_spike_length(boxes) == pytest.approx(clock - duration, rel=WITHIN)
 
 
-def test_generalized_parallel_track(machine):
+def test_generalized_parallel_track_takes_the_processor_for_as_long_as_predicted(two_plans):
     """CPU time in a window, in which the new plan has fewer rows to search than it will have later."""
-    old, new, boxes = machine.at_load(0.3)
+    old, new, boxes = two_plans.at_load(0.3)
     cpu = sum(old[: round(gpt_duration(boxes))]) + sum(new[:W])
     assert gpt_cpu(replace(boxes, t_new=boxes.t_new_before)) == pytest.approx(cpu, rel=WITHIN)
     assert gpt_cpu(boxes) > cpu
 
 
-def test_generalized_hybrid(machine):
+def test_both_phases_of_generalized_hybrid_take_as_long_as_predicted(two_plans):
     """Duration of both phases: the old plan runs first, the new one in the time that it leaves."""
-    old, new, boxes = machine.at_load(0.3)
+    old, new, boxes = two_plans.at_load(0.3)
     clock, spare, done, ends = 0, 0.0, 0, []
     for waiting in (W, inf):
         # The second phase ends when the new plan has processed all rows that have come by then.

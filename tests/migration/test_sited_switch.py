@@ -16,7 +16,7 @@ from midstream.protocol.progress import state_sizes
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.site_description import SiteDescription
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.testing.draw_sites import draw_sited_plan, draw_topology
 from midstream.values import Micros
@@ -83,7 +83,7 @@ def test_nothing_is_lost_by_any_change(predicates, background, seed):
     expected = batch_join(query, accept(query, EPOCHS).tables(query))
     assert expected.num_rows > 1000
     assert_same_rows(pa.concat_tables(results), expected)
-    assert check(join.store).problems == ()
+    assert fsck(join.store).problems == ()
 
 
 def test_copies_come_in_portions_newest_first_while_the_old_plan_runs():

@@ -18,7 +18,7 @@ from midstream.testing.oracle import matching_rows, outputs
 from midstream.testing.reference import Accepted
 
 
-def run(case: Case, plan=None, settings=None) -> list[pa.Table]:
+def run_case(case: Case, plan=None, settings=None) -> list[pa.Table]:
     join = InlineJoin(case.query, plan or case.plan, settings=settings or case.settings)
     return [join.run_epoch(epoch) for epoch in case.epochs]
 
@@ -41,7 +41,7 @@ def test_every_epoch_has_the_results_whose_newest_row_it_brings(case):
         for name in case.query.names
     }
     newest = np.max([arrival[n][matches.column(n).to_numpy()] for n in case.query.names], axis=0, initial=0)
-    results = run(case)
+    results = run_case(case)
     counts = [int((newest == epoch).sum()) for epoch in range(len(case.epochs))]
     assert [table.num_rows for table in results] == counts
     for epoch, table in enumerate(results):
@@ -54,7 +54,7 @@ def test_every_epoch_has_the_results_whose_newest_row_it_brings(case):
 def test_keys_of_every_kind_meet_as_in_the_oracle(domain, data):
     case = data.draw(cases(max_streams=3, residuals=False, domains=(domain,), max_results=1000))
     expected = batch_join(case.query, accepted_rows(case).tables(case.query))
-    assert_same_rows(pa.concat_tables(run(case)), expected)
+    assert_same_rows(pa.concat_tables(run_case(case)), expected)
 
 
 @given(cases())
@@ -86,14 +86,14 @@ def test_every_row_is_counted_once(case):
 def test_two_plans_have_the_same_results(data):
     case = data.draw(cases())
     other = data.draw(plans(case.query.names))
-    for actual, expected in zip(run(case), run(case, plan=other), strict=True):
+    for actual, expected in zip(run_case(case), run_case(case, plan=other), strict=True):
         assert_same_rows(actual, expected)
 
 
 @given(cases())
 def test_one_and_three_partitions_have_the_same_results(case):
     idle = case.settings.idle_timeout
-    one, three = (run(case, settings=Settings(p, 8, idle)) for p in (1, 3))
+    one, three = (run_case(case, settings=Settings(p, 8, idle)) for p in (1, 3))
     for actual, expected in zip(one, three, strict=True):
         assert_same_rows(actual, expected)
 
@@ -111,7 +111,7 @@ def test_a_query_continues_after_restarts(data):
             assert join.manifest.epoch == number - 1
             assert join.manifest.plan == str(case.plan)
         results.append(join.run_epoch(epoch))
-    for actual, expected in zip(results, run(case), strict=True):
+    for actual, expected in zip(results, run_case(case), strict=True):
         assert_same_rows(actual, expected)
 
 

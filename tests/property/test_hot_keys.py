@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from midstream.engine import hot_keys
 from midstream.inline import InlineJoin
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.hypothesis_strategies import cases
 from tests.helpers import rows, small_query
-from tests.migration.test_any_migration import check_migrations, migration_schedules
+from tests.migration.migration_schedules import check_migrations, migration_schedules
 
 
 @given(cases(), st.integers(1, 4))
@@ -25,18 +25,18 @@ def test_results_do_not_depend_on_which_keys_are_hot(case, hot_rows):
         patch.setattr(hot_keys, "HOT_KEY_ROWS", hot_rows)
         join = InlineJoin(case.query, case.plan, settings=case.settings, store=store)
         results = pa.concat_tables([join.run_epoch(epoch) for epoch in case.epochs])
-        assert check(store).problems == ()
+        assert fsck(store).problems == ()
     tables = accept(case.query, case.epochs, case.settings.idle_timeout).tables(case.query)
     assert_same_rows(results, batch_join(case.query, tables))
 
 
 @given(st.data(), st.integers(1, 2))
-def test_nor_do_they_during_migrations(data, hot_rows):
+def test_results_do_not_depend_on_which_keys_are_hot_during_migrations(data, hot_rows):
     case = data.draw(cases(max_streams=5, max_epochs=7, max_results=1500))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hot_keys, "HOT_KEY_ROWS", hot_rows)
         run = check_migrations(case, data.draw(migration_schedules(case)))
-        assert check(run.store).problems == ()
+        assert fsck(run.store).problems == ()
 
 
 def _few_keys(names: str, seed: int, epochs: int) -> list[dict[str, pa.Table]]:
@@ -74,5 +74,5 @@ def test_combined_rows_are_in_time_order_for_every_key_they_are_searched_by(
         if number == 4:
             join.migrate(new_plan, "moving_state")
         tables.append(join.run_epoch(epoch))
-        assert check(join.store).problems == ()
+        assert fsck(join.store).problems == ()
     assert_same_rows(pa.concat_tables(tables), batch_join(query, accept(query, epochs).tables(query)))

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 
 from midstream.adapt.policy import GOALS, MigrationPolicy
-from midstream.errors import CheckpointError, OptionError
+from midstream.errors import OptionError
 from midstream.inline import InlineJoin
 from midstream.migration.request import StoredMigrationRequest, make_request, write_request
 from midstream.migration.strategies import STRATEGY_CHOICES
 from midstream.protocol.settings import CLOCKS, ONE_DAY, Settings
-from midstream.runtime.crash_points import POINTS, crash_hook
+from midstream.runtime.crash_points import POINTS
 from midstream.state.manifest import OutputFile
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.intents import find_intent
 from midstream.storage.lease import seize_lease
 from midstream.storage.manifest_log import manifests_newest_first
@@ -32,7 +32,7 @@ from midstream.testing.faults import SimulatedCrash
 from midstream.testing.random_streams import SECOND, START
 from midstream.testing.workload import Workload, draw_workload
 from midstream.values import Micros
-from tests.helpers import small_query
+from tests.helpers import die_at
 
 BEFORE = POINTS[: POINTS.index("after the commit")]
 AFTER = POINTS[POINTS.index("after the commit") : POINTS.index("after deleting a slice")]
@@ -65,7 +65,7 @@ class AttemptTerms:
     background_epochs: int | None
 
 
-class Run:
+class Published:
     """One checkpoint, and the folders of its results and late rows."""
 
     def __init__(self, work: Workload, root: Path, store: MemoryStore) -> None:
@@ -159,19 +159,10 @@ def request_migration(rng: random.Random, work: Workload, join: InlineJoin) -> S
     return write_request(request)
 
 
-def crash(point: str) -> None:
-    raise SimulatedCrash(point)
-
-
 def run_until(join: InlineJoin, work: Workload, number: int, terms: AttemptTerms, point: str | None) -> bool:
     """Run an epoch, and crash when ``point`` is reached; False if it did."""
-
-    def hook(reached: str) -> None:
-        if reached == point:
-            crash(point)
-
     try:
-        with crash_hook(hook):
+        with die_at(point):
             join.run_epoch(work.epochs[number], background_epochs=terms.background_epochs, now=terms.now)
     except SimulatedCrash:
         return False
@@ -184,7 +175,7 @@ class Trial:
     def __init__(self, seed: int, root: Path) -> None:
         self.rng = random.Random(seed)
         self.work = draw_workload(self.rng, seed)
-        self.disturbed = Run(self.work, root / "checkpoint", MemoryStore())
+        self.disturbed = Published(self.work, root / "checkpoint", MemoryStore())
         self.root = root
         self.pending_request: StoredMigrationRequest | None = None
         """The newest request, until an epoch that was begun applies it."""
@@ -194,7 +185,7 @@ class Trial:
     def run(self) -> set[str]:
         for number in range(len(self.work.epochs)):
             self._epoch(number)
-        assert check(self.disturbed.store).problems == ()
+        assert fsck(self.disturbed.store).problems == ()
         names = [
             sorted(p.name for p in self.root.glob(f"{run}/*/*.parquet")) for run in ("checkpoint", "alone")
         ]
@@ -207,7 +198,7 @@ class Trial:
         assert join.manifest.epoch == number - 1
         self._may_request(join, 0.3)
         due = self.pending_request if join.manifest.migration is None else None
-        undisturbed = Run(self.work, self.root / "alone", MemoryStore(dict(self.disturbed.store.files)))
+        undisturbed = Published(self.work, self.root / "alone", MemoryStore(dict(self.disturbed.store.files)))
         expected, expected_sinks = undisturbed.open(terms.settings)
         assert run_until(expected, self.work, number, terms, None)
         intent = find_intent(undisturbed.store, number)
@@ -265,58 +256,3 @@ def test_an_epoch_that_runs_again_is_the_same_epoch(tmp_path):
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_an_epoch_of_any_workload_that_runs_again_is_the_same_epoch(tmp_path, seed):
     Trial(seed, tmp_path).run()
-
-
-QUERY = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=10)
-
-
-def _begin(store: MemoryStore) -> None:
-    with (
-        pytest.raises(SimulatedCrash),
-        crash_hook(lambda point: crash(point) if point == POINTS[0] else None),
-    ):
-        InlineJoin(QUERY, "a (b c)", settings=Settings(2, 8), store=store).run_epoch({})
-
-
-@pytest.mark.parametrize(
-    ("other", "settings", "names"),
-    [
-        (QUERY, Settings(2, 9), "options.groups was 8; got 9"),
-        (
-            small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=10),
-            Settings(2, 8),
-            r"on was .*'b.k = c.k'.*; got .*'b.j = c.j'",
-        ),
-    ],
-)
-def test_a_first_epoch_that_was_begun_cannot_change_the_query(other, settings, names):
-    store = MemoryStore()
-    _begin(store)
-    with pytest.raises(CheckpointError, match=names):
-        InlineJoin(other, settings=settings, store=store)
-
-
-def test_a_first_epoch_that_was_begun_keeps_its_plan():
-    store = MemoryStore()
-    _begin(store)
-    restarted = InlineJoin(QUERY, "(a b) c", settings=Settings(2, 8, Micros(5)), store=store)
-    restarted.run_epoch({})
-    assert restarted.manifest.plan == restarted.manifest.initial_plan == "a (b c)"
-    assert restarted.manifest.epoch == 0
-
-
-def test_a_first_intent_without_the_query_is_refused():
-    from msgspec.structs import replace as changed
-
-    from midstream.protocol.intent import encode_intent
-
-    store = MemoryStore()
-    _begin(store)
-    intent = find_intent(store, 0)
-    assert intent is not None
-    store.put("intents/000000000000.json", encode_intent(changed(intent, first=None)))
-    with pytest.raises(CheckpointError, match="must say what the query began with"):
-        InlineJoin(QUERY, store=store)
-    store.put("intents/000000000000.json", encode_intent(changed(intent, epoch=3)))
-    with pytest.raises(CheckpointError, match="must be the intent of its epoch; got that of epoch 3"):
-        InlineJoin(QUERY, store=store)

@@ -67,6 +67,10 @@ def test_skew_alone_makes_no_row_late_and_changes_no_result(offsets):
     query = _query(2 * HOUR + 15 * SECOND)
     join = _run(query, _epochs(4, offsets=offsets, late=0.1))
     assert join.manifest.results > 0
+    # The newest rows of an epoch are a few seconds apart by themselves.
+    apart = (max(offsets.values()) - min(offsets.values())) / 1000
+    assert join.lastProgress is not None
+    assert join.lastProgress["skewMs"] == pytest.approx(apart, abs=15_000)
     assert _late(join) == _late(_run(query, _epochs(4, late=0.1)))
 
 

@@ -188,7 +188,7 @@ def test_problems_and_what_limits_scale_are_warnings_and_plans_are_for_informati
     assert kinds(MigrationEvent) == {MigrationStarted, StateCompleted, MigrationEnded, MigrationJudged}
 
 
-def test_the_texts():
+def test_each_event_says_in_its_text_what_has_happened():
     texts = {event.type: event.message for event in EXAMPLES}
     assert texts["stream-idle"] == "stream a is idle: state expires without waiting for it"
     assert texts["late-rows"].startswith("stream a has many late rows: 12.5% of the last 1,000 were")

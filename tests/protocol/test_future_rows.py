@@ -9,10 +9,10 @@ from midstream.state.manifest import OutputFile
 from midstream.storage.late_rows import LATE_SCHEMA
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing.faults import SimulatedCrash
+from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 from tests.helpers import die_at, rows, small_query
 
-SECOND = 1_000_000
 YEARS = 1000 * 365 * 86_400 * SECOND
 NOW = 1_700_000_000 * SECOND
 QUERY = small_query(

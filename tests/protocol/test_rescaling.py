@@ -19,7 +19,7 @@ from midstream.inline import InlineJoin
 from midstream.plan.state_id import StateId
 from midstream.protocol.rescaling import check_routings, may_rescale
 from midstream.protocol.settings import Settings
-from midstream.runtime.crash_points import POINTS, crash_hook
+from midstream.runtime.crash_points import POINTS
 from midstream.state.manifest import Manifest
 from midstream.state.routing_table import RoutingTable, Spread
 from midstream.state.slices import SliceOwner
@@ -137,12 +137,7 @@ def test_a_start_goes_on_from_the_partitions_of_the_epoch_that_is_begun(settings
 def test_an_epoch_that_was_begun_keeps_its_partitions(point):
     join = begun(store := MemoryStore())
     join.rescale(5)
-
-    def crash(reached: str) -> None:
-        if reached == point:
-            raise SimulatedCrash(point)
-
-    with crash_hook(crash), pytest.raises(SimulatedCrash):
+    with die_at(point), pytest.raises(SimulatedCrash):
         join.run_epoch(epoch(1))
     again = InlineJoin(QUERY, settings=Settings(3, 16), store=store)
     again.run_epoch(epoch(1))

@@ -9,7 +9,7 @@ from midstream.inline import InlineJoin
 from midstream.query.build import build_query
 from midstream.query.window import imply_windows
 from midstream.values import Micros
-from tests.helpers import TIME, make_query, make_stream
+from tests.helpers import TIME, make_query, make_stream, small_query
 
 
 def key_streams(**kinds: pa.DataType):
@@ -159,3 +159,11 @@ def test_closing_the_windows_changes_no_result(stated, default_window, times):
         if x < y and ((x, y) in stated or default_window is not None):
             open_bounds[x, y] = stated.get((x, y), default_window)
     assert is_within(open_bounds) == is_within(closed)
+
+
+def test_the_pairs_that_are_named_are_the_fewest_that_would_bound_all():
+    on = ["a.k = b.k", "b.k = c.k", "c.k = d.k"]
+    query = small_query(on, "abcd", pairs={("a", "b"): Micros(5)})
+    assert query.windows.unbounded(query.names) == (("a", "c"), ("a", "d"))
+    more = {("a", "b"): Micros(5), ("a", "c"): Micros(5), ("a", "d"): Micros(5)}
+    assert small_query(on, "abcd", pairs=more).windows.unbounded(query.names) == ()

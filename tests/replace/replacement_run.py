@@ -15,7 +15,7 @@ from midstream.plan.tree import Plan
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.state.manifest import EndedReplacement, Replacement
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import assert_same_rows
 from midstream.testing.aggregate_oracle import (
@@ -98,7 +98,7 @@ class ReplacementRun:
 
     def check(self) -> None:
         """What has come out is what the definitions say, each until or after the hand-over."""
-        assert not check(self.store).problems
+        assert not fsck(self.store).problems
         old, new = self._accepted_by_old(), self.new
         if new is None or self.replacement is None or self.replacement.live_since is None:
             self._compare(self.old, self.tables, results_between(self.old, old.tables(self.old), None, None))

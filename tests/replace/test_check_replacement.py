@@ -14,6 +14,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
+from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 from tests.sites.adaptive_case import sited_query
 
@@ -26,7 +27,6 @@ SCHEMA = pa.schema(
         ("v", pa.int64()),
     ]
 )
-SECOND = 1_000_000
 
 
 def query(

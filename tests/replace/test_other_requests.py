@@ -27,17 +27,17 @@ def query(*on: str) -> Query:
     return build_query(streams, on, default_window=Micros(5_000_000), select=["a.id", "b.id"], cross=True)
 
 
-def run(join: InlineJoin, epochs: int) -> None:
+def run_epochs(join: InlineJoin, epochs: int) -> None:
     for _ in range(epochs):
         join.run_epoch(EPOCHS[join.manifest.epoch + 1])
 
 
 def test_partitions_that_are_asked_for_at_the_same_time_come_after_it():
     join = InlineJoin(query(*KEYS), settings=Settings(1, 8))
-    run(join, 3)
+    run_epochs(join, 3)
     join.rescale(3)
     join.replace(query(*KEYS, "a.id <> b.id"))
-    run(join, 11)
+    run_epochs(join, 11)
     assert join.manifest.replacements == 1
     assert not join.is_replacing
     assert join.partitions == 3
@@ -45,23 +45,23 @@ def test_partitions_that_are_asked_for_at_the_same_time_come_after_it():
 
 def test_the_plan_that_a_migration_leads_to_goes_on():
     join = InlineJoin(query(*KEYS), "a (b c)", settings=Settings(2, 8))
-    run(join, 4)
+    run_epochs(join, 4)
     join.migrate("(a b) c", "parallel_track")
-    run(join, 1)
+    run_epochs(join, 1)
     assert join.manifest.migration is not None
     join.replace(query(*KEYS, "a.id <> b.id"))
-    run(join, 9)
+    run_epochs(join, 9)
     assert join.manifest.replacements == 1
     assert join.manifest.plan == "(a b) c"
 
 
 def test_partitions_in_which_its_plan_is_forbidden_are_refused():
     join = InlineJoin(query(*KEYS), "a b c", settings=Settings(1, 8, single_partition="forbid"))
-    run(join, 3)
+    run_epochs(join, 3)
     join.replace(query(*OTHER_KEYS), "a b c", "generalized_parallel_track")
     with pytest.raises(OptionError, match="a replacement that was asked for must have ended"):
         join.rescale(3)
-    run(join, 11)
+    run_epochs(join, 11)
     assert not join.is_replacing
     with pytest.raises(OptionError, match="forbid"):
         join.rescale(3)
@@ -69,7 +69,7 @@ def test_partitions_in_which_its_plan_is_forbidden_are_refused():
 
 def test_a_plan_that_is_forbidden_in_partitions_to_come_is_refused():
     join = InlineJoin(query(*KEYS), "a b c", settings=Settings(1, 8, single_partition="forbid"))
-    run(join, 3)
+    run_epochs(join, 3)
     join.rescale(3)
     with pytest.raises(OptionError, match="forbid"):
         join.replace(query(*OTHER_KEYS), "a b c", "generalized_parallel_track")
@@ -79,14 +79,14 @@ def test_a_plan_that_is_forbidden_in_partitions_to_come_is_refused():
 def test_a_request_that_was_dropped_does_not_come_back():
     store = MemoryStore()
     join = InlineJoin(query(*KEYS), settings=Settings(2, 8), store=store)
-    run(join, 3)
+    run_epochs(join, 3)
     join.replace(query(*KEYS, "a.id <> b.id"))
     one_column = replace(query(*KEYS), outputs=query(*KEYS).outputs[:1])
     # Results of the definition that was asked for have no place here.
     join = InlineJoin(one_column, settings=Settings(2, 8), store=store)
-    run(join, 1)
+    run_epochs(join, 1)
     assert not join.is_replacing
     join = InlineJoin(query(*KEYS), settings=Settings(2, 8), store=store)
-    run(join, 2)
+    run_epochs(join, 2)
     assert (join.manifest.replacements, join.is_replacing) == (0, False)
     assert store.list(REQUESTS) == []

@@ -14,7 +14,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.storage.memory_store import MemoryStore
 from tests.helpers import rows, small_query
-from tests.messages import assert_plain
+from tests.plain_errors import assert_plain
 
 KEYS = ("a.k = b.k", "b.k = c.k")
 SETTINGS = Settings(2, 8)

@@ -25,7 +25,7 @@ from midstream.testing.random_streams import SECOND
 from midstream.testing.reference import AcceptRules
 from midstream.values import Micros
 from tests.aggregate.user_classes import median
-from tests.messages import assert_plain
+from tests.plain_errors import assert_plain
 
 SHAPE = Shape(rows=8, keys=3)
 EPOCHS = generate(dict.fromkeys("abc", SHAPE), epochs=16, seed=2)
@@ -50,7 +50,7 @@ def grouped(query: Query, *, of_user: bool) -> Query:
     return with_aggregation(query, aggregation)
 
 
-class Run:
+class RestartedQuery:
     """A query that is started again and again in one store."""
 
     def __init__(self, query: Query, settings: Settings = SETTINGS) -> None:
@@ -78,7 +78,7 @@ class Run:
 def test_terms_of_the_new_definition_take_effect_when_the_replacement_has_ended(strategy):
     old, new = ask(), ask(*OTHER, seconds=15)
     given = ask(*OTHER, seconds=20, lateness=9, select=("b.id", "a.id AS first"))
-    run = Run(old)
+    run = RestartedQuery(old)
     run.until(ASKED).replace(new, strategy=strategy)
     run.until(ASKED + 1)
     join = run.start(given)
@@ -110,7 +110,7 @@ def test_terms_of_the_new_definition_take_effect_when_the_replacement_has_ended(
 
 def test_terms_that_were_given_with_the_old_definition_end_with_it():
     new = ask(*OTHER, seconds=15)
-    run = Run(ask())
+    run = RestartedQuery(ask())
     run.until(ASKED).replace(new)
     run.until(ASKED + 1)
     run.start(ask(lateness=9, seconds=20))
@@ -120,7 +120,7 @@ def test_terms_that_were_given_with_the_old_definition_end_with_it():
 
 
 def test_while_a_replacement_waits_terms_of_the_old_definition_hold_at_once():
-    run = Run(ask())
+    run = RestartedQuery(ask())
     run.until(ASKED).replace(ask(*OTHER, seconds=15))
     given = ask(lateness=9)
     assert run.start(given).query == given
@@ -131,7 +131,7 @@ def test_while_a_replacement_waits_terms_of_the_old_definition_hold_at_once():
 
 def test_while_a_replacement_waits_the_new_definition_may_be_given_on_other_terms():
     new, given = ask(*OTHER, seconds=15), ask(*OTHER, seconds=20)
-    run = Run(ask())
+    run = RestartedQuery(ask())
     run.until(ASKED).replace(new)
     run.start(given)
     run.until_ended()
@@ -145,7 +145,7 @@ def test_if_only_terms_differ_those_that_are_given_last_hold_in_the_end(is_runni
     old, new, given = ask(), ask(seconds=15), ask(seconds=20)
 
     def ends_with(*starts: Query) -> object:
-        run = Run(old)
+        run = RestartedQuery(old)
         run.until(ASKED).replace(new)
         if is_running:
             run.until(ASKED + 1)
@@ -164,7 +164,7 @@ def test_if_only_terms_differ_those_that_are_given_last_hold_in_the_end(is_runni
 def test_functions_of_users_are_no_reason_to_refuse_other_terms(of_user):
     old = grouped(ask(), of_user=of_user != "new")
     new, given = (grouped(ask(*OTHER, seconds=seconds), of_user=of_user != "old") for seconds in (15, 20))
-    run = Run(old)
+    run = RestartedQuery(old)
     join = run.until(ASKED)
     join.replace(new, path="elsewhere", strategy="generalized_parallel_track")
     run.until(ASKED + 1)
@@ -185,7 +185,7 @@ def test_functions_of_users_are_no_reason_to_refuse_other_terms(of_user):
 
 def test_other_terms_of_the_new_definition_are_no_matter_of_what_the_old_one_has_spilled():
     """What was cut by windows is the old definition's, which keeps them."""
-    run = Run(ask(), replace(SETTINGS, memory=MemorySettings(1)))
+    run = RestartedQuery(ask(), replace(SETTINGS, memory=MemorySettings(1)))
     with decided_by(RandomCuts(1)):
         join = run.until(6)
         assert join.manifest.memory.cuts
@@ -203,7 +203,7 @@ def test_other_terms_of_the_new_definition_are_no_matter_of_what_the_old_one_has
 
 def test_windows_that_could_not_change_in_the_end_are_refused_at_the_start():
     settings = replace(SETTINGS, memory=MemorySettings(10**9))
-    run = Run(ask(), settings)
+    run = RestartedQuery(ask(), settings)
     run.until(ASKED).replace(ask(*OTHER))
     run.until(ASKED + 1)
     with pytest.raises(
@@ -216,7 +216,7 @@ def test_windows_that_could_not_change_in_the_end_are_refused_at_the_start():
 
 
 def test_outputs_that_the_new_definition_does_not_keep_are_refused_at_the_start():
-    run = Run(ask(select=("a.id", "b.id", "c.id")))
+    run = RestartedQuery(ask(select=("a.id", "b.id", "c.id")))
     run.until(ASKED).replace(ask(*OTHER), path="elsewhere")
     run.until(ASKED + 1)
     with pytest.raises(CheckpointError, match=r"columns that its state has: a.id, b.id; got c.id"):
@@ -227,7 +227,7 @@ def test_outputs_that_the_new_definition_does_not_keep_are_refused_at_the_start(
 
 @pytest.mark.parametrize("is_running", [False, True])
 def test_a_third_definition_is_told_what_the_two_are(is_running):
-    run = Run(ask())
+    run = RestartedQuery(ask())
     run.until(ASKED).replace(ask(*OTHER))
     if is_running:
         run.until(ASKED + 1)

@@ -14,7 +14,7 @@ from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.runtime.crash_points import POINTS
 from midstream.runtime.epoch_runner import EpochRunner
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.manifest_log import manifest_name, newest_manifest
 from midstream.storage.memory_store import MemoryStore
 from midstream.storage.numbered_requests import REQUESTS
@@ -83,7 +83,7 @@ def _store_before(query: Query) -> FaultStore:
     return store
 
 
-class Run(CrashRun):
+class MigrationCrashRun(CrashRun):
     """A query with a migration."""
 
     def __init__(self, how: StrategyCase) -> None:
@@ -106,7 +106,7 @@ class Run(CrashRun):
                 self.halves |= bool(query.manifest.migration.rebuilding)
 
     def check(self) -> None:
-        findings = check(self.store)
+        findings = fsck(self.store)
         assert findings.problems == ()
         assert findings.epoch == len(EPOCHS) - 1
         assert_same_rows(
@@ -119,7 +119,7 @@ class Run(CrashRun):
 
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_the_migration_takes_as_many_epochs_as_these_tests_think(how):
-    run = Run(how)
+    run = MigrationCrashRun(how)
     assert run.go() == 0
     run.check()
     assert run.during == set(range(BEGINS, BEGINS + how.epochs))
@@ -131,7 +131,7 @@ def test_the_migration_takes_as_many_epochs_as_these_tests_think(how):
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_dying_at_each_point_in_every_epoch_of_a_migration_changes_nothing(how, point, power):
-    run = Run(how)
+    run = MigrationCrashRun(how)
     death = DeathInEveryEpoch(run, point, power)
     assert run.go(death) == len(death.epochs)
     # In the epoch that applies the request, in those of both plans, and in the one that ends the migration.
@@ -142,7 +142,7 @@ def test_dying_at_each_point_in_every_epoch_of_a_migration_changes_nothing(how, 
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_dying_while_the_request_is_written_leaves_it_or_nothing(how, monkeypatch):
     for moment in ("before", "after"):
-        run, died = Run(how), list[str]()
+        run, died = MigrationCrashRun(how), list[str]()
         real = EpochRunner.request_migration
 
         def dying(self, request, *, moment=moment, died=died, real=real):

@@ -14,7 +14,7 @@ from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.protocol.settings import Settings
 from midstream.runtime.crash_points import POINTS
 from midstream.state.manifest import Manifest
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import seize_lease
 from midstream.storage.manifest_log import (
     manifest_name,
@@ -65,7 +65,7 @@ def _newest_valid(store: FaultStore) -> Manifest:
     raise AssertionError("there must be a manifest")
 
 
-class Run(CrashRun):
+class ReplacementCrashRun(CrashRun):
     """A query that is started again with one definition or the other."""
 
     def __init__(self, strategy: str) -> None:
@@ -106,7 +106,7 @@ class Run(CrashRun):
         return StoreSink(self.store).published(OLD.output_schema, len(EPOCHS))
 
     def check(self) -> None:
-        findings = check(self.store)
+        findings = fsck(self.store)
         assert findings.problems == ()
         assert findings.epoch == len(EPOCHS) - 1
         assert_same_rows(self.published(), _want(self.strategy))
@@ -117,8 +117,8 @@ class Run(CrashRun):
 
 
 @cache
-def _undisturbed(strategy: str) -> Run:
-    run = Run(strategy)
+def _undisturbed(strategy: str) -> ReplacementCrashRun:
+    run = ReplacementCrashRun(strategy)
     assert run.go() == 0
     return run
 
@@ -158,7 +158,7 @@ def test_a_replacement_takes_as_long_as_these_tests_think(strategy):
     [(strategy, "process") for strategy in STRATEGIES] + [("generalized_hybrid", "machine")],
 )
 def test_dying_at_each_point_in_every_epoch_of_a_replacement_changes_nothing(strategy, point, power):
-    run = Run(strategy)
+    run = ReplacementCrashRun(strategy)
     death = DeathInEveryEpoch(run, point, power)
     assert run.go(death) == len(death.epochs)
     # Not every epoch deletes a slice.
@@ -171,7 +171,7 @@ def test_dying_at_each_point_in_every_epoch_of_a_replacement_changes_nothing(str
 def test_an_epoch_that_runs_again_because_its_manifest_was_damaged_does_the_same(strategy):
     phases = _undisturbed(strategy).phases
     for epoch in phases:
-        run = Run(strategy)
+        run = ReplacementCrashRun(strategy)
         done: list[int] = []
 
         def hook(point: str, run=run, done=done, epoch=epoch) -> None:
@@ -189,7 +189,7 @@ def test_an_epoch_that_runs_again_because_its_manifest_was_damaged_does_the_same
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_driver_that_another_one_has_taken_over_from_does_no_harm(strategy):
     for point in POINTS[STRATEGIES.index(strategy) :: len(STRATEGIES)]:
-        run = Run(strategy)
+        run = ReplacementCrashRun(strategy)
         paused: set[int] = set()
 
         def hook(here: str, run=run, paused=paused, point=point) -> None:

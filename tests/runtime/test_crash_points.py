@@ -8,7 +8,7 @@ from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.runtime.crash_points import POINTS, crash_hook, crash_point
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.testing.faults import FaultStore, SimulatedCrash
 from midstream.testing.store_sink import StoreSink
@@ -30,7 +30,7 @@ def want():
     return batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
 
 
-def run(store: FaultStore, hook) -> int:
+def run_through_crashes(store: FaultStore, hook) -> int:
     """Start the query again and again until it is through; gives how often it died."""
     deaths = 0
     while True:
@@ -62,9 +62,9 @@ def test_dying_at_each_point_in_every_epoch_changes_nothing(point, power, want):
                 store.lose_power()
             raise SimulatedCrash(point)
 
-    deaths = run(store, hook)
+    deaths = run_through_crashes(store, hook)
     assert deaths > 0, f"{point} was never reached"
-    findings = check(store)
+    findings = fsck(store)
     assert findings.problems == ()
     assert findings.epoch == len(EPOCHS) - 1
     assert_same_rows(StoreSink(store).published(QUERY.output_schema, len(EPOCHS)), want)

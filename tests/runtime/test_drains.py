@@ -13,7 +13,7 @@ from midstream.memory.settings import MemorySettings
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.runtime.crash_points import POINTS, crash_hook
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.intents import write_or_read_intent
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate, stream
 from midstream.testing.faults import FaultStore
@@ -55,7 +55,7 @@ class Query:
         published = self.sink.published(QUERY.output_schema, self.join.manifest.epoch)
         accepted = accept(QUERY, BATCHES[:batches]).tables(QUERY)
         assert_same_rows(published, batch_join(QUERY, accepted))
-        assert not check(self.store.inner).problems
+        assert not fsck(self.store.inner).problems
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -13,7 +13,6 @@ from midstream.plan.default_plan import default_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.intent import BEFORE_VERDICTS, encode_intent
 from midstream.protocol.settings import Settings
-from midstream.runtime.crash_points import crash_hook
 from midstream.runtime.plan_decider import (
     Decide,
     SynchronousDecider,
@@ -28,6 +27,7 @@ from midstream.storage.memory_store import MemoryStore
 from midstream.testing import assert_same_rows
 from midstream.testing.faults import SimulatedCrash
 from tests.adapt.synthetic_streams import clique, epochs_of, query_of, uniform
+from tests.helpers import die_at
 
 QUERY = query_of("abc", clique("abc"), window=8)
 DEAR = "(b c) a"
@@ -83,11 +83,7 @@ def next_epoch(join: InlineJoin) -> None:
 
 
 def crash_in_next_epoch(join: InlineJoin, point: str) -> None:
-    def crash(reached: str) -> None:
-        if reached == point:
-            raise SimulatedCrash(reached)
-
-    with pytest.raises(SimulatedCrash), crash_hook(crash):
+    with pytest.raises(SimulatedCrash), die_at(point):
         next_epoch(join)
 
 

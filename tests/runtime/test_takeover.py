@@ -14,7 +14,7 @@ from midstream.protocol.intent import decode_intent, encode_intent
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.runtime.crash_points import POINTS, crash_hook
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.intents import write_or_read_intent
 from midstream.storage.lease import seize_lease
 from midstream.storage.local import LocalStore
@@ -71,9 +71,9 @@ class Drivers:
         return bool(paused)
 
     def check(self) -> None:
-        assert check(self.store).problems == ()
+        assert fsck(self.store).problems == ()
         self.go(len(EPOCHS))
-        assert check(self.store).problems == ()
+        assert fsck(self.store).problems == ()
         want = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
         assert_same_rows(pq.read_table(self.table.path), want)
 
@@ -88,7 +88,7 @@ def test_a_driver_that_was_given_up_does_no_harm(tmp_path, point, epoch):
 
 
 @pytest.mark.parametrize("point", ["before the commit", "after the commit", "after a slice is written"])
-def test_on_a_disk_and_in_an_object_store_too(tmp_path, remote, point):
+def test_a_driver_that_was_given_up_does_no_harm_on_a_disk_and_in_an_object_store(tmp_path, remote, point):
     for number, store in enumerate((LocalStore(str(tmp_path / "checkpoint")), remote)):
         drivers = Drivers(store, str(tmp_path / f"results {number}"))
         assert drivers.pause(point, 1, 13)

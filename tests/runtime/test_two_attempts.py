@@ -22,7 +22,7 @@ from midstream.protocol.report import Report
 from midstream.query.build import build_query
 from midstream.runtime.crash_points import crash_hook
 from midstream.runtime.partition_task import run_partition
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifest_name
 from midstream.storage.output_table import STAGED, OutputTable, ParquetWriter
@@ -119,12 +119,12 @@ def test_of_two_attempts_of_a_task_one_counts_and_none_does_harm(pool, tmp_path,
             assert len(staged[0]) == len(staged[1]) == len(committed & (staged[0] | staged[1]))
             assert committed & staged[0] in (set(), staged[0])
     monkeypatch.undo()
-    findings = check(store)
+    findings = fsck(store)
     assert (findings.problems, findings.orphans) == ((), ())
     assert list((tmp_path / "out" / STAGED).iterdir()), "the losers have staged results too"
     InlineJoin(QUERY, store=store, sink=table).run_epoch(EPOCHS[-1])
     assert list((tmp_path / "out" / STAGED).iterdir()) == []
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
     got = pa.concat_tables(map(pq.read_table, sorted((tmp_path / "out").glob("*.parquet"))))
     want = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
     assert got.num_rows == want.num_rows > 0

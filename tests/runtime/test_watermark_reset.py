@@ -13,17 +13,17 @@ from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.protocol.settings import Settings
 from midstream.runtime.watermark_reset import reset_watermark
 from midstream.storage import lease as leases
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import acquire_lease, seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import close_log, manifests_newest_first, newest_manifest
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import accept, assert_same_rows, batch_join
 from midstream.testing.faults import SimulatedCrash
+from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 from tests.helpers import die_at, rows, small_query
 
-SECOND = 1_000_000
 YEARS = 1000 * 365 * 86_400 * SECOND
 NOW = 1_700_000_000 * SECOND
 QUERY = small_query(
@@ -119,7 +119,7 @@ def test_a_watermark_that_was_set_back_accepts_rows_again(plan, who, idle):
         kept = _without_lost(kept, marks, name)
         marks[name] = back
         reset_watermark(store, seize_lease(store, "reset"), name, back)
-        assert check(store).problems == ()
+        assert fsck(store).problems == ()
     manifest = newest_manifest(store)
     assert manifest is not None
     assert {n: m.watermark for n, m in manifest.streams.items()} == marks
@@ -134,7 +134,7 @@ def test_a_watermark_that_was_set_back_accepts_rows_again(plan, who, idle):
     want = batch_join(QUERY, together)
     assert want.num_rows > old.num_rows + 100
     assert_same_rows(pa.concat_tables([old, *results]), want)
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
     assert all((m.latest or 0) < NOW + 1000 * SECOND for m in again.manifest.streams.values())
 
 
@@ -260,7 +260,7 @@ def test_a_damaged_manifest_with_a_watermark_set_back_is_not_done_without():
         InlineJoin(QUERY, settings=OPEN, store=store)
     store.put(name, whole)
     InlineJoin(QUERY, settings=OPEN, store=store).run_epoch({})
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
 
 
 def test_a_checkpoint_whose_watermark_was_set_back_stays_sound_as_its_manifests_go():
@@ -272,7 +272,7 @@ def test_a_checkpoint_whose_watermark_was_set_back_stays_sound_as_its_manifests_
     again = InlineJoin(QUERY, settings=OPEN, store=store)
     for _ in range(2 * EPOCHS_KEPT):
         again.run_epoch({})
-        assert check(store).problems == ()
+        assert fsck(store).problems == ()
         kept = [name.epoch for name in manifests_newest_first(store)]
         assert len(set(kept)) <= EPOCHS_KEPT
     assert len(kept) == EPOCHS_KEPT
@@ -290,7 +290,7 @@ def test_whoever_was_paused_while_setting_a_watermark_back_does_so_no_more():
     successor.run_epoch({})
     again = InlineJoin(QUERY, settings=OPEN, store=store)
     assert again.manifest.epoch == join.manifest.epoch + 1
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
 
 
 def test_nothing_is_set_back_once_the_lease_was_given_back():

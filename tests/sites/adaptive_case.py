@@ -11,10 +11,9 @@ from midstream.inline import InlineJoin
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.site_description import SiteDescription
-from midstream.testing.random_streams import START, stream
+from midstream.testing.random_streams import SECOND, START, stream
 from midstream.values import Micros
 
-SECOND = 1_000_000
 HOMES = {"a": "frankfurt", "b": "paris", "c": "oregon"}
 FEW, MANY, KEYS = 20, 400, 4_000
 EPOCHS_PER_PHASE = 12

@@ -18,7 +18,7 @@ from tests.sites.adaptive_case import EPOCHS_PER_PHASE, FEW, HOMES, MANY, epochs
 ADAPTS = Settings(None, 8, adapt=True)
 
 
-def run(settings: Settings, phases: str) -> InlineJoin:
+def run_phases(settings: Settings, phases: str) -> InlineJoin:
     query, given = sited_query(), epochs(phases)
     join = InlineJoin(query, settings=settings)
     got = pa.concat_tables([join.run_epoch(epoch) for epoch in given])
@@ -32,7 +32,7 @@ def context_of(join: InlineJoin) -> DecisionContext:
 
 
 def test_the_plan_follows_the_streams_and_saves_bytes():
-    adaptive, fixed = run(ADAPTS, "aca"), run(replace(ADAPTS, adapt=False), "aca")
+    adaptive, fixed = run_phases(ADAPTS, "aca"), run_phases(replace(ADAPTS, adapt=False), "aca")
     plans = [progress["plan"] for progress in adaptive.recentProgress]
     at_first, later, at_last = (plans[EPOCHS_PER_PHASE * n - 1] for n in (1, 2, 3))
     assert at_first == at_last != later
@@ -46,7 +46,7 @@ def test_the_plan_follows_the_streams_and_saves_bytes():
 
 
 def test_figures_are_those_of_the_streams():
-    join = run(ADAPTS, "a")
+    join = run_phases(ADAPTS, "a")
     _, figures = figures_of(join.query, join.manifest.statistics)
     assert figures["a"].rate == pytest.approx(MANY / 10, rel=0.15)
     assert figures["b"].rate == pytest.approx(FEW / 10, rel=0.15)
@@ -55,7 +55,7 @@ def test_figures_are_those_of_the_streams():
 
 
 def test_explain_says_what_is_known_and_what_was_decided():
-    join = run(ADAPTS, "ac")
+    join = run_phases(ADAPTS, "ac")
     context, adaptation = context_of(join), join.manifest.adaptation
     text = explain_adaptive_sites(context, adaptation, SitePolicy(), adapts=True)
     assert "Adapting: by the planner shared, central" in text
@@ -85,7 +85,7 @@ def test_every_planner_has_a_plan_before_and_after_anything_is_known(planner):
     query = sited_query()
     first = first_plan(query, SitePolicy(planner))
     assert [sequence.head for sequence in first.sequences] == list(HOMES)
-    join = run(replace(ADAPTS, sites=SitePolicy(planner)), "a")
+    join = run_phases(replace(ADAPTS, sites=SitePolicy(planner)), "a")
     model, figures = figures_of(query, join.manifest.statistics)
     best = find_plan(planner, model, figures)
     others = [find_plan(other, model, figures) for other in PLANNERS if other != "greedy"]
@@ -97,7 +97,7 @@ def test_every_planner_has_a_plan_before_and_after_anything_is_known(planner):
 
 
 def test_nothing_is_decided_twice_from_the_same_figures():
-    join = run(ADAPTS, "a")
+    join = run_phases(ADAPTS, "a")
     decided = decide_at_sites(context_of(join), join.manifest.adaptation, SitePolicy())
     again = decide_at_sites(context_of(join), decided, SitePolicy())
     assert again == decided

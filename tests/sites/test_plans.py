@@ -14,7 +14,7 @@ from midstream.sites.cost import StreamFigures, neighbours_of
 from midstream.sites.explain import explain_sited
 from midstream.sites.greedy import greedy_plan, greedy_sequence, keeps_invariant
 from midstream.sites.optimal import gap, optimal_plan, optimal_sequence
-from tests.messages import assert_plain
+from tests.plain_errors import assert_plain
 from tests.sites.sited_cases import PAPER_LINK, paper_model, random_figures, random_model
 
 FIGURES = {

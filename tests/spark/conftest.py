@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from midstream.spark.background_budget import BackgroundBudget
 from tests.spark.feed import Feed
 from tests.spark.migration_scenario import MigrationScenario
 from tests.spark.runner import Runner
@@ -26,6 +27,12 @@ def runner(tmp_path: Path) -> Runner:
 def scenario(spark, feed: Feed, runner: Runner) -> MigrationScenario:
     """A query of four streams whose plan is changed while it runs."""
     return MigrationScenario(spark, feed, runner)
+
+
+@pytest.fixture
+def time_for_one_epoch_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches leave as much time in the background, however busy the machine is."""
+    monkeypatch.setattr(BackgroundBudget, "next", lambda _: 1)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 
 from midstream import Join
 from midstream.query.query import Query
@@ -34,11 +35,18 @@ class Runner:
         return pa.concat_tables([pq.read_table(path) for path in sorted(self.out.glob("*.parquet"))])
 
 
+def join_streams(spark, frames: Mapping[str, DataFrame], **terms) -> Join:
+    """A join of these streams, each with its event time in column t, and as yet without predicates."""
+    join = Join(spark)
+    for name, frame in frames.items():
+        join = join.stream(name, frame, time="t", **terms)
+    return join
+
+
 def one_key(spark, feed, names="abc") -> Join:
     """A join of streams that all have the same key."""
-    join = Join(spark)
-    for name in names:
-        join = join.stream(name, feed.df(name), time="t", lateness="5 seconds")
+    frames = {name: feed.df(name) for name in names}
+    join = join_streams(spark, frames, lateness="5 seconds")
     return join.on(*(f"a.k = {other}.k" for other in names[1:])).within("15 seconds")
 
 

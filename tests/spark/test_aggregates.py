@@ -20,7 +20,7 @@ from midstream.testing.aggregate_oracle import (
     last_updates,
     timed_results,
 )
-from tests.spark.test_promise import AROUND_THE_COMMIT, _through, crash_at
+from tests.spark.driver_death import AROUND_THE_COMMIT, die_once_at_each, run_through
 
 pytestmark = pytest.mark.spark
 
@@ -96,8 +96,8 @@ def test_windows_leave_once_through_any_sink_and_after_restarts(spark, feed, tmp
 def test_windows_leave_once_whenever_the_driver_dies(feed, spark, runner):
     feed.add(*EPOCHS)
     join = grouped(spark, feed)
-    with crash_at("after the step", *AROUND_THE_COMMIT, "before the commit") as died:
-        assert _through(lambda: runner.run(join)) == len(died) == 5
+    with die_once_at_each("after the step", *AROUND_THE_COMMIT, "before the commit") as died:
+        assert run_through(lambda: runner.run(join)) == len(died) == 5
     check(join, EPOCHS, runner.checkpoint, runner.results())
     assert fsck(LocalStore(str(runner.checkpoint))).problems == ()
 

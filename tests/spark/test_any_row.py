@@ -12,11 +12,12 @@ from midstream.errors import InternalError
 from midstream.plan.layout import column_name
 from midstream.query.predicate import read_predicate
 from midstream.spark import parquet_source, row_source
+from midstream.testing.random_streams import SECOND
 from tests.helpers import make_stream
+from tests.spark.runner import join_streams
 
 pytestmark = pytest.mark.spark
 
-SECOND = 1_000_000
 ZONED, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NAN, INF = float("nan"), float("inf")
@@ -49,9 +50,8 @@ def test_odd_rows_are_joined_and_kept_when_late(spark, feed, runner, tmp_path, s
         {"a": table([ENDS[0], 2, None]), "b": table([now + 1])},
         {name: table([now + 2]) for name in "ab"},
     )
-    join = Join(spark)
-    for name in "ab":
-        join = join.stream(name, SOURCES[source](feed.df(name)), time="t")
+    frames = {name: SOURCES[source](feed.df(name)) for name in "ab"}
+    join = join_streams(spark, frames)
     join = join.on("a.k = b.k", "a.day <= b.local OR a.at <= b.at").within("5 seconds")
     query = runner.run(join.select("a.t", "a.day", "b.local"), lateRows=tmp_path / "late")
     assert [p["batchId"] for p in query.recentProgress] == [0, 1, 2]
@@ -109,9 +109,8 @@ def test_a_panic_in_a_task_that_encodes_ends_the_query_with_an_error_that_says_w
         raise pl.exceptions.PanicException("canary-7f3a")
 
     feed.add(*({name: table([number * SECOND]) for name in "ab"} for number in range(2)))
-    join = Join(spark)
-    for name in "ab":
-        join = join.stream(name, SOURCES[source](feed.df(name)), time="t")
+    frames = {name: SOURCES[source](feed.df(name)) for name in "ab"}
+    join = join_streams(spark, frames)
     join = join.on("a.k = b.k").select("a.k")
     with monkeypatch.context() as patched:
         for module in (parquet_source, row_source):

@@ -4,7 +4,7 @@ import pytest
 
 from midstream import Join
 from midstream.testing import Shape, generate
-from tests.spark.runner import check
+from tests.spark.runner import check, join_streams
 
 pytestmark = pytest.mark.spark
 
@@ -30,9 +30,8 @@ GRAPHS = {
 def test_every_join_graph_is_exact(spark, feed, runner, graph):
     predicates, plan = GRAPHS[graph]
     feed.add(*generate(dict.fromkeys("abcd", NASTY), epochs=4, seed=len(graph)))
-    join = Join(spark)
-    for name in "abcd":
-        join = join.stream(name, feed.df(name), time="t", lateness="5 seconds")
+    frames = {name: feed.df(name) for name in "abcd"}
+    join = join_streams(spark, frames, lateness="5 seconds")
     join = join.on(*predicates).within("12 seconds").select("a.id", "b.id", "c.id", "d.id", "c.k2", "d.v")
     query = runner.run(join, **({"plan": plan} if plan else {}))
     want = check(join.query(), feed.epochs, runner.results())
@@ -43,9 +42,8 @@ def test_every_join_graph_is_exact(spark, feed, runner, graph):
 
 def test_windows_per_pair_close_by_shortest_path(spark, feed, runner):
     feed.add(*generate(dict.fromkeys("abc", Shape(rows=60, keys=6)), epochs=5, seed=5))
-    join = Join(spark)
-    for name in "abc":
-        join = join.stream(name, feed.df(name), time="t", lateness="5 seconds")
+    frames = {name: feed.df(name) for name in "abc"}
+    join = join_streams(spark, frames, lateness="5 seconds")
     join = join.on("a.k = b.k", "b.k = c.k").within("8 seconds", "a", "b").within("3 seconds", "b", "c")
     runner.run(join)
     assert check(join.query(), feed.epochs, runner.results()).num_rows > 0
@@ -84,9 +82,8 @@ def test_a_stream_joins_itself_under_two_names(spark, feed, runner):
 def test_an_epoch_in_which_a_stream_is_silent(spark, feed, runner):
     shapes = {"a": Shape(rows=30), "b": Shape(rows=30, silent=frozenset({1, 2})), "c": Shape(rows=30)}
     feed.add(*generate(shapes, epochs=5, seed=9))
-    join = Join(spark)
-    for name in "abc":
-        join = join.stream(name, feed.df(name), time="t", lateness="5 seconds")
+    frames = {name: feed.df(name) for name in "abc"}
+    join = join_streams(spark, frames, lateness="5 seconds")
     join = join.on("a.k = b.k", "b.k = c.k").within("15 seconds")
     runner.run(join)
     assert check(join.query(), feed.epochs, runner.results()).num_rows > 0

@@ -28,7 +28,7 @@ print("end", flush=True)
 """
 
 
-def run(seconds: float, patience: float) -> list[str]:
+def run_program(seconds: float, patience: float) -> list[str]:
     """What a program says that ends with two queries that take some time to stop."""
     program = PROGRAM.format(seconds=seconds, patience=patience)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -37,12 +37,12 @@ def run(seconds: float, patience: float) -> list[str]:
 
 
 def test_all_that_run_are_stopped_though_one_fails():
-    end, *stopped = run(seconds=0.05, patience=30)
+    end, *stopped = run_program(seconds=0.05, patience=30)
     assert end == "end"
     assert sorted(stopped) == ["first stopped", "second stopped"]
 
 
 def test_one_that_does_not_stop_is_left():
     begin = time.monotonic()
-    assert run(seconds=600, patience=0.1) == ["end"]
+    assert run_program(seconds=600, patience=0.1) == ["end"]
     assert time.monotonic() - begin < 60

@@ -6,7 +6,7 @@ from pyspark.errors import PySparkException, PythonException
 
 from midstream.errors import StreamError
 from midstream.spark.failures import failed_job, readable_error
-from tests.messages import assert_plain
+from tests.plain_errors import assert_plain
 
 
 @pytest.mark.parametrize(

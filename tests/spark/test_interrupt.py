@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
-from midstream import Join, StreamError
+from midstream import StreamError
 from midstream.testing import Shape, generate
 from tests.spark.feed import Feed
 from tests.spark.interruptible_main import endless, outcome, start
-from tests.spark.runner import Runner, check, one_key
+from tests.spark.runner import Runner, check, join_streams, one_key
 
 pytestmark = pytest.mark.spark
 
@@ -66,9 +66,8 @@ def test_a_ctrl_c_ends_a_query_quietly_and_a_restart_goes_on(spark, tmp_path):
     assert len([line for line in said if line.startswith("  File") and "runpy" not in line]) == 4, log
     assert len(log[: log.index("KeyboardInterrupt")].splitlines()) < 60
     # Nothing was committed, and nothing keeps another driver from beginning.
-    join = Join(spark)
-    for name in "ab":
-        join = join.stream(name, feed.df(name), time="t")
+    frames = {name: feed.df(name) for name in "ab"}
+    join = join_streams(spark, frames)
     join = join.on("a.k = b.k").select("a.id", "b.id")
     runner = Runner(tmp_path)
     begin = time.monotonic()

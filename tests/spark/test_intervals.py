@@ -8,7 +8,7 @@ from midstream.errors import QueryError
 from midstream.query.expression import Constant
 from midstream.query.sql import parse
 from midstream.query.translate import Translator
-from tests.messages import assert_plain
+from tests.plain_errors import assert_plain
 
 pytestmark = pytest.mark.spark
 

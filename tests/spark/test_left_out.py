@@ -7,12 +7,10 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from midstream import Join
 from midstream.errors import MidstreamError
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.settings import Settings
 from midstream.runtime.crash_points import crash_hook
-from midstream.spark.background_budget import BackgroundBudget
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.source_order import check_can_add, check_can_remove, fit_checkpoint, in_order
 from midstream.storage.fsck import check as fsck
@@ -21,26 +19,18 @@ from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, accept, assert_same_rows, generate
 from tests.helpers import small_query
 from tests.replace.replacement_run import results_between
+from tests.spark.driver_death import DriverDiesError
 from tests.spark.migration_scenario import columns, rows
+from tests.spark.runner import join_streams
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("time_for_one_epoch_in_the_background")]
 
 ASKED = 3
 """In which epoch of a run another definition is asked for, or one later if Spark is quick."""
 SHAPE = Shape(rows=20, late=0.05, null_keys=0.05, null_times=0.02, duplicates=0.05, keys=8)
 
 
-@pytest.fixture(autouse=True)
-def _time_for_one_more_epoch(monkeypatch):
-    """Batches leave as much time in the background, however busy the machine is."""
-    monkeypatch.setattr(BackgroundBudget, "next", lambda _: 1)
-
-
 ONCE_ENDED = "in the step after the one that ends a replacement"
-
-
-class DriverDiesError(Exception):
-    pass
 
 
 class Leaving:
@@ -55,9 +45,8 @@ class Leaving:
         self.refused: list[str] = []
 
     def join(self, names):
-        join = Join(self.feed.spark)
-        for name in names:
-            join = join.stream(name, self.source(self.feed.df(name)), time="t", lateness="5 seconds")
+        frames = {name: self.source(self.feed.df(name)) for name in names}
+        join = join_streams(self.feed.spark, frames, lateness="5 seconds")
         on = [f"{names[0]}.k = {other}.k" for other in names[1:]]
         return join.on(*on).within("15 seconds").select("a.id", "b.id")
 

@@ -11,6 +11,8 @@ from midstream.spark.resume import make_settings
 from midstream.state.routing_table import RoutingTable
 from midstream.values import Micros
 
+ONLY_BESIDE_OTHERS = {"spill", "spillShare", "balanceThreshold", "balancePause", "balanceProductivity"}
+
 
 def _options(**given: object) -> QueryOptions:
     options = QueryOptions()
@@ -19,10 +21,19 @@ def _options(**given: object) -> QueryOptions:
     return options
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+@pytest.mark.parametrize(
+    "option", [option for option in OPTIONS if option.default is not None], ids=lambda option: option.name
+)
 def test_the_guide_shows_a_default_as_the_text_that_reads_as_it(option):
-    if option.default is not None:
-        assert option.read(option.name, option.shown_default) == option.default
+    assert option.read(option.name, option.shown_default) == option.default
+
+
+def test_the_guide_shows_the_defaults_of_options_that_count_only_beside_others():
+    given = {"stateMemory": "1m", "balance": "active_disk"}
+    shown = {option.name: option.shown_default for option in OPTIONS if option.name in ONLY_BESIDE_OTHERS}
+    assert set(shown) == ONLY_BESIDE_OTHERS
+    settings = make_settings(_options(**given), None, parallelism=2)
+    assert make_settings(_options(**given, **shown), None, parallelism=2) == settings
 
 
 def test_names_are_read_in_any_case_and_the_last_value_counts():
@@ -112,3 +123,9 @@ def test_settings_without_options_are_the_defaults_or_those_of_the_checkpoint():
     assert settings.max_event_time_ahead == ONE_DAY
     # What contradicts the checkpoint is refused later, where the error can name both.
     assert make_settings(_options(groups=9), stored, parallelism=8).groups == 9
+
+
+@pytest.mark.parametrize("address", ["gs://bucket/x", "hdfs://host/x", "http://host/x", "memory://x"])
+def test_a_store_whose_conditional_puts_are_not_known_to_be_safe_is_refused(address):
+    with pytest.raises(OptionError, match="conditional puts are known to be safe"):
+        QueryOptions().with_option("checkpointLocation", address)

@@ -70,7 +70,7 @@ def test_an_end_is_that_of_its_own_replacement(tmp_path):
 
 
 @pytest.mark.parametrize("of_new", [False, True])
-def test_neither_folder_is_that_of_late_rows(tmp_path, of_new):
+def test_the_folder_of_either_definition_is_not_that_of_late_rows(tmp_path, of_new):
     """The one that a start does not say either: files of both have the same names."""
     request, _ = replacing(1, tmp_path / "first")
     request = outputs_in(tmp_path).with_paths(request, SCHEMA, None)

@@ -4,14 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.jvm_archive import jvm_environment
+from tests.spark.listening import addresses
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +24,7 @@ from pathlib import Path
 import polars as pl
 from midstream import Join
 from midstream.demo.session import spark_session
-from tests.spark.test_own_session import addresses
+from tests.spark.listening import addresses
 
 root = Path(sys.argv[1])
 with spark_session("local[1]", root / "session") as spark:
@@ -70,18 +69,6 @@ left.stop()
 found["left"] = [left.isActive, repr(left.exception()), os.listdir(root / "checkpoint" / "leases")]
 print(json.dumps(found))
 """
-
-
-def addresses() -> set[str]:
-    """Where this process and those that it started listen."""
-    me = psutil.Process()
-    found = set()
-    for process in (me, *me.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):  # one that has ended meanwhile
-            found |= {
-                c.laddr.ip for c in process.net_connections(kind="inet") if c.status == psutil.CONN_LISTEN
-            }
-    return found
 
 
 @pytest.fixture(scope="module")

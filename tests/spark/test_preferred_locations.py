@@ -25,14 +25,14 @@ def preferred(rdd):
     return [[found.apply(number).toString() for number in range(found.size())] for found in found]
 
 
-def test_values_of_the_driver(context):
+def test_values_of_the_driver_have_the_places_that_they_are_given(context):
     rdd = context.parallelize(range(10), 4)
     placed = with_preferred_locations(rdd, PLACES)
     assert placed.glom().collect() == rdd.glom().collect()
     assert preferred(placed) == PLACES
 
 
-def test_what_tasks_have_computed_and_what_is_computed_from_it(context):
+def test_what_tasks_have_computed_has_its_places_and_so_has_what_is_computed_from_it(context):
     rdd = context.parallelize(range(10), 4).map(str)
     placed = with_preferred_locations(rdd, PLACES).map(lambda text: text * 2)
     assert placed.glom().collect() == rdd.map(lambda text: text * 2).glom().collect()

@@ -15,8 +15,6 @@ that kill do the same with processes.
 """
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from midstream import CheckpointError, Join
+from midstream import CheckpointError
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import check as fsck
@@ -32,19 +30,18 @@ from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import commit_manifest, newest_manifest
 from midstream.testing import Shape, accept, assert_same_rows, batch_join, generate
 from tests.helpers import digests
-from tests.spark.runner import check
+from tests.spark.driver_death import AROUND_THE_COMMIT, die_once_at_each, run_through
+from tests.spark.runner import check, join_streams
 
 pytestmark = pytest.mark.spark
 
 README = Path(__file__).parents[2] / "README.md"
 SHAPE = Shape(rows=25, late=0.1, null_times=0.05, null_keys=0.05, duplicates=0.05)
-AROUND_THE_COMMIT = ("after the sink prepared", "after the commit", "after noting that it was published")
 
 
 def _join(spark, feed):
-    join = Join(spark)
-    for name in "abc":
-        join = join.stream(name, feed.df(name), time="t", lateness="5 seconds")
+    frames = {name: feed.df(name) for name in "abc"}
+    join = join_streams(spark, frames, lateness="5 seconds")
     return join.on("a.k = b.k", "b.k2 = c.k2").within("15 seconds").select("a.id", "b.id", "c.id")
 
 
@@ -52,33 +49,6 @@ def _join(spark, feed):
 def join(spark, feed):
     feed.add(*generate(dict.fromkeys("abc", SHAPE), epochs=3, seed=51))
     return _join(spark, feed)
-
-
-@contextmanager
-def crash_at(*points: str) -> Iterator[list[str]]:
-    """Die once at each of the points, each time a little further on; gives where it happened."""
-    died: list[str] = []
-
-    def die(point: str) -> None:
-        if len(died) < len(points) and point == points[len(died)]:
-            died.append(point)
-            raise RuntimeError(f"dies {point}")
-
-    with crash_hook(die):
-        yield died
-
-
-def _through(start: Callable[[], object]) -> int:
-    """Start again and again until the query is through; gives how often it died."""
-    deaths = 0
-    while True:
-        try:
-            start()
-            return deaths
-        except Exception as error:
-            if "dies " not in str(error):
-                raise
-            deaths += 1
 
 
 def _up_to(join, feed, epoch: int) -> pa.Table:
@@ -99,8 +69,8 @@ def test_the_promise_is_in_the_readme_in_these_words():
 def test_the_results_are_those_of_a_batch_join_whatever_the_plan_the_batches_and_the_crashes(
     spark, feed, join, runner, plan
 ):
-    with crash_at("before the step", "after the step", "before the commit") as died:
-        assert _through(lambda: runner.run(join, plan=plan)) == len(died) == 3
+    with die_once_at_each("before the step", "after the step", "before the commit") as died:
+        assert run_through(lambda: runner.run(join, plan=plan)) == len(died) == 3
     assert check(join.query(), feed.epochs, runner.results()).num_rows > 0
     assert fsck(LocalStore(str(runner.checkpoint))).problems == ()
 
@@ -152,8 +122,8 @@ def test_parquet_and_memory_give_each_result_exactly_once_through_crashes(spark,
     writer = join.writeStream.format(sink).option("checkpointLocation", runner.checkpoint)
     writer = writer.option("path", runner.out) if sink == "parquet" else writer.queryName("promised")
     writer = writer.trigger(availableNow=True)
-    with crash_at(*AROUND_THE_COMMIT) as died:
-        assert _through(lambda: writer.start().awaitTermination()) == len(died) == 3
+    with die_once_at_each(*AROUND_THE_COMMIT) as died:
+        assert run_through(lambda: writer.start().awaitTermination()) == len(died) == 3
     got = runner.results() if sink == "parquet" else spark.table("promised").toArrow()
     assert check(join.query(), feed.epochs, got).num_rows > 0
 
@@ -162,8 +132,8 @@ def test_foreach_batch_sees_a_batch_again_with_the_same_rows_and_the_same_id(fee
     seen: list[tuple[int, pa.Table]] = []
     writer = join.writeStream.foreachBatch(lambda rows, batch: seen.append((batch, rows.toArrow())))
     writer = writer.option("checkpointLocation", tmp_path / "checkpoint").trigger(availableNow=True)
-    with crash_at(*AROUND_THE_COMMIT) as died:
-        assert _through(lambda: writer.start().awaitTermination()) == len(died) == 3
+    with die_once_at_each(*AROUND_THE_COMMIT) as died:
+        assert run_through(lambda: writer.start().awaitTermination()) == len(died) == 3
     # It died once after the function had seen a batch and before that batch was committed.
     assert [batch for batch, _ in seen] == [0, 0, 1, 2]
     assert_same_rows(seen[0][1], seen[1][1])
@@ -177,8 +147,8 @@ def test_foreach_batch_sees_a_batch_again_with_the_same_rows_and_the_same_id(fee
 def test_console_prints_a_batch_again_with_the_same_rows_and_the_same_id(join, tmp_path, capfd):
     writer = join.writeStream.format("console").option("numRows", 1000)
     writer = writer.option("checkpointLocation", tmp_path / "checkpoint").trigger(availableNow=True)
-    with crash_at("after the sink prepared") as died:
-        assert _through(lambda: writer.start().awaitTermination()) == len(died) == 1
+    with die_once_at_each("after the sink prepared") as died:
+        assert run_through(lambda: writer.start().awaitTermination()) == len(died) == 1
     parts = re.split(r"-+\nBatch: (\d+)\n-+\n", capfd.readouterr().out)
     assert parts[1::2] == ["0", "0", "1", "2"]
     assert sorted(parts[2].splitlines()) == sorted(parts[4].splitlines())

@@ -7,7 +7,7 @@ import pytest
 
 from midstream import CheckpointError, Join, MidstreamError, OptionError, PlanError, QueryError
 from midstream.testing import Shape, generate
-from tests.messages import assert_plain
+from tests.plain_errors import assert_plain
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,6 @@ import pytest
 
 from midstream import Join, window
 from midstream.errors import MidstreamError
-from midstream.spark.background_budget import BackgroundBudget
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.testing import accept, assert_same_rows, generate
@@ -18,14 +17,9 @@ from midstream.testing.reference import AcceptRules
 from tests.replace.replacement_run import results_between
 from tests.spark.feed import noted_epochs
 from tests.spark.migration_scenario import ASKED, ONE_KEY, SEVERAL_KEYS, SHAPE, columns, rows
+from tests.spark.runner import join_streams
 
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(autouse=True)
-def _time_for_one_more_epoch(monkeypatch):
-    """Batches leave as much time in the background, however busy the machine is."""
-    monkeypatch.setattr(BackgroundBudget, "next", lambda _: 1)
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("time_for_one_epoch_in_the_background")]
 
 
 class Replacing:
@@ -200,8 +194,8 @@ def test_what_begins_at_a_start_may_have_been_asked_for_before(scenario, tmp_pat
     assert replacing.asked
     scenario.run(join=new, look=replacing.look, epochs=2, path=str(elsewhere))
     scenario.run(join=old, look=replacing.look, epochs=6)
-    schemas = {tuple(pq.read_schema(path).names) for path in elsewhere.glob("*.parquet")}
-    assert schemas == {tuple(new().schema.names)}
+    others = pa.concat_tables(map(pq.read_table, sorted(elsewhere.glob("*.parquet"))))
+    replacing.check(old().query(), new().query(), scenario.runner.results(), others)
 
 
 def test_results_of_another_schema_go_to_a_path_of_their_own_over_restarts(scenario, tmp_path):
@@ -318,9 +312,8 @@ def test_other_terms_that_are_given_meanwhile_hold_once_it_has_ended(scenario):
 @pytest.mark.parametrize("source", [rows, columns])
 def test_a_stream_is_added_at_a_start(scenario, source):
     def join(*names, on=()):
-        join = Join(scenario.spark)
-        for name in names:
-            join = join.stream(name, source(scenario.feed.df(name)), time="t", lateness="5 seconds")
+        frames = {name: source(scenario.feed.df(name)) for name in names}
+        join = join_streams(scenario.spark, frames, lateness="5 seconds")
         return join.on("b.k = a.k", *on).within("15 seconds").select("a.id", "b.id")
 
     def old():

@@ -86,7 +86,7 @@ def _look_at(checkpoint: Path) -> list[str]:
     return texts
 
 
-def test_a_query_that_succeeds(join, runner, said):
+def test_a_query_that_succeeds_tells_no_secret(join, runner, said):
     query = runner.run(join, lateRows=runner.out.with_name("late"))
     assert query.recentProgress[-1]["numLateRows"] == 4
     query.explain()
@@ -102,7 +102,7 @@ def test_values_are_in_the_names_of_folders_that_partition_by_makes(join, runner
     said += [text.replace(folder, "") for text in texts]
 
 
-def test_a_query_whose_slices_are_damaged(join, runner, feed, said):
+def test_a_query_whose_slices_are_damaged_tells_no_secret(join, runner, feed, said):
     runner.run(join)
     for path in (runner.checkpoint / "slices").iterdir():
         data = bytearray(path.read_bytes())
@@ -116,7 +116,7 @@ def test_a_query_whose_slices_are_damaged(join, runner, feed, said):
     said += [*_all_of(query), *_look_at(runner.checkpoint)]
 
 
-def test_a_query_whose_function_fails(join, tmp_path, said):
+def test_a_query_whose_function_fails_tells_no_secret(join, tmp_path, said):
     def fail(rows, batch):
         if batch == 1:
             rows.collect()
@@ -129,7 +129,7 @@ def test_a_query_whose_function_fails(join, tmp_path, said):
     said += [str(query.exception()), *_all_of(query), *_look_at(tmp_path / "checkpoint")]
 
 
-def test_a_query_that_is_refused(join, tmp_path, said):
+def test_a_query_that_is_refused_tells_no_secret(join, tmp_path, said):
     runner = Runner(tmp_path)
     runner.run(join.select("a.id"))
     writer = join.writeStream

@@ -18,7 +18,7 @@ from midstream.protocol.trigger_facts import TREND_EPOCHS
 from midstream.spark.source_facts import reports_metrics, source_metrics
 from midstream.spark.worker_python import use_this_python
 from midstream.testing import Shape, generate
-from tests.spark.runner import Runner, one_key
+from tests.spark.runner import Runner, join_streams, one_key
 
 pytestmark = pytest.mark.spark
 
@@ -87,9 +87,7 @@ def shown_counts(spark, query) -> list[list[int]]:
 
 
 def join_of(spark, frames) -> Join:
-    join = Join(spark)
-    for name, frame in frames.items():
-        join = join.stream(name, frame, time="t", lateness="5 seconds")
+    join = join_streams(spark, frames, lateness="5 seconds")
     first, *others = frames
     return join.on(*(f"{first}.k = {other}.k" for other in others)).within("15 seconds")
 

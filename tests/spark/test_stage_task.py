@@ -31,7 +31,7 @@ LEFT_DEEP, RIGHT_DEEP = "((a b) c) d", "a (b (c d))"
 PARTITIONS = 5
 
 
-def run(
+def run_epochs(
     folder: Path, strategy: str | None = None, partitions: int = PARTITIONS, rescale: int | None = None
 ) -> InlineJoin:
     """A run on a store that tasks share, as they do on Spark."""
@@ -55,8 +55,8 @@ def run(
 @pytest.mark.parametrize("strategy", [None, "moving_state", "parallel_track", "hybrid"])
 def test_tasks_write_what_single_partitions_write(tmp_path, tasks, strategy):
     with LocalTasks(tasks).run_epochs():
-        found = run(tmp_path / "tasks", strategy)
-    want = run(tmp_path / "partitions", strategy)
+        found = run_epochs(tmp_path / "tasks", strategy)
+    want = run_epochs(tmp_path / "partitions", strategy)
     assert contents(found) == contents(want)
     one, other = found.manifest, want.manifest
     assert (one.streams, one.results) == (other.streams, other.results)
@@ -70,8 +70,8 @@ def test_tasks_get_what_their_partitions_read_when_the_number_of_these_has_chang
 ):
     tasks = LocalTasks(3)
     with tasks.run_epochs():
-        found = run(tmp_path / "tasks", strategy, rescale=rescale)
-    assert contents(found) == contents(run(tmp_path / "partitions", strategy, rescale=rescale))
+        found = run_epochs(tmp_path / "tasks", strategy, rescale=rescale)
+    assert contents(found) == contents(run_epochs(tmp_path / "partitions", strategy, rescale=rescale))
     foreign = 0
     for task, program in tasks.programs:
         partitions = program.places.partitions
@@ -93,7 +93,7 @@ def test_a_task_is_sent_its_own_slices_and_a_program_that_does_not_grow(tmp_path
     for partitions in (4, 32):
         tasks = LocalTasks(partitions // 4)
         with tasks.run_epochs():
-            join = run(tmp_path / str(partitions), partitions=partitions)
+            join = run_epochs(tmp_path / str(partitions), partitions=partitions)
         ranges = TaskRanges(partitions, partitions // 4)
         sent: list[Slice] = []
         for task, program in tasks.programs:
@@ -111,4 +111,4 @@ def test_a_task_is_sent_its_own_slices_and_a_program_that_does_not_grow(tmp_path
 def test_a_task_without_its_slices_fails_instead_of_joining_with_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(local_tasks, "slice_messages", lambda *_: [])
     with LocalTasks(2).run_epochs(), pytest.raises(InternalError, match="its slices once; got 0 times"):
-        run(tmp_path)
+        run_epochs(tmp_path)

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from midstream import Join, QueryError
 from midstream.testing import Shape, generate
-from tests.messages import assert_plain
+from tests.plain_errors import assert_plain
 
 pytestmark = pytest.mark.spark
 

@@ -91,7 +91,7 @@ def encode_rows() -> list[SourceMessage]:
     return [row_source._addressed(Row(**row)) for batch in sent for row in batch.to_pylist()]
 
 
-def test_a_column_that_a_task_reads(tmp_path, panics):
+def test_a_failure_names_the_column_that_a_task_reads(tmp_path, panics):
     panics(encode, "int64_micros")
     error = failure(read(tmp_path))
     assert isinstance(error, InternalError)
@@ -100,17 +100,17 @@ def test_a_column_that_a_task_reads(tmp_path, panics):
     assert "(batch 3, stream a, column a.t)" in str(error)
 
 
-def test_a_key_that_a_task_hashes(tmp_path, panics):
+def test_a_failure_names_the_key_that_a_task_hashes(tmp_path, panics):
     panics(encode, "hash_key")
     assert "(batch 3, stream a, column a.k)" in str(failure(read(tmp_path)))
 
 
-def test_rows_that_spark_has_read(panics):
+def test_a_failure_names_the_column_of_rows_that_spark_has_read(panics):
     panics(encode, "hash_key")
     assert "(batch 3, stream a, column a.k)" in str(failure(encode_rows()))
 
 
-def test_rows_that_are_not_what_spark_said():
+def test_a_failure_names_the_columns_of_rows_that_are_not_what_spark_said():
     schema = pa.schema([("x", pa.int64())] * 1)
     encoder = ENCODERS["a"]
     batch = pa.record_batch({"c0": pa.array([CANARY])})
@@ -121,7 +121,7 @@ def test_rows_that_are_not_what_spark_said():
     assert "(batch 3, stream a, columns a.t, a.k, " in str(error)
 
 
-def test_rows_that_are_encoded_again_for_another_plan(panics):
+def test_a_failure_to_encode_rows_again_for_another_plan_names_the_column(panics):
     query = small_query(["a.k = b.k", "b.j = c.j"], "abc", default_window=10)
     plans = (build_layout(query, parse_plan(plan, query.names)) for plan in ("(a b) c", "a (b c)"))
     before, after = (make_encoders(query, plan, PLACES, whole_rows=True) for plan in plans)
@@ -145,7 +145,7 @@ def first_program() -> Program:
     return coordinator.program(manifest, Intent("x", 0, now=0, settings=coordinator.settings))
 
 
-def test_rows_that_a_stage_receives_or_sends(panics):
+def test_a_failure_of_a_stage_names_the_batch(panics):
     program = first_program()
     task = stage_task.stage_task(program, 0, RANGES, MemoryStore(), None)  # type: ignore[arg-type]  # nothing is written
     (sent,) = encode_rows()
@@ -153,7 +153,7 @@ def test_rows_that_a_stage_receives_or_sends(panics):
     assert f"(batch {program.epoch})" in str(failure(task(0, [sent, slice_messages(program, RANGES)[0]])))
 
 
-def test_states_that_move(panics):
+def test_a_failure_to_move_states_names_the_batch(panics):
     program = first_program()
     panics(stage_task, "move_states")
     error = failure(

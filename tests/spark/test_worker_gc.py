@@ -9,9 +9,8 @@ import pytest
 from midstream.spark.messages import errors_as_messages
 from midstream.spark.worker_python import use_this_python
 
-pytestmark = pytest.mark.spark
 
-
+@pytest.mark.spark
 def test_a_worker_that_has_run_a_task_does_not_look_at_modules_again(spark):
     use_this_python(spark)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from midstream.inline import InlineJoin
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.runtime.crash_points import crash_hook
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import (
     manifest_files,
@@ -22,7 +22,7 @@ from midstream.storage.memory_store import MemoryStore
 from midstream.storage.output_table import OutputTable
 from midstream.storage.publish_log import begin_publishing, is_published, last_noted, noted_epochs
 from midstream.testing.faults import FaultStore
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
+from tests.small_case import EPOCHS, QUERY, SETTINGS
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_damaged_manifest_that_was_set_aside_does_not_come_back_after_a_power_
         # An operator restores the damaged file from a copy.
         if store.read(name) == cut:
             store.inner.put(name, whole)
-        assert check(store).problems == ()
+        assert fsck(store).problems == ()
         assert InlineJoin(QUERY, settings=SETTINGS, store=store).manifest.epoch == 1
 
 

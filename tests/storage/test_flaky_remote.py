@@ -5,22 +5,19 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import crash_hook
 from midstream.storage import lease as leases
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import acquire_lease
 from midstream.storage.manifest_log import newest_manifest
 from midstream.storage.output_table import OutputTable
 from midstream.storage.remote import RemoteStore, store_at
-from midstream.testing import accept, assert_same_rows, batch_join
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
+from tests.small_case import EPOCHS, QUERY, SETTINGS, check_results
 from tests.storage.flaky_proxy import FAULTS, FlakyProxy
 
 SEEDS = (1, 2)
@@ -127,12 +124,7 @@ def test_a_commit_whose_answer_is_lost_ends_the_query_and_the_next_start_goes_on
     assert query.manifest.epoch == 0
     for epoch in EPOCHS[1:]:
         query.run_epoch(epoch)
-    _check_results(tmp_path / "results")
-
-
-def _check_results(folder: Path) -> None:
-    want = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
-    assert_same_rows(pq.read_table(folder), want)
+    check_results(tmp_path / "results")
 
 
 class Lives:
@@ -186,8 +178,8 @@ def test_a_query_whose_object_store_fails_again_and_again_is_exact(
         assert lives.deaths["OSError"] > 3
         assert len(proxy.struck) == len(FAULTS), proxy.struck
         # Once all is quiet: nothing is lost, nothing is doubled, nothing is damaged.
-        _check_results(tmp_path / "results")
-        findings = check(store_at(url, cached=False))
+        check_results(tmp_path / "results")
+        findings = fsck(store_at(url, cached=False))
         assert findings.problems == ()
         assert findings.epoch == len(EPOCHS) - 1
         manifest = newest_manifest(store)

@@ -1,6 +1,5 @@
 """Overlapping folders are refused, whatever paths they are given by."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from midstream.errors import OptionError
 from midstream.storage.folder_overlap import check_folders, check_not_sources
+from tests.mounts import mounted
 
 SAME = "lateRows must be another folder than path"
 INSIDE = "must be neither the checkpointLocation nor inside of it"
@@ -110,25 +110,19 @@ def test_names_that_differ_in_case_are_one_folder_where_case_does_not_count(root
 
 
 @pytest.fixture
-def mounted(root: Path) -> Iterator[Path]:
+def mounted_twice(root: Path) -> Iterator[Path]:
     """A folder that is mounted a second time."""
-    (root / "mounted").mkdir()
-    try:
-        mount = ["mount", "--bind", str(root / "deep"), str(root / "mounted")]
-        subprocess.run(mount, check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"mounting is not permitted here: {getattr(error, 'stderr', error)}")
-    yield root
-    subprocess.run(["umount", "--lazy", root / "mounted"], check=True)
+    with mounted(root / "mounted", "--bind", str(root / "deep")):
+        yield root
 
 
-def test_a_folder_that_is_mounted_twice_is_one(mounted):
+def test_a_folder_that_is_mounted_twice_is_one(mounted_twice):
     for path, late in (("deep", "mounted"), ("deep/er", "mounted/er"), ("deep/new/x", "mounted/new/x")):
         with pytest.raises(OptionError, match=SAME):
-            isolated(mounted, path, late)
+            isolated(mounted_twice, path, late)
     with pytest.raises(OptionError, match=INSIDE):
-        isolated(mounted, "deep/x/results", None, "mounted/x")
-    isolated(mounted, "deep/er", "mounted/new")
+        isolated(mounted_twice, "deep/x/results", None, "mounted/x")
+    isolated(mounted_twice, "deep/er", "mounted/new")
 
 
 def test_what_nobody_may_look_into_is_compared_by_name(root, monkeypatch):

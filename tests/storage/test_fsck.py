@@ -15,21 +15,20 @@ from midstream.memory.settings import MemorySettings
 from midstream.protocol.settings import Settings
 from midstream.state.expiry import Expiry
 from midstream.state.manifest import encode_manifest
-from midstream.storage.fsck import _SegmentIndex, check
+from midstream.storage.fsck import _SegmentIndex
+from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import restore_manifest
 from midstream.storage.memory_store import MemoryStore
 from midstream.values import Micros
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
 from tests.helpers import rows, small_query
+from tests.small_case import EPOCHS, QUERY, SETTINGS, make_checkpoint
 
 
-@pytest.fixture
-def checkpoint(tmp_path):
-    query = InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(tmp_path)))
-    for epoch in EPOCHS[:5]:
-        query.run_epoch(epoch)
-    return tmp_path
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """A checkpoint of five epochs, of which conftest's ``checkpoint`` is a copy."""
+    return make_checkpoint(tmp_path_factory.mktemp("sound"), 5)
 
 
 def _flip(path):
@@ -71,7 +70,7 @@ def test_each_damaged_slice_is_named(checkpoint, damage):
         path.write_bytes(path.read_bytes()[:-1])
     else:
         path.unlink()
-    problems = check(LocalStore(str(checkpoint))).problems
+    problems = fsck(LocalStore(str(checkpoint))).problems
     assert {problem.file for problem in problems} == {f"slices/{name}"}
     assert CliRunner().invoke(app, ["fsck", str(checkpoint)]).exit_code == 4
 
@@ -79,11 +78,11 @@ def test_each_damaged_slice_is_named(checkpoint, damage):
 def test_a_damaged_newest_manifest_is_named_and_done_without(checkpoint):
     _flip(_newest(checkpoint))
     store = LocalStore(str(checkpoint))
-    assert [p.file for p in check(store).problems] == ["manifests/000000000001-000000000004.json"]
+    assert [p.file for p in fsck(store).problems] == ["manifests/000000000001-000000000004.json"]
     restored = restore_manifest(store, 2)
     assert restored is not None
     assert restored.manifest.epoch == 3
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
     again = InlineJoin(QUERY, settings=SETTINGS, store=store)
     again.run_epoch(EPOCHS[4])
     assert again.manifest.epoch == 4
@@ -97,13 +96,13 @@ def test_rows_whose_payload_is_in_no_slice_that_their_partition_reads_are_named(
     if partitions is not None:
         query.rescale(partitions)
     query.run_epoch(EPOCHS[4])
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
     name, manifest = store.list("manifests")[-1], query.manifest
     payload = [each for each in manifest.slices if each.owner.kind == "payload"]
     for lost in payload:
         without = tuple(each for each in manifest.slices if each is not lost)
         store.put(name, encode_manifest(replace(manifest, slices=without)))
-        found = {problem.what for problem in check(store).problems}
+        found = {problem.what for problem in fsck(store).problems}
         assert found == {f"refers to rows of {lost.owner.state} that are in no slice"}
 
 
@@ -113,7 +112,7 @@ def test_rows_that_may_owe_something_have_their_payload_although_they_are_past_t
     join = InlineJoin(query, settings=settings, store=(store := MemoryStore()))
     for epoch in range(8):
         join.run_epoch({name: rows((100 * epoch, 1, 1, "v")) for name in "ab"})
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
     name, manifest = store.list("manifests")[-1], join.manifest
     expired = Expiry(query.windows, {n: s.watermark for n, s in manifest.streams.items()})
     owing = [s for s in manifest.slices if expired.has_expired(s.owner.state.streams, s.latest)]
@@ -121,7 +120,7 @@ def test_rows_that_may_owe_something_have_their_payload_although_they_are_past_t
     lost = next(slice_ for slice_ in owing if slice_.owner.kind == "payload")
     without = tuple(each for each in manifest.slices if each is not lost)
     store.put(name, encode_manifest(replace(manifest, slices=without)))
-    found = {problem.what for problem in check(store).problems}
+    found = {problem.what for problem in fsck(store).problems}
     assert found == {f"refers to rows of {lost.owner.state} that are in no slice"}
 
 
@@ -143,13 +142,13 @@ def test_a_segment_is_found_in_any_slice_that_a_partition_reads(data):
 def test_gc_lists_and_deletes_only_what_nobody_names(checkpoint):
     stray = checkpoint / "slices" / f"{'0' * 64}.arrow"
     stray.write_bytes(b"")
-    before = check(LocalStore(str(checkpoint)))
+    before = fsck(LocalStore(str(checkpoint)))
     assert before.orphans == (f"slices/{stray.name}",)
     listed = CliRunner().invoke(app, ["gc", str(checkpoint)])
     assert (listed.exit_code, stray.exists()) == (0, True)
     deleted = CliRunner().invoke(app, ["gc", str(checkpoint), "--delete"])
     assert (deleted.exit_code, stray.exists()) == (0, False)
-    assert check(LocalStore(str(checkpoint))).problems == ()
+    assert fsck(LocalStore(str(checkpoint))).problems == ()
 
 
 def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path):

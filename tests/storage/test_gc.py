@@ -10,23 +10,16 @@ from midstream.cli.fsck import gc
 from midstream.errors import CheckpointError, FencedError, LockedError
 from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import crash_hook
-from midstream.storage import fsck
-from midstream.storage import lease as leases
-from midstream.storage.fsck import check, collect_garbage
+from midstream.storage import fsck as checking
+from midstream.storage.fsck import check as fsck
+from midstream.storage.fsck import collect_garbage
 from midstream.storage.lease import acquire_lease, seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing.faults import SimulatedCrash
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
 from tests.helpers import die_at
-
-
-@pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(leases, "LEASE_TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(leases, "_POLL_SECONDS", 0.01)
+from tests.small_case import EPOCHS, QUERY, SETTINGS
 
 
 def _littered(store):
@@ -38,7 +31,7 @@ def _littered(store):
     with pytest.raises(SimulatedCrash), die_at("after the step"):
         query.run_epoch(EPOCHS[2])
     lease.release()
-    orphans = check(store).orphans
+    orphans = fsck(store).orphans
     assert orphans
     return orphans
 
@@ -46,14 +39,14 @@ def _littered(store):
 def test_nobody_starts_while_garbage_is_collected_however_long_that_takes(impatient, tmp_path, monkeypatch):
     store = LocalStore(str(tmp_path))
     orphans = _littered(store)
-    inner, begun, go_on = fsck._check_slices, threading.Event(), threading.Event()
+    inner, begun, go_on = checking._check_slices, threading.Event(), threading.Event()
 
     def slow(*arguments):
         begun.set()
         assert go_on.wait(20)
         return inner(*arguments)
 
-    monkeypatch.setattr(fsck, "_check_slices", slow)
+    monkeypatch.setattr(checking, "_check_slices", slow)
     collecting = threading.Thread(target=gc, args=(str(tmp_path), True))
     collecting.start()
     try:
@@ -69,7 +62,7 @@ def test_nobody_starts_while_garbage_is_collected_however_long_that_takes(impati
     query = InlineJoin(QUERY, settings=SETTINGS, store=store, lease=lease)
     query.run_epoch(EPOCHS[2])
     lease.release()
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
 
 
 @pytest.mark.parametrize("paused_at", ["list slices", "list temporary", "delete slices", "delete temporary"])
@@ -120,7 +113,7 @@ def test_a_collector_that_was_paused_and_given_up_deletes_nothing_of_its_success
     again = InlineJoin(QUERY, settings=SETTINGS, store=store)
     for epoch in EPOCHS[again.manifest.epoch + 1 :]:
         again.run_epoch(epoch)
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
 
 
 def test_the_files_with_which_a_collector_keeps_its_lease_are_no_garbage():
@@ -158,7 +151,7 @@ def test_a_query_that_was_stopped_in_the_middle_of_an_epoch_does_not_commit_it(i
     for epoch in EPOCHS[1:]:
         again.run_epoch(epoch)
     successor.release()
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
 
 
 def test_a_query_that_was_stopped_after_its_successor_began_commits_nothing(impatient):
@@ -177,7 +170,7 @@ def test_a_query_that_was_stopped_after_its_successor_began_commits_nothing(impa
     with pytest.raises(FencedError), crash_hook(stop):
         query.run_epoch(EPOCHS[1])
     others[0].run_epoch(EPOCHS[2])
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
 
 
 def test_nothing_is_deleted_from_a_checkpoint_that_is_damaged():
@@ -194,4 +187,4 @@ def test_nothing_is_deleted_from_a_checkpoint_that_is_damaged():
         collect_garbage(store, lease, delete=True)
     assert before <= set(store.files)
     store.put(newest, whole)
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()

@@ -10,9 +10,8 @@ import time
 
 import pytest
 
-from midstream.errors import FencedError, LockedError, StreamError
+from midstream.errors import CheckpointError, FencedError, LockedError, StreamError
 from midstream.inline import InlineJoin
-from midstream.storage import lease as leases
 from midstream.storage.lease import Lease, acquire_lease, seize_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifest_name
@@ -20,13 +19,6 @@ from midstream.storage.memory_store import MemoryStore
 from tests.helpers import small_query
 
 QUERY = small_query(["a.k = b.k"], default_window=10)
-
-
-@pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(leases, "LEASE_TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(leases, "_POLL_SECONDS", 0.01)
 
 
 def test_a_second_driver_is_refused_within_a_second_and_both_are_named():
@@ -225,3 +217,11 @@ def test_a_driver_that_ended_in_order_leaves_nothing_behind():
             pass
         lease.release()
     assert store.list("manifests") == []
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"host":1}', b"\xff"])
+def test_a_lease_that_is_none_is_refused(data):
+    store = MemoryStore()
+    store.put("leases/000000000001.json", data)
+    with pytest.raises(CheckpointError, match=r"lease leases/000000000001.json must be readable"):
+        acquire_lease(store, "mine")

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from midstream.errors import CheckpointError
+from midstream.state.manifest import OutputFile
 from midstream.storage.output_table import STAGED, FragmentRunId, OutputTable
 
 QUERY = "0123abcd"
@@ -84,3 +85,18 @@ def test_what_a_later_driver_has_staged_is_not_swept(tmp_path):
     _of(tmp_path, 7).sweep()
     assert _names(tmp_path) == {later}
     assert mine != later
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "..", "a/b", "a\\b", "", "x\0", ".x", "é"])
+def test_a_name_of_an_output_file_does_not_lead_out_of_its_folder(tmp_path, name):
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    table = OutputTable("results", str(tmp_path / "out"), QUERY)
+    (tmp_path / "out" / STAGED).mkdir(parents=True)
+    (tmp_path / "out" / STAGED / "good").touch()
+    for output in (OutputFile("results", name, "good", 1), OutputFile("results", "good", name, 1)):
+        with pytest.raises(CheckpointError, match="name of an output file must be a word"):
+            table.publish([output])
+    assert outside.read_text() == "mine"
+    with pytest.raises(CheckpointError, match="must be a word"):
+        OutputTable("results", str(tmp_path / "out"), name)

@@ -16,15 +16,15 @@ from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import POINTS
 from midstream.state.manifest import Manifest, OutputFile
 from midstream.state.routing_table import RoutingTable
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import seize_lease
 from midstream.storage.manifest_log import manifests_newest_first
 from midstream.storage.memory_store import MemoryStore
 from midstream.storage.output_table import STAGED, FragmentRunId, OutputTable
 from midstream.storage.publish_log import begin_publishing, is_published, noted_epochs
 from midstream.testing.faults import SimulatedCrash
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
 from tests.helpers import die_at
+from tests.small_case import EPOCHS, QUERY, SETTINGS
 
 AFTER = POINTS[POINTS.index("after the commit") :]
 BETWEEN_FILES = "when one file is published"
@@ -186,12 +186,12 @@ def test_a_damaged_note_is_refused_as_long_as_it_is_needed(scenario, point, refu
     scenario.run(1, point)
     note = scenario.store.read(scenario.note()).to_pybytes()
     scenario.store.put(scenario.note(), note[:-9] + bytes([note[-9] ^ 1]) + note[-8:])
-    assert [problem.file for problem in check(scenario.store).problems] == refused * [scenario.note()]
+    assert [problem.file for problem in fsck(scenario.store).problems] == refused * [scenario.note()]
     if refused:
         with pytest.raises(CheckpointError, match=f"{scenario.note()} must"):
             scenario.open()
         scenario.store.put(scenario.note(), note)
-    assert check(scenario.store).problems == ()
+    assert fsck(scenario.store).problems == ()
     scenario.run(2)
 
 

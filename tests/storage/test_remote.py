@@ -6,22 +6,20 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from midstream.cli.main import app
-from midstream.errors import CheckpointError, LockedError, OptionError
+from midstream.errors import CheckpointError, LockedError
 from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import POINTS, crash_hook
-from midstream.spark.options import QueryOptions
 from midstream.storage import remote as module
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import acquire_lease
 from midstream.storage.output_table import OutputTable
 from midstream.storage.remote import RemoteStore, store_at
-from midstream.testing import accept, assert_same_rows, batch_join
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
+from midstream.testing.faults import SimulatedCrash
+from tests.small_case import EPOCHS, QUERY, SETTINGS, check_results
 
 
 def cached(store: RemoteStore) -> set[str]:
@@ -29,17 +27,8 @@ def cached(store: RemoteStore) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
-class DiedError(Exception):
-    pass
-
-
 def start(store, sink=None):
     return InlineJoin(QUERY, settings=SETTINGS, store=store, sink=sink)
-
-
-def check_results(folder):
-    want = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
-    assert_same_rows(pq.read_table(folder), want)
 
 
 def test_one_of_many_writers_wins(remote):
@@ -58,7 +47,7 @@ def test_a_query_that_dies_at_each_crash_point_is_exact(remote, tmp_path):
         # Not always the first time: each point is one of some epoch.
         if point not in died_at and rng.random() < 0.3:
             died_at.append(point)
-            raise DiedError
+            raise SimulatedCrash(point)
 
     query = None
     while query is None or query.manifest.epoch + 1 < len(EPOCHS):
@@ -67,11 +56,11 @@ def test_a_query_that_dies_at_each_crash_point_is_exact(remote, tmp_path):
                 query = start(remote, sink)
                 while query.manifest.epoch + 1 < len(EPOCHS):
                     query.run_epoch(EPOCHS[query.manifest.epoch + 1])
-        except DiedError:
+        except SimulatedCrash:
             query = None
     assert set(died_at) == set(POINTS)
     check_results(tmp_path / "results")
-    assert not check(store_at(remote.url, cached=False)).problems
+    assert not fsck(store_at(remote.url, cached=False)).problems
 
 
 def test_slices_are_read_from_the_cache_and_leave_it_when_they_are_deleted(remote, monkeypatch):
@@ -159,9 +148,3 @@ def test_fsck_and_gc_look_at_the_object_store_itself(remote):
     outcome = runner.invoke(app, ["fsck", remote.url])
     assert outcome.exit_code == 4
     assert name in outcome.output
-
-
-@pytest.mark.parametrize("address", ["gs://bucket/x", "hdfs://host/x", "http://host/x", "memory://x"])
-def test_a_store_whose_conditional_puts_are_not_known_to_be_safe_is_refused(address):
-    with pytest.raises(OptionError, match="conditional puts are known to be safe"):
-        QueryOptions().with_option("checkpointLocation", address)

@@ -19,7 +19,7 @@ from midstream.storage.memory_store import MemoryStore
 from midstream.storage.numbered_requests import REQUESTS
 from midstream.storage.request_queue import RequestQueue
 from midstream.testing.faults import FaultStore
-from tests.golden.case import EPOCHS, OTHER_PLAN, PLAN, QUERY, SETTINGS
+from tests.small_case import EPOCHS, OTHER_PLAN, PLAN, QUERY, SETTINGS
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ MUTANTS: dict[str, tuple[bool, int, Callable[[], AbstractContextManager[object]]
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_fault_is_found(name):
+def test_a_fault_of_aggregates_breaks_a_promise(name):
     updates, seed, fault = MUTANTS[name]
     with fault():
         broken = broken_promises(aggregated(updates=updates), likely=[seed])

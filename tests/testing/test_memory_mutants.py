@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from unittest import mock
 
 import msgspec
 import pytest
 
-from midstream.engine.memory_step import StateCuts
-from midstream.engine.probed_epochs import ProbedEpochs
-from midstream.engine.spill_retention import SpillRetention
 from midstream.protocol.intent import Intent
 from midstream.runtime import epoch_runner
 from midstream.storage import intents
 from midstream.storage.store import Store
+from tests.memory.spill_faults import SPILL_FAULTS
 from tests.testing.eventful_seeds import SEEDS, broken_promises, without_rescales_meanwhile
 
-_probed = ProbedEpochs.of
 _read_intent = intents.write_or_read_intent
 
 
@@ -28,21 +24,14 @@ def _as_asked(store: Store, mine: Intent) -> Intent:
     return msgspec.structs.replace(_read_intent(store, mine), without_batch=mine.without_batch)
 
 
-def _only_inputs(cuts: StateCuts) -> ProbedEpochs:
-    return _probed(cuts if cuts.is_input else replace(cuts, cuts={}))
-
-
+_SEEDS_OF_SPILL_FAULTS = {
+    "no holds": 744,
+    "purged debts": 43,
+    "intermediate rows are probed across a cut": 44,
+    "intermediate states are added to instead of rebuilt": 133,
+}
 MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
-    "no holds": (744, lambda: mock.patch("midstream.memory.next_step.holds_of", return_value=())),
-    "purged debts": (43, lambda: mock.patch.object(SpillRetention, "_first_cut", return_value=None)),
-    "intermediate rows are probed across a cut": (
-        44,
-        lambda: mock.patch.object(ProbedEpochs, "of", staticmethod(_only_inputs)),
-    ),
-    "intermediate states are added to instead of rebuilt": (
-        133,
-        lambda: mock.patch("midstream.memory.next_step._rebuilt_after", return_value={}),
-    ),
+    **{name: (seed, SPILL_FAULTS[name]) for name, seed in _SEEDS_OF_SPILL_FAULTS.items()},
     "a batch takes the number of a drain that was begun": (
         183,
         lambda: mock.patch.object(epoch_runner, "write_or_read_intent", _as_asked),
@@ -51,7 +40,7 @@ MUTANTS: dict[str, tuple[int, Callable[[], AbstractContextManager[object]]]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_fault_is_found(monkeypatch, name):
+def test_a_fault_of_spilling_breaks_a_promise(monkeypatch, name):
     # Likely seeds were found without.
     without_rescales_meanwhile(monkeypatch)
     seed, fault = MUTANTS[name]

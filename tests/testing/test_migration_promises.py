@@ -16,7 +16,7 @@ from midstream.testing.outcome import SimulationOutcome
 from midstream.testing.promises import Promises
 from midstream.testing.rescales import Rescales
 from midstream.testing.workload import draw_workload
-from tests.golden.case import QUERY, SETTINGS
+from tests.small_case import QUERY, SETTINGS
 
 ONE = StoredMigrationRequest("(a b) c", "moving_state", True, None)
 OTHER = StoredMigrationRequest("a (b c)", "moving_state", True, None)

@@ -14,7 +14,7 @@ from midstream.testing.outcome import SimulationOutcome
 from midstream.testing.promises import Promises
 from midstream.testing.rescales import Rescales
 from midstream.testing.workload import draw_workload
-from tests.golden.case import EPOCHS, QUERY, SETTINGS
+from tests.small_case import EPOCHS, QUERY, SETTINGS
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ MUTANTS: dict[str, tuple[int, set[str], Callable[[], AbstractContextManager[obje
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_fault_is_found(name):
+def test_a_fault_of_replacements_breaks_its_promise(name):
     seed, promises, fault = MUTANTS[name]
     with fault():
         broken = broken_promises(replacing(), likely=[seed])

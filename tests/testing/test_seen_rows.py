@@ -19,7 +19,7 @@ def test_a_node_whose_inputs_share_no_key_has_states_that_none_places(plan, stat
     assert unplaced_states(QUERY, join.manifest) == states
 
 
-def test_so_have_those_of_both_plans_of_a_migration():
+def test_states_that_no_key_places_are_those_of_both_plans_of_a_migration():
     join = InlineJoin(QUERY, "((a b) c) d", settings=Settings(2, 4))
     join.run_epoch({name: rows((10, 1, 1, "v")) for name in "abcd"})
     join.migrate("(a b c) d", "parallel_track")

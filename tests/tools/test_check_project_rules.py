@@ -86,3 +86,17 @@ def test_imports_from_a_conftest_are_found(tmp_path, line):
     (found,) = violations(tmp_path, "tests/test_a.py", f"import re\n{line}\n")
 
     assert found == f"{tmp_path}/tests/test_a.py:2: imports from a conftest. Ask for fixtures by their names"
+
+
+@pytest.mark.parametrize(
+    "line", ["from tests.spark.test_a import feed", "import tests.test_a", "from tests.spark import test_a"]
+)
+def test_imports_from_another_test_are_found(tmp_path, line):
+    (found,) = violations(tmp_path, "tests/test_b.py", f"import re\n{line}\n")
+
+    assert found.startswith(f"{tmp_path}/tests/test_b.py:2: imports from a test. ")
+
+
+@pytest.mark.parametrize("line", ["from midstream.testing import Shape", "from tests.testing.seeds import x"])
+def test_imports_from_helpers_of_tests_pass(tmp_path, line):
+    assert violations(tmp_path, "tests/test_b.py", f"{line}\n") == []

@@ -9,10 +9,10 @@ from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.query.stream import ColumnRef, Stream
 from midstream.testing import assert_same_rows
+from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 from tests.replace.replacement_run import ReplacementRun, results_between
 
-SECOND = 1_000_000
 SCHEMA = pa.schema([("id", pa.int64()), ("t", pa.timestamp("us")), ("k", pa.int64()), ("j", pa.string())])
 
 

@@ -12,7 +12,8 @@ from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.plan.tree import all_plans
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
-from midstream.storage.fsck import check, collect_garbage
+from midstream.storage.fsck import check as fsck
+from midstream.storage.fsck import collect_garbage
 from midstream.storage.lease import seize_lease
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, assert_same_rows, generate, stream
@@ -72,7 +73,7 @@ def test_results_come_in_the_epochs_in_which_they_would_have_come(kind, strategy
         manifest = join.manifest
         assert (manifest.plan, manifest.replacement, manifest.handed_over) == (new, None, None)
         assert manifest.results == alone.manifest.results
-        assert not check(store).problems
+        assert not fsck(store).problems
         used = {s.name for s in manifest.slices} | {r.name for r in manifest.retired}
         assert {name.partition("/")[2] for name in store.list("slices")} == used
         assert collect_garbage(store, seize_lease(store, "gc"), delete=False) == []
@@ -115,7 +116,7 @@ def test_spilled_groups_of_either_box_owe_no_result_in_the_end(strategy):
                 if number == BEGINS:
                     join.migrate(PLANS[-1 - seed], strategy)
                 tables.append(join.run_epoch(epoch, background_epochs=1))
-            assert not check(store).problems
+            assert not fsck(store).problems
         tables.append(join.drain())
         alone = InlineJoin(query, PLANS[seed], settings=Settings(2, 8))
         assert_same_rows(pa.concat_tables(tables), pa.concat_tables([alone.run_epoch(e) for e in epochs]))

@@ -14,20 +14,20 @@ from midstream.inline import InlineJoin
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.runtime.crash_points import crash_hook
+from midstream.runtime.crash_points import POINTS
 from midstream.runtime.watermark_reset import reset_watermark
 from midstream.state.expiry import Expiry
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import seize_lease
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing import Shape, assert_same_rows, generate, stream
 from midstream.testing.expected import Expected
 from midstream.testing.faults import SimulatedCrash
+from midstream.testing.random_streams import SECOND
 from midstream.testing.reference import AcceptRules
 from midstream.values import Micros
-from tests.helpers import rows, small_query
+from tests.helpers import die_at, rows, small_query
 
-SECOND = 1_000_000
 SHAPE = Shape(rows=10, keys=3, late=0.1, lateness=Micros(4 * SECOND))
 EPOCHS = generate(dict.fromkeys("abc", SHAPE), epochs=14, seed=8)
 SETTINGS = Settings(2, 8, max_event_time_ahead=None)
@@ -62,7 +62,7 @@ PLANS = ("(a b) c", "a (b c)", "a b c")
 WIDEST = ask(45)
 
 
-class Run:
+class RestartedQuery:
     """A query that is started again and again in one store, and what is expected of it."""
 
     def __init__(self, plan: str) -> None:
@@ -83,16 +83,12 @@ class Run:
         self.results.append(self.expected.named_as_kept(epoch, got))
 
     def crash(self, point: str) -> None:
-        def hook(here):
-            if here == point:
-                raise SimulatedCrash(point)
-
-        with crash_hook(hook), pytest.raises(SimulatedCrash):
+        with die_at(point), pytest.raises(SimulatedCrash):
             self.join.run_epoch(EPOCHS[self.join.manifest.epoch + 1])
 
     def check(self) -> None:
         """Every epoch has the results that are expected, except for what a migration defers."""
-        assert check(self.store).problems == ()
+        assert fsck(self.store).problems == ()
         for epoch, got in enumerate(self.results):
             common = self.expected.common_outputs([epoch])
             want = self.expected.tables["results"][epoch].select(common)
@@ -103,7 +99,7 @@ class Run:
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("changes", CHANGES)
 def test_a_change_gives_the_same_results_whatever_the_plan(plan, changes):
-    run, asked = Run(plan), FIRST
+    run, asked = RestartedQuery(plan), FIRST
     for epoch in range(len(EPOCHS)):
         if epoch in CHANGES[changes]:
             asked = CHANGES[changes][epoch]
@@ -119,7 +115,7 @@ def test_a_change_gives_the_same_results_whatever_the_plan(plan, changes):
 @pytest.mark.parametrize("point", ["after the intent is written", "after the step", "before the commit"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_an_epoch_that_was_begun_runs_again_on_its_own_terms(plan, point):
-    run, changed = Run(plan), ask(30, lateness=9, select=SELECT[:2])
+    run, changed = RestartedQuery(plan), ask(30, lateness=9, select=SELECT[:2])
     for _ in range(6):
         run.run_epoch(FIRST)
     run.crash(point)
@@ -140,7 +136,7 @@ def test_an_epoch_that_was_begun_runs_again_on_its_own_terms(plan, point):
     [("moving_state", "auto"), ("parallel_track", "auto"), ("hybrid", "auto"), ("hybrid", "off")],
 )
 def test_terms_change_while_the_plan_changes(changes, strategy, background):
-    run, asked = Run("(a b) c"), FIRST
+    run, asked = RestartedQuery("(a b) c"), FIRST
     for epoch in range(len(EPOCHS)):
         if epoch in CHANGES[changes]:
             asked = CHANGES[changes][epoch]
@@ -148,7 +144,7 @@ def test_terms_change_while_the_plan_changes(changes, strategy, background):
         if epoch in (4, 8):
             run.join.migrate("a (b c)" if epoch == 4 else "a b c", strategy, background=background)
         run.run_epoch(asked)
-    assert check(run.store).problems == ()
+    assert fsck(run.store).problems == ()
     # Results that were deferred come later, with the outputs of then: all are compared by what all have.
     epochs = range(len(EPOCHS))
     common = run.expected.common_outputs(epochs)
@@ -205,7 +201,7 @@ def test_a_narrower_window_holds_for_all_results_from_then_on(plan):
 
 
 def test_changes_are_forgotten_when_the_rows_from_before_them_have_expired():
-    run, asked = Run("(a b) c"), FIRST
+    run, asked = RestartedQuery("(a b) c"), FIRST
     kept = []
     for epoch in range(len(EPOCHS)):
         if epoch in (4, 6):
@@ -219,7 +215,7 @@ def test_changes_are_forgotten_when_the_rows_from_before_them_have_expired():
 
 
 def test_statistics_of_what_the_plan_produced_begin_anew():
-    run = Run("(a b) c")
+    run = RestartedQuery("(a b) c")
     for _ in range(5):
         run.run_epoch(FIRST)
     assert run.join.manifest.statistics.observed_seconds > 0
@@ -243,10 +239,7 @@ def test_a_window_that_a_begun_epoch_has_brought_is_not_lost_either():
     store = MemoryStore()
     InlineJoin(small_query(["a.k = b.k"]), store=store).run_epoch({"a": rows((1, 1))})
     join = InlineJoin(small_query(["a.k = b.k"], default_window=10), store=store)
-    with (
-        crash_hook(lambda point: (_ for _ in ()).throw(SimulatedCrash(point))),
-        pytest.raises(SimulatedCrash),
-    ):
+    with die_at(POINTS[0]), pytest.raises(SimulatedCrash):
         join.run_epoch({"b": rows((5, 1))})
     join = InlineJoin(small_query(["a.k = b.k"]), store=store)
     join.run_epoch({"b": rows((5, 1))})
@@ -263,7 +256,7 @@ def test_a_watermark_is_set_back_by_the_windows_and_the_lateness_of_the_last_epo
     manifest = reset_watermark(store, seize_lease(store, "reset"), "a", 95)
     assert manifest.streams["a"].latest == 115
     assert [change.latest["a"] for change in manifest.window_changes] == [100]
-    assert check(store).problems == ()
+    assert fsck(store).problems == ()
 
 
 @pytest.mark.parametrize("mutant", [False, True])
@@ -291,7 +284,7 @@ def test_rows_that_had_expired_before_are_not_searched(monkeypatch, mutant):
             run()
     else:
         run()
-        assert check(store).problems == ()
+        assert fsck(store).problems == ()
 
 
 def test_after_a_change_an_epoch_looks_at_the_rows_that_it_finds_and_not_at_all_that_are_stored(monkeypatch):

@@ -1,6 +1,9 @@
 """What every error that a user sees must be like: its grammar, and words that must not be in it."""
 
 import re
+from collections.abc import Callable
+
+import pytest
 
 from midstream.errors import MidstreamError
 
@@ -13,6 +16,14 @@ _NOT_FOR_USERS = {
     "a type of Arrow's": r"\b(u?int(8|16|32|64)|utf8|large_\w+|float(16|32|64)|date32|decimal128|list<)"
     r"|(timestamp|duration)\[",
 }
+
+
+def told_of(mistake: Callable[[], object]) -> str:
+    """What whoever makes a mistake is told, which is plain."""
+    with pytest.raises(MidstreamError) as raised:
+        mistake()
+    assert_plain(raised.value)
+    return str(raised.value)
 
 
 def assert_plain(error: MidstreamError) -> None:
