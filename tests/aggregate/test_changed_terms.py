@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,7 @@ SECONDS = st.sampled_from([5, 10, 20, 40])
 STREAMS = [stream(name, SHAPE) for name in "abc"]
 
 
+@cache
 def asked(within: int, lateness: int, time: str | None) -> tuple[Query, Query]:
     """The query with aggregates, and the same without."""
     streams = [replace(each, lateness=Micros(lateness * SECOND)) for each in STREAMS]
