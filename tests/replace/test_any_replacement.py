@@ -48,7 +48,7 @@ def test_results_are_those_of_each_definition_at_its_time(data):
 
 
 @given(st.data())
-def test_so_they_are_if_the_query_is_restarted_meanwhile_with_either_definition(data):
+def test_restarts_with_either_definition_change_no_result(data):
     run_case(data.draw(replacement_cases(with_stops=True)))
 
 
