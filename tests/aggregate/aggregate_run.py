@@ -9,16 +9,34 @@ from unittest import mock
 import pyarrow as pa
 
 from midstream.aggregate.next_step import output_watermark
+from midstream.aggregate.read_aggregation import read_aggregation
+from midstream.aggregate.window import window
 from midstream.inline import InlineJoin
 from midstream.plan.tree import Plan
 from midstream.protocol.settings import Settings
+from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.storage.memory_store import MemoryStore
-from midstream.testing import accept
+from midstream.testing import Shape, accept, stream
 from midstream.testing.aggregate_oracle import aggregate_windows, aggregation_of, assert_same_windows
+from midstream.testing.random_streams import SECOND
+from midstream.values import Micros
 
 FAR = 2**55
 """After all windows of all tests."""
+SHAPE = Shape(rows=12, late=0.1)
+
+
+def aggregated_query() -> Query:
+    """Three streams, and windows of their results that overlap."""
+    streams = [stream(name, SHAPE) for name in "abc"]
+    aggregation = read_aggregation(["a.k", window("20 seconds", "5 seconds")], ["count(*) AS n"], streams)
+    return build_query(
+        streams,
+        ["a.k = b.k", "b.k2 = c.k2"],
+        default_window=Micros(25 * SECOND),
+        aggregation=aggregation,
+    )
 
 
 @dataclass

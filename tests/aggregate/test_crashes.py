@@ -16,7 +16,7 @@ from midstream.testing import accept, generate
 from midstream.testing.aggregate_oracle import aggregate_windows, aggregation_of, assert_same_windows
 from midstream.testing.faults import FaultStore, SimulatedCrash
 from midstream.testing.store_sink import StoreSink
-from tests.aggregate.test_mutants import SHAPE, aggregated_query
+from tests.aggregate.aggregate_run import SHAPE, aggregated_query
 
 EPOCHS = generate(dict.fromkeys("abc", SHAPE), epochs=8, seed=3)
 SETTINGS = Settings(2, 8)

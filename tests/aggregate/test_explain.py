@@ -6,7 +6,7 @@ from midstream.plan.build_layout import build_layout
 from midstream.plan.default_plan import default_plan
 from midstream.plan.explain import explain
 from midstream.testing.aggregate_oracle import aggregation_of
-from tests.aggregate.test_mutants import aggregated_query
+from tests.aggregate.aggregate_run import aggregated_query
 
 
 def test_groups_windows_and_aggregates_are_explained():

@@ -7,8 +7,7 @@ import pytest
 from midstream.aggregate.run_fragment import run_fragment
 from midstream.protocol.settings import Settings
 from midstream.testing import generate
-from tests.aggregate.aggregate_run import AggregateRun
-from tests.aggregate.test_mutants import SHAPE, aggregated_query
+from tests.aggregate.aggregate_run import SHAPE, AggregateRun, aggregated_query
 
 
 def test_results_of_two_plans_are_not_sent_before_they_are_aggregated(monkeypatch):

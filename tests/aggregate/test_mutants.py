@@ -13,34 +13,16 @@ import pytest
 from midstream.aggregate.emit import emitted_windows
 from midstream.aggregate.next_step import output_watermark
 from midstream.aggregate.partials import merge_partials
-from midstream.aggregate.read_aggregation import read_aggregation
-from midstream.aggregate.window import window
 from midstream.errors import InternalError
 from midstream.memory.settings import MemorySettings
 from midstream.migration.strategies import STRATEGIES
 from midstream.protocol.settings import Settings
-from midstream.query.build import build_query
-from midstream.query.query import Query
-from midstream.testing import Shape, generate, stream
+from midstream.testing import generate
 from midstream.testing.random_cuts import RandomCuts, decided_by
-from midstream.values import Micros
-from tests.aggregate.aggregate_run import AggregateRun
+from midstream.testing.random_streams import SECOND
+from tests.aggregate.aggregate_run import SHAPE, AggregateRun, aggregated_query
 
-SHAPE = Shape(rows=12, late=0.1)
-SECOND = 1_000_000
 SEED = 1
-
-
-def aggregated_query() -> Query:
-    """Three streams, and windows of their results that overlap."""
-    streams = [stream(name, SHAPE) for name in "abc"]
-    aggregation = read_aggregation(["a.k", window("20 seconds", "5 seconds")], ["count(*) AS n"], streams)
-    return build_query(
-        streams,
-        ["a.k = b.k", "b.k2 = c.k2"],
-        default_window=Micros(25 * SECOND),
-        aggregation=aggregation,
-    )
 
 
 def run_seed(seed: int) -> None:

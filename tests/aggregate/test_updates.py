@@ -40,7 +40,7 @@ from midstream.testing.aggregate_oracle import (
 from midstream.testing.hypothesis_aggregates import aggregated
 from midstream.testing.hypothesis_strategies import cases
 from midstream.testing.random_cuts import RandomCuts, decided_by
-from tests.aggregate.test_mutants import SHAPE, aggregated_query
+from tests.aggregate.aggregate_run import SHAPE, aggregated_query
 from tests.helpers import make_stream
 from tests.migration.test_any_migration import migration_schedules
 
