@@ -44,9 +44,9 @@ MIGRATING = ("hybrid", "parallel_track")
 
 
 @cache
-def results_until(count: int, passes: int = 0) -> pa.Table:
-    """All results of the first epochs, and of all of them so many times more, later."""
-    epochs = [*EPOCHS[:count], *(later(epoch, number + 1) for number in range(passes) for epoch in EPOCHS)]
+def results_until(count: int, *, again: bool = False) -> pa.Table:
+    """All results of the first epochs, and of all of them once more, later."""
+    epochs = [*EPOCHS[:count], *(map(later, EPOCHS) if again else ())]
     return batch_join(QUERY, accept(QUERY, epochs).tables(QUERY))
 
 
@@ -118,11 +118,11 @@ def _is_ambiguous(path: Path) -> bool:
     return int(path.name.split("-")[1]) < 7
 
 
-def later(epoch: dict[str, pa.Table], number: int) -> dict[str, pa.Table]:
-    """The rows of an epoch, so many times 90 seconds later."""
+def later(epoch: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    """The rows of an epoch, 90 seconds later."""
     moved = {}
     for name, table in epoch.items():
-        times = pc.add(table["t"], pa.scalar(timedelta(seconds=90 * number)))
+        times = pc.add(table["t"], pa.scalar(timedelta(seconds=90)))
         moved[name] = table.set_column(table.schema.get_field_index("t"), "t", times)
     return moved
 
@@ -137,7 +137,7 @@ def test_a_migrated_golden_checkpoint_gets_other_partitions_once_its_old_rows_ha
     migrated = query.manifest.migrations
     deferred = [SliceFiles(store).open(s) for s in query.manifest.slices if s.owner.kind == "deferred"]
     # The plan keeps the states that the migration has begun, and they never have no rows.
-    epochs = [*EPOCHS[MADE_WITH:], *(later(epoch, number) for number in (1, 2) for epoch in EPOCHS)]
+    epochs = [*EPOCHS[MADE_WITH:], *map(later, EPOCHS)]
     made, ran = [], []
     for epoch in epochs:
         made.append(query.run_epoch(epoch, background_epochs=1))
@@ -149,7 +149,7 @@ def test_a_migrated_golden_checkpoint_gets_other_partitions_once_its_old_rows_ha
     assert query.manifest.migrations == migrated
     assert any(state.migration for state in payload)
     made_by_now = pa.concat_tables([results_until(MADE_WITH), *made])
-    assert_same_rows(made_by_now, pa.concat_tables([results_until(len(EPOCHS), passes=2), *deferred]))
+    assert_same_rows(made_by_now, pa.concat_tables([results_until(len(EPOCHS), again=True), *deferred]))
     assert check(store).problems == ()
 
 

@@ -85,7 +85,7 @@ class MigrationScenario:
 
         Returns the query, and the epochs in which the steps were requested.
         """
-        asked = []
+        asked: list[int] = []
 
         def look(query, point):
             manifest = query._handler.manifest

@@ -138,7 +138,8 @@ def test_files_that_nobody_needs_are_deleted(kept):
     store = LocalStore(str(ran.checkpoint))
     manifest = newest_manifest(store)
     assert manifest is not None
-    needed = {f"slices/{file.name}" for file in (*manifest.slices, *manifest.retired)}
+    needed = {f"slices/{slice_.name}" for slice_ in manifest.slices}
+    needed |= {f"slices/{retired.name}" for retired in manifest.retired}
     assert set(store.list("slices")) == needed
     assert len(manifest.slices) == sum(state["slices"] for state in query.lastProgress["state"].values())
     assert len(store.list("manifests")) == EPOCHS_KEPT < SECONDS

@@ -2,6 +2,7 @@
 
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
@@ -15,28 +16,32 @@ MOMENT = datetime(2024, 3, 1, 12, 0)  # noqa: DTZ001  # Spark reads it in the se
 NAN = float("nan")
 BIG = 2**53
 """One double is this and the next integer."""
-KEYS = {
-    "integers of different widths": ("tinyint", "bigint", [1, 2, -3, None], [1, -3, 5, None]),
-    "int and decimal": ("int", "decimal(12,2)", [1, 2, 300, None], [Decimal("1.00"), Decimal("2.50"), None]),
-    "decimals": ("decimal(10,2)", "decimal(12,4)", [Decimal("1.50"), Decimal("2.00")], [Decimal("1.5000")]),
-    "int and double": ("int", "double", [0, 1, 2], [0.0, -0.0, 1.0, 1.5, NAN]),
-    "doubles": ("double", "double", [0.0, -0.0, NAN, 1.5, None], [-0.0, NAN, NAN, 1.5]),
-    "floats and doubles": ("float", "double", [0.5, NAN, 0.1], [0.5, NAN, 0.1]),
-    "strings": (
-        "string",
-        "string",
-        ["", "a", "ä", "a long one of more than eight", None],
-        ["", "ä", "A", None],
+KEYS: dict[str, tuple[tuple[str, str], tuple[list[Any], list[Any]]]] = {
+    "integers of different widths": (("tinyint", "bigint"), ([1, 2, -3, None], [1, -3, 5, None])),
+    "int and decimal": (
+        ("int", "decimal(12,2)"),
+        ([1, 2, 300, None], [Decimal("1.00"), Decimal("2.50"), None]),
     ),
-    "dates": ("date", "date", [date(2024, 1, 1), date(1900, 1, 1)], [date(2024, 1, 1)]),
-    "date and timestamp": ("date", "timestamp", [MOMENT.date()], [MOMENT, MOMENT.replace(hour=0)]),
-    "timestamps": ("timestamp", "timestamp", [MOMENT, None], [MOMENT, MOMENT.replace(minute=1)]),
-    "local timestamps": ("timestamp_ntz", "timestamp_ntz", [MOMENT, None], [MOMENT]),
-    "local and zoned timestamps": ("timestamp_ntz", "timestamp", [MOMENT, None], [MOMENT]),
-    "booleans": ("boolean", "boolean", [True, False, None], [False, False, None]),
-    "binary": ("binary", "binary", [b"", b"a", b"\x00\x01"], [b"a", b"\x00\x01", b"\x00"]),
-    "nested": ("int", "bigint", [1, 2, 3], [2, 3, 4]),
-    "big": ("bigint", "double", [BIG, BIG + 1], [float(BIG)]),
+    "decimals": (
+        ("decimal(10,2)", "decimal(12,4)"),
+        ([Decimal("1.50"), Decimal("2.00")], [Decimal("1.5000")]),
+    ),
+    "int and double": (("int", "double"), ([0, 1, 2], [0.0, -0.0, 1.0, 1.5, NAN])),
+    "doubles": (("double", "double"), ([0.0, -0.0, NAN, 1.5, None], [-0.0, NAN, NAN, 1.5])),
+    "floats and doubles": (("float", "double"), ([0.5, NAN, 0.1], [0.5, NAN, 0.1])),
+    "strings": (
+        ("string", "string"),
+        (["", "a", "ä", "a long one of more than eight", None], ["", "ä", "A", None]),
+    ),
+    "dates": (("date", "date"), ([date(2024, 1, 1), date(1900, 1, 1)], [date(2024, 1, 1)])),
+    "date and timestamp": (("date", "timestamp"), ([MOMENT.date()], [MOMENT, MOMENT.replace(hour=0)])),
+    "timestamps": (("timestamp", "timestamp"), ([MOMENT, None], [MOMENT, MOMENT.replace(minute=1)])),
+    "local timestamps": (("timestamp_ntz", "timestamp_ntz"), ([MOMENT, None], [MOMENT])),
+    "local and zoned timestamps": (("timestamp_ntz", "timestamp"), ([MOMENT, None], [MOMENT])),
+    "booleans": (("boolean", "boolean"), ([True, False, None], [False, False, None])),
+    "binary": (("binary", "binary"), ([b"", b"a", b"\x00\x01"], [b"a", b"\x00\x01", b"\x00"])),
+    "nested": (("int", "bigint"), ([1, 2, 3], [2, 3, 4])),
+    "big": (("bigint", "double"), ([BIG, BIG + 1], [float(BIG)])),
 }
 """The types of a key on both sides, and its values."""
 COPIES = 2
@@ -49,29 +54,24 @@ def column(case: str) -> str:
 @pytest.fixture(scope="module")
 def sides(spark, tmp_path_factory):
     """Two tables with a key of each kind; where one has fewer values than another, nulls follow."""
-    folder, schemas = tmp_path_factory.mktemp("sides"), {}
-    count = COPIES * max(len(values) for case in KEYS.values() for values in case[2:])
+    folder, found = tmp_path_factory.mktemp("sides"), {}
+    count = COPIES * max(len(values) for _, sides in KEYS.values() for values in sides)
     for side in (0, 1):
-        keys = [
-            (values * COPIES + [None] * count)[:count]
-            for *_, left, right in KEYS.values()
-            for values in [(left, right)[side]]
-        ]
+        keys = [(sides[side] * COPIES + [None] * count)[:count] for _, sides in KEYS.values()]
         moments = [MOMENT.replace(second=number) for number in range(count)]
-        kinds = ", ".join(f"{column(case)} {types[side]}" for case, types in KEYS.items())
+        kinds = ", ".join(f"{column(case)} {types[side]}" for case, (types, _) in KEYS.items())
         rows = list(zip(range(count), moments, *keys, strict=True))
         frame = spark.createDataFrame(rows, f"id int, at timestamp, {kinds}")
         deep = F.struct(F.struct(F.col("nested").alias("x")).alias("user"))
         frame = frame.withColumn("deep", deep).drop("nested").coalesce(1)
-        frame.write.parquet(str(folder / str(side)))
-        spark.read.schema(frame.schema).parquet(str(folder / str(side))).createOrReplaceTempView(
-            f"side_{side}"
-        )
-        schemas[side] = frame.schema
-    return {side: (schema, str(folder / str(side))) for side, schema in schemas.items()}
+        path = str(folder / str(side))
+        frame.write.parquet(path)
+        spark.read.schema(frame.schema).parquet(path).createOrReplaceTempView(f"side_{side}")
+        found[side] = (frame.schema, path)
+    return found
 
 
-def _same_as_spark(spark, sides, runner, condition: str, streams: dict[str, int]) -> int:
+def _same_as_spark(spark, sides, runner, condition, streams):
     join = Join(spark)
     for name, side in streams.items():
         schema, folder = sides[side]
