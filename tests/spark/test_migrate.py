@@ -26,7 +26,7 @@ CHAINS = {
         SEVERAL_KEYS,
         columns,
         LEFT_DEEP,
-        17,
+        18,
         [
             Step(RIGHT_DEEP, "moving_state"),
             Step(FLAT, "parallel_track"),
@@ -46,7 +46,7 @@ CHAINS = {
         ONE_KEY,
         columns,
         LEFT_DEEP,
-        17,
+        18,
         [
             Step(RIGHT_DEEP, "hybrid"),
             Step(LEFT_DEEP, "moving_state"),
