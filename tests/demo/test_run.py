@@ -5,11 +5,14 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import duckdb
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from midstream.cli.main import app
 from midstream.demo.run import Demo, run
 from midstream.demo.show import View
 from midstream.errors import OptionError
@@ -41,14 +44,11 @@ def test_the_demo_ends_well_and_leaves_results_that_others_can_read(tmp_path):
 
 
 @pytest.mark.spark
-@pytest.mark.slow
-def test_the_demo_within_a_budget_spills_and_cleans_up_before_our_eyes(tmp_path):
-    program = "from midstream.cli.main import app; app()"
-    command = [sys.executable, "-c", program, "demo", "--epochs", "10", "--rows", "3000"]
-    command += ["--memory", "200k", "--json", "--output", str(tmp_path / "demo")]
-    environment = {**os.environ, **jvm_environment()}
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_the_demo_within_a_budget_spills_and_cleans_up_before_our_eyes(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr("midstream.demo.run.spark_session", lambda master, folder: nullcontext(spark))
+    command = ["demo", "--epochs", "10", "--rows", "3000", "--memory", "200k", "--json"]
+    done = CliRunner().invoke(app, [*command, "--output", str(tmp_path / "demo")])
+    assert done.exit_code == 0, done.stderr
     outcome = json.loads(done.stdout)
     assert outcome["equal"]
     assert outcome["results"] > 1000

@@ -49,6 +49,7 @@ from tests.docs.pages import (
     rows_of,
     section,
 )
+from tests.spark.feed import schema_of
 from tools.check_imports import LAYERS, LEVELS
 from tools.generate_options import GUIDE, options_table, with_options
 
@@ -79,8 +80,8 @@ def test_code_runs_and_prints_what_the_page_shows(page, spark, shop, monkeypatch
 
 
 def _stream(spark, folder: Path):
-    schema = spark.read.parquet(str(folder)).schema
-    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    reader = spark.readStream.schema(schema_of(folder)).option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(folder))
 
 
 def _run(page: Path, block: Block, names: dict[str, object]) -> str:

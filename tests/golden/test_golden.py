@@ -10,6 +10,7 @@ sites``. Leave the old ones as they are.
 import shutil
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,6 +43,13 @@ WITH_SITES = sorted(Path(__file__).parent.glob("sites-format-*"))
 MIGRATING = ("hybrid", "parallel_track")
 
 
+@cache
+def results_until(count: int, *, again: bool = False) -> pa.Table:
+    """All results of the first epochs, and of all of them once more, later."""
+    epochs = [*EPOCHS[:count], *(map(later, EPOCHS) if again else ())]
+    return batch_join(QUERY, accept(QUERY, epochs).tables(QUERY))
+
+
 def test_there_are_golden_checkpoints_of_the_current_format():
     wanted = {f"format-{FORMAT}", *(f"format-{FORMAT}-{strategy}" for strategy in MIGRATING)}
     assert wanted <= {path.name for path in CHECKPOINTS}
@@ -59,7 +67,7 @@ def test_a_golden_checkpoint_opens_and_goes_on(path, partitions, tmp_path):
     assert query.manifest.epoch == MADE_WITH - 1
     migrating = query.manifest.migration
     assert (migrating is None) == (path.name.count("-") == 1)
-    before = batch_join(QUERY, accept(QUERY, EPOCHS[:MADE_WITH]).tables(QUERY))
+    before = results_until(MADE_WITH)
     deferred = [SliceFiles(store).open(s) for s in query.manifest.slices if s.owner.kind == "deferred"]
     assert bool(deferred) == path.name.endswith("parallel_track")
     pending = [s for s in query.manifest.slices if s.owner.kind == "pending"]
@@ -67,7 +75,7 @@ def test_a_golden_checkpoint_opens_and_goes_on(path, partitions, tmp_path):
     # The last epoch has no rows, but a time that all that is old has expired by.
     epochs = [*EPOCHS[MADE_WITH:], *({} for _ in range(3))]
     results = pa.concat_tables([query.run_epoch(epoch, background_epochs=1) for epoch in epochs])
-    everything = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
+    everything = results_until(len(EPOCHS))
     waiting = [SliceFiles(store).open(s) for s in query.manifest.slices if s.owner.kind == "deferred"]
     # What was deferred is among the results now, or still waits, and was not among those of before.
     made = pa.concat_tables([before, results, *waiting])
@@ -94,14 +102,13 @@ def test_a_golden_checkpoint_with_sites_opens_and_goes_on(path, tmp_path):
     assert query.manifest.adaptation.sites is not None
     assert query.manifest.migration is not None
     assert any(slice_.owner.kind == "pending" for slice_ in query.manifest.slices)
-    before = batch_join(QUERY, accept(QUERY, EPOCHS[:MADE_WITH]).tables(QUERY))
+    before = results_until(MADE_WITH)
     plans, results = [], []
     # One window after the other is complete, with whatever rows epochs bring.
     for epoch in [*EPOCHS[MADE_WITH:], *({} for _ in range(6))]:
         results.append(query.run_epoch(epoch))
         plans.append(query.manifest.plan)
-    everything = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
-    assert_same_rows(pa.concat_tables([before, *results]), everything)
+    assert_same_rows(pa.concat_tables([before, *results]), results_until(len(EPOCHS)))
     assert OTHER_SITED_PLAN in plans
     assert fsck(store).problems == ()
 
@@ -111,11 +118,11 @@ def _is_ambiguous(path: Path) -> bool:
     return int(path.name.split("-")[1]) < 7
 
 
-def later(epoch: dict[str, pa.Table], number: int) -> dict[str, pa.Table]:
-    """The rows of an epoch, so many times 90 seconds later."""
+def later(epoch: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    """The rows of an epoch, 90 seconds later."""
     moved = {}
     for name, table in epoch.items():
-        times = pc.add(table["t"], pa.scalar(timedelta(seconds=90 * number)))
+        times = pc.add(table["t"], pa.scalar(timedelta(seconds=90)))
         moved[name] = table.set_column(table.schema.get_field_index("t"), "t", times)
     return moved
 
@@ -130,7 +137,7 @@ def test_a_migrated_golden_checkpoint_gets_other_partitions_once_its_old_rows_ha
     migrated = query.manifest.migrations
     deferred = [SliceFiles(store).open(s) for s in query.manifest.slices if s.owner.kind == "deferred"]
     # The plan keeps the states that the migration has begun, and they never have no rows.
-    epochs = [*EPOCHS[MADE_WITH:], *(later(epoch, number) for number in (1, 2) for epoch in EPOCHS)]
+    epochs = [*EPOCHS[MADE_WITH:], *map(later, EPOCHS)]
     made, ran = [], []
     for epoch in epochs:
         made.append(query.run_epoch(epoch, background_epochs=1))
@@ -141,10 +148,8 @@ def test_a_migrated_golden_checkpoint_gets_other_partitions_once_its_old_rows_ha
     payload = [s.owner.state for s in query.manifest.slices if s.owner.kind == "payload"]
     assert query.manifest.migrations == migrated
     assert any(state.migration for state in payload)
-    accepted = accept(QUERY, [*EPOCHS[:MADE_WITH], *epochs]).tables(QUERY)
-    before = batch_join(QUERY, accept(QUERY, EPOCHS[:MADE_WITH]).tables(QUERY))
-    made_by_now = pa.concat_tables([before, *made])
-    assert_same_rows(made_by_now, pa.concat_tables([batch_join(QUERY, accepted), *deferred]))
+    made_by_now = pa.concat_tables([results_until(MADE_WITH), *made])
+    assert_same_rows(made_by_now, pa.concat_tables([results_until(len(EPOCHS), again=True), *deferred]))
     assert fsck(store).problems == ()
 
 
@@ -165,6 +170,7 @@ def test_a_golden_checkpoint_with_aggregates_opens_and_goes_on(path, partitions,
     assert fsck(store).problems == ()
 
 
+@cache
 def _windows(epochs: int, until: int | None) -> pa.Table:
     assert until is not None
     accepted = accept(AGGREGATED_QUERY, EPOCHS[:epochs]).tables(AGGREGATED_QUERY)

@@ -193,21 +193,25 @@ def _pairs_arrive(epoch: int) -> dict[str, pa.Table]:
     }
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3])
-def test_groups_come_back_only_if_there_is_room_for_their_intermediate_states_as_well(share):
-    peaks: dict[bool, list[int]] = {}
-    for limited in (False, True):
-        budget = max(peaks[False]) // 3 if limited else 1 << 40
-        memory = MemorySettings(budget, spill_share=share, cleanup_delay=Micros(50))
-        join = InlineJoin(PAIRS_QUERY, "(a b) c", settings=Settings(2, 32, memory=memory))
-        peaks[limited] = []
-        for epoch in range(60):
-            join.run_epoch(_pairs_arrive(epoch))
-            peaks[limited].append(_last(join)["memory"]["busiestPartitionBytes"])
-    actions = {change for p in join.recentProgress for change in (e["type"] for e in p["events"])}
-    assert {"state-spilled", "state-brought-back"} <= actions
-    most_in_an_epoch = max(after - before for before, after in pairwise(peaks[False]))
-    assert max(peaks[True]) <= budget + most_in_an_epoch
+def _peaks(memory: MemorySettings) -> tuple[InlineJoin, list[int]]:
+    """The bytes of the busiest partition in each epoch."""
+    join = InlineJoin(PAIRS_QUERY, "(a b) c", settings=Settings(2, 32, memory=memory))
+    peaks = []
+    for epoch in range(60):
+        join.run_epoch(_pairs_arrive(epoch))
+        peaks.append(_last(join)["memory"]["busiestPartitionBytes"])
+    return join, peaks
+
+
+def test_groups_come_back_only_if_there_is_room_for_their_intermediate_states_as_well():
+    _, unlimited = _peaks(MemorySettings(1 << 40, cleanup_delay=Micros(50)))
+    most_in_an_epoch = max(after - before for before, after in pairwise(unlimited))
+    budget = max(unlimited) // 3
+    for share in (0.1, 0.3):
+        join, limited = _peaks(MemorySettings(budget, spill_share=share, cleanup_delay=Micros(50)))
+        actions = {event["type"] for p in join.recentProgress for event in p["events"]}
+        assert {"state-spilled", "state-brought-back"} <= actions, f"spillShare {share}"
+        assert max(limited) <= budget + most_in_an_epoch, f"spillShare {share}"
 
 
 def test_a_slice_that_several_partitions_read_is_counted_once():

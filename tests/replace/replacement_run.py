@@ -50,6 +50,10 @@ class ReplacementRun:
     """What comes out by the new definition, if it has another schema."""
     replacement: Replacement | EndedReplacement | None = None
     """As it was last."""
+    states: list[tuple[Replacement | EndedReplacement | None, int, int]] = field(default_factory=list)
+    """After each epoch, the replacement, and how many tables of each kind there were."""
+    _joined: dict[str, _Joined] = field(default_factory=dict)
+    """The results of each definition over all epochs so far, once they are asked for."""
 
     def __post_init__(self) -> None:
         self.join = InlineJoin(self.old, self.plan, settings=self.settings, store=self.store)
@@ -80,12 +84,14 @@ class ReplacementRun:
         names = {*self.old.names, *(self.new.names if self.new is not None else ())}
         epoch = {name: table for name, table in epoch.items() if name in names}
         self.epochs.append(epoch)
+        self._joined.clear()
         table = self.join.run_epoch(epoch, background_epochs=background_epochs)
         manifest = self.join.manifest
         self.replacement = manifest.replacement or manifest.ended_replacement or self.replacement
         (self.new_tables if self.has_ended and self.path else self.tables).append(table)
         if self.join.new_results is not None:
             self.new_tables.append(self.join.new_results)
+        self.states.append((self.replacement, len(self.tables), len(self.new_tables)))
 
     @property
     def live_since(self) -> int | None:
@@ -98,19 +104,46 @@ class ReplacementRun:
 
     def check(self) -> None:
         """What has come out is what the definitions say, each until or after the hand-over."""
+        self.check_files()
+        self._check(len(self.epochs) - 1)
+
+    def check_files(self) -> None:
+        """The checkpoint is whole."""
         assert not fsck(self.store).problems
-        old, new = self._accepted_by_old(), self.new
-        if new is None or self.replacement is None or self.replacement.live_since is None:
-            self._compare(self.old, self.tables, results_between(self.old, old.tables(self.old), None, None))
+
+    def check_each_epoch(self) -> None:
+        """After every epoch there was what the definitions say of its rows and earlier ones."""
+        for epoch in range(len(self.epochs)):
+            self._check(epoch)
+
+    def _check(self, epoch: int) -> None:
+        replacement, count, new_count = self.states[epoch]
+        tables, new_tables = self.tables[:count], self.new_tables[:new_count]
+        if self.new is None or replacement is None or replacement.live_since is None:
+            self._compare(self.old, tables, self._of_old.between(None, None, epoch), epoch)
             return
-        until = self.replacement.until
-        of_old = results_between(self.old, old.tables(self.old), None, -FAR if until is None else until)
-        of_new = results_between(new, self._accepted_by_new(new, self.replacement).tables(new), until, None)
+        until = replacement.until
+        of_old = self._of_old.between(None, -FAR if until is None else until, epoch)
+        of_new = self._of_new.between(until, None, epoch)
         if self.path:
-            self._compare(new, self.new_tables, of_new)
-            self._compare(self.old, self.tables, of_old)
+            self._compare(self.new, new_tables, of_new, epoch)
+            self._compare(self.old, tables, of_old, epoch)
         else:
-            self._compare(self.old, self.tables, pa.concat_tables([of_old, of_new]))
+            self._compare(self.old, tables, pa.concat_tables([of_old, of_new]), epoch)
+
+    @property
+    def _of_old(self) -> _Joined:
+        if "old" not in self._joined:
+            self._joined["old"] = _Joined(self.old, self._accepted_by_old())
+        return self._joined["old"]
+
+    @property
+    def _of_new(self) -> _Joined:
+        assert self.new is not None
+        assert self.replacement is not None
+        if "new" not in self._joined:
+            self._joined["new"] = _Joined(self.new, self._accepted_by_new(self.new, self.replacement))
+        return self._joined["new"]
 
     def finish(self) -> None:
         """Let all windows leave that are still in state, as if time had come to its end; then check."""
@@ -118,10 +151,10 @@ class ReplacementRun:
             self.process({})
         self.check()
 
-    def _compare(self, query: Query, tables: list[pa.Table], want: pa.Table) -> None:
+    def _compare(self, query: Query, tables: list[pa.Table], want: pa.Table, epoch: int) -> None:
         got = pa.concat_tables([want.schema.empty_table(), *tables])
         if query.aggregation is None:
-            assert_same_rows(got, want)
+            assert_same_rows(got, want, f"results until epoch {epoch}")
         elif query.aggregation.updates:
             assert_same_windows(last_updates([got], query), want, query)
         else:
@@ -156,11 +189,36 @@ class ReplacementRun:
         return accepted
 
 
+class _Joined:
+    """The batch join of all rows that a definition accepts, by the epochs that bring its results."""
+
+    def __init__(self, query: Query, accepted: Accepted) -> None:
+        self.query = query
+        self.tables = accepted.tables(query)
+        self.rows = matching_rows(query, self.tables)
+        # A result belongs to the epoch of its newest row.
+        self.newest = np.full(self.rows.num_rows, -1)
+        for name in query.names:
+            counts = [epoch[name].num_rows if name in epoch else 0 for epoch in accepted.epochs]
+            arrival = np.repeat(np.arange(len(counts)), counts)
+            self.newest = np.maximum(self.newest, arrival[self.rows.column(name).to_numpy()])
+
+    def between(self, after: int | None, until: int | None, epoch: int) -> pa.Table:
+        """What there is after an epoch, as :func:`results_between` says."""
+        rows = self.rows.filter(pa.array(self.newest <= epoch))
+        return _between(self.query, self.tables, rows, after, until)
+
+
 def results_between(
     query: Query, tables: Mapping[str, pa.Table], after: int | None, until: int | None
 ) -> pa.Table:
     """The results of the batch join after a time and until one, or the windows that begin then."""
-    rows = matching_rows(query, tables)
+    return _between(query, tables, matching_rows(query, tables), after, until)
+
+
+def _between(
+    query: Query, tables: Mapping[str, pa.Table], rows: pa.Table, after: int | None, until: int | None
+) -> pa.Table:
     if query.aggregation is not None:
         length = query.aggregation.windows.length
         ends = [None if time is None else time + length for time in (after, until)]

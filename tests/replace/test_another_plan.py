@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from functools import cache
 
 import pyarrow as pa
 import pytest
@@ -21,7 +22,7 @@ from midstream.testing.random_cuts import RandomCuts, decided_by
 from midstream.testing.random_streams import SECOND
 from midstream.values import Micros
 from tests.helpers import small_query
-from tests.migration.migration_cases import STRATEGY_CASES
+from tests.migration.migration_cases import STRATEGY_CASES, StrategyCase
 
 SHAPE = Shape(rows=6, late=0.1, null_keys=0.1, duplicates=0.05, keys=4)
 NAMES = "abcd"
@@ -84,27 +85,35 @@ def test_white_and_black_boxes_agree(kind):
     rng = random.Random(kind)
     query, epochs = _query(kind), _epochs(7)
     old, new = rng.sample(PLANS, 2)
-    results = {}
-    for how in (*map(str, STRATEGY_CASES), *BLACK_BOX_STRATEGIES):
-        join = InlineJoin(query, old, settings=Settings(2, 8))
-        tables = []
-        for number, epoch in enumerate(epochs):
-            if number == BEGINS and how in BLACK_BOX_STRATEGIES:
-                join.migrate(new, how)
-            elif number == BEGINS:
-                next(case for case in STRATEGY_CASES if str(case) == how).migrate(join, new)
-            tables.append(join.run_epoch(epoch, background_epochs=1))
-        assert join.manifest.plan == new
-        results[how] = tables
-    first, *others = results.values()
+    before = MemoryStore()
+    join = InlineJoin(query, old, settings=Settings(2, 8), store=before)
+    for epoch in epochs[:BEGINS]:
+        join.run_epoch(epoch)
+    results: dict[str, pa.Table] = {}
+    hows: list[StrategyCase | str] = [*STRATEGY_CASES, *sorted(BLACK_BOX_STRATEGIES)]
+    for how in hows:
+        join = InlineJoin(query, settings=Settings(2, 8), store=MemoryStore(dict(before.files)))
+        if isinstance(how, str):
+            join.migrate(new, how)
+        else:
+            how.migrate(join, new)
+        tables = [join.run_epoch(epoch, background_epochs=1) for epoch in epochs[BEGINS:]]
+        assert join.manifest.plan == new, how
+        results[str(how)] = pa.concat_tables(tables)
+    first, *others = results
+    for how in others:
+        assert_same_rows(results[how], results[first], f"{how}, compared with {first}")
 
-    for tables in others:
-        assert_same_rows(pa.concat_tables(tables), pa.concat_tables(first))
+
+@cache
+def _alone(seed: int) -> pa.Table:
+    """The results of a query that is left alone."""
+    join = InlineJoin(_query("several keys"), PLANS[seed], settings=Settings(2, 8))
+    return pa.concat_tables([join.run_epoch(epoch) for epoch in _epochs(seed)])
 
 
 @pytest.mark.parametrize("strategy", sorted(BLACK_BOX_STRATEGIES))
 def test_spilled_groups_of_either_box_owe_no_result_in_the_end(strategy):
-
     for seed in range(2):
         query, epochs = _query("several keys"), _epochs(seed)
         settings = replace(Settings(2, 8), memory=MemorySettings(1))
@@ -118,8 +127,7 @@ def test_spilled_groups_of_either_box_owe_no_result_in_the_end(strategy):
                 tables.append(join.run_epoch(epoch, background_epochs=1))
             assert not fsck(store).problems
         tables.append(join.drain())
-        alone = InlineJoin(query, PLANS[seed], settings=Settings(2, 8))
-        assert_same_rows(pa.concat_tables(tables), pa.concat_tables([alone.run_epoch(e) for e in epochs]))
+        assert_same_rows(pa.concat_tables(tables), _alone(seed))
         assert join.manifest.plan == PLANS[-1 - seed]
 
 

@@ -45,6 +45,11 @@ class StrategyCase:
     epochs: int
     """How many epochs both plans run in."""
 
+    @property
+    def until_ended(self) -> int:
+        """How many epochs there are until the one after that which ends the migration."""
+        return BEGINS + self.epochs + 2
+
     def __str__(self) -> str:
         keys = "several keys" if self.query is SEVERAL_KEYS else "one key"
         waits = f" that waits{' isolated' if self.isolated else ''}"
@@ -58,10 +63,6 @@ class StrategyCase:
             plan, self.strategy, background="auto" if self.background else "off", isolated=self.isolated
         )
 
-    @cache  # noqa: B019  # these few are there to the end
-    def want(self) -> pa.Table:
-        return batch_join(self.query, accept(self.query, EPOCHS).tables(self.query))
-
 
 STRATEGY_CASES = [
     StrategyCase(SEVERAL_KEYS, "moving_state", True, None, 0),
@@ -74,21 +75,28 @@ MOVING, TRACK, WAITING, _, COMPUTING = STRATEGY_CASES
 
 
 @cache
-def _store_before(query: Query) -> FaultStore:
+def _store_before(query: Query, plan: str = OLD) -> FaultStore:
     """The store of a query before the epoch in which the migration begins: no run dies earlier."""
     store = FaultStore(random.Random(1))
-    join = InlineJoin(query, OLD, settings=Settings(2, 8), store=store, sink=StoreSink(store))
+    join = InlineJoin(query, plan, settings=Settings(2, 8), store=store, sink=StoreSink(store))
     for epoch in EPOCHS[:BEGINS]:
         join.run_epoch(epoch)
     return store
 
 
-class MigrationCrashRun(CrashRun):
-    """A query with a migration."""
+@cache
+def _want(query: Query, count: int) -> pa.Table:
+    """The results of the first epochs."""
+    return batch_join(query, accept(query, EPOCHS[:count]).tables(query))
 
-    def __init__(self, how: StrategyCase) -> None:
+
+class MigrationCrashRun(CrashRun):
+    """A query with a migration, over so many epochs."""
+
+    def __init__(self, how: StrategyCase, count: int = len(EPOCHS)) -> None:
         super().__init__(copy.deepcopy(_store_before(how.query)))
         self.how = how
+        self.count = count
         self.during: set[int] = set()
         """The epochs after which the migration was under way."""
         self.halves = False
@@ -96,7 +104,7 @@ class MigrationCrashRun(CrashRun):
 
     def _live(self) -> None:
         query = self.how.open(self.store, StoreSink(self.store))
-        while query.manifest.epoch + 1 < len(EPOCHS):
+        while query.manifest.epoch + 1 < self.count:
             if query.manifest.epoch + 1 == BEGINS and not self.asked:
                 self.how.migrate(query, NEW)
                 self.asked = True
@@ -108,10 +116,9 @@ class MigrationCrashRun(CrashRun):
     def check(self) -> None:
         findings = fsck(self.store)
         assert findings.problems == ()
-        assert findings.epoch == len(EPOCHS) - 1
-        assert_same_rows(
-            StoreSink(self.store).published(self.how.query.output_schema, len(EPOCHS)), self.how.want()
-        )
+        assert findings.epoch == self.count - 1
+        published = StoreSink(self.store).published(self.how.query.output_schema, self.count)
+        assert_same_rows(published, _want(self.how.query, self.count))
         manifest = newest_manifest(self.store)
         assert manifest is not None
         assert (manifest.plan, manifest.migration, manifest.migrations) == (NEW, None, 1)
@@ -124,14 +131,19 @@ def test_the_migration_takes_as_many_epochs_as_these_tests_think(how):
     run.check()
     assert run.during == set(range(BEGINS, BEGINS + how.epochs))
     assert run.halves == (how is COMPUTING)
-    assert how.want().num_rows > 100
+    assert _want(how.query, how.until_ended).num_rows > 100
+
+
+DELETES = ("after deleting a slice", "after forgetting a manifest")
+"""Points that states of the old plan come to some epochs after its end."""
 
 
 @pytest.mark.parametrize("power", ["process", "machine"])
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("how", STRATEGY_CASES, ids=str)
 def test_dying_at_each_point_in_every_epoch_of_a_migration_changes_nothing(how, point, power):
-    run = MigrationCrashRun(how)
+    # Epochs without a migration die in test_crash_points.py.
+    run = MigrationCrashRun(how, len(EPOCHS) if point in DELETES else how.until_ended)
     death = DeathInEveryEpoch(run, point, power)
     assert run.go(death) == len(death.epochs)
     # In the epoch that applies the request, in those of both plans, and in the one that ends the migration.
@@ -197,10 +209,8 @@ def _run_again_after_damage(
     how: StrategyCase, *, asked_before: bool, old: str = OLD, new: str = NEW
 ) -> tuple[InlineJoin, pa.Table]:
     """The manifest of an epoch is damaged, so that it runs again; gives the query and what readers see."""
-    store = FaultStore(random.Random(1))
+    store = copy.deepcopy(_store_before(how.query, old))
     query = how.open(store, StoreSink(store), old)
-    for epoch in EPOCHS[:BEGINS]:
-        query.run_epoch(epoch)
     if asked_before:
         how.migrate(query, new)
     query.run_epoch(EPOCHS[BEGINS])
@@ -219,7 +229,7 @@ def _run_again_after_damage(
 def test_an_epoch_that_runs_again_because_its_manifest_was_damaged_heeds_its_request_again(how):
     query, got = _run_again_after_damage(how, asked_before=True)
     assert query.manifest.plan == NEW
-    assert_same_rows(got, how.want())
+    assert_same_rows(got, _want(how.query, len(EPOCHS)))
 
 
 # Plans whose results come from fragments of other numbers, and with them from files of other names.
@@ -238,7 +248,7 @@ def test_an_epoch_that_runs_again_because_its_manifest_was_damaged_heeds_no_late
     for old, new in APART:
         query, got = _run_again_after_damage(how, asked_before=False, old=old, new=new)
         assert query.manifest.plan == new
-        assert_same_rows(got, how.want())
+        assert_same_rows(got, _want(how.query, len(EPOCHS)))
 
 
 def test_a_request_that_is_made_while_another_is_being_deleted_lasts():

@@ -28,7 +28,7 @@ from midstream.testing.store_sink import StoreSink
 from tests.runtime.crash_runs import NAMES, CrashRun, DeathInEveryEpoch, query_of
 
 SHAPE = Shape(rows=5, late=0.1, keys=3)
-EPOCHS = generate(dict.fromkeys(NAMES, SHAPE), epochs=14, seed=5)
+EPOCHS = generate(dict.fromkeys(NAMES, SHAPE), epochs=11, seed=5)
 SETTINGS = Settings(2, 8)
 BEGINS = 4
 STRATEGIES = sorted(BLACK_BOX_STRATEGIES)

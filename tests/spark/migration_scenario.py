@@ -1,6 +1,9 @@
 """A query whose plan is changed while it runs."""
 
+from typing import NamedTuple
+
 from midstream import Join
+from midstream.migration.request import BackgroundChoice
 from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
@@ -25,6 +28,14 @@ def columns(df):
 def rows(df):
     """The frame with a computation, which Spark runs."""
     return df.where("true")
+
+
+class Step(NamedTuple):
+    """A change of the plan that follows others."""
+
+    plan: str
+    strategy: str
+    background: BackgroundChoice = "auto"
 
 
 class MigrationScenario:
@@ -68,6 +79,25 @@ class MigrationScenario:
             events.query.awaitTermination()
         assert events.migrations == []
         return events.query
+
+    def run_through(self, *steps, join, epochs, **options):
+        """Add epochs and run all; each step is requested one epoch after the one before has ended.
+
+        Returns the query, and the epochs in which the steps were requested.
+        """
+        asked: list[int] = []
+
+        def look(query, point):
+            manifest = query._handler.manifest
+            is_done = manifest.migrations == len(asked) and manifest.migration is None
+            if point == "before the step" and is_done and manifest.epoch >= 0 and len(asked) < len(steps):
+                step = steps[len(asked)]
+                asked.append(manifest.epoch + 1)
+                query.migrate(step.plan, step.strategy, background=step.background)
+
+        query = self.run(join=join, epochs=epochs, look=look, **options)
+        assert len(asked) == len(steps), f"only {len(asked)} of the steps were come to"
+        return query, asked
 
     def check(self, join=None):
         epochs = noted_epochs(self.feed, self.runner.checkpoint)

@@ -8,10 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from midstream import Join, OptionError
+from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.storage.intents import find_intent
 from midstream.storage.local import LocalStore
+from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import assert_same_rows
-from tests.spark.runner import check
+from tests.spark.runner import Runner, check
 
 pytestmark = pytest.mark.spark
 
@@ -21,12 +23,13 @@ SECONDS, ROWS, WINDOW = 14, 200, 4
 DEAR = "(b c) a"
 
 
-@pytest.fixture
-def data(tmp_path):
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
     """Streams b and c match much; a matches little, and should be joined first."""
+    folder = tmp_path_factory.mktemp("streams")
     random = np.random.default_rng(1)
     for name in "abc":
-        (tmp_path / name).mkdir()
+        (folder / name).mkdir()
         for second in range(SECONDS):
             begin = START + second * SECOND
             times = np.sort(random.integers(begin, begin + SECOND, ROWS))
@@ -38,14 +41,14 @@ def data(tmp_path):
                     "ts": pa.array(times, pa.timestamp("us", tz="UTC")),
                 }
             )
-            path = tmp_path / name / f"{second:03d}.parquet"
+            path = folder / name / f"{second:03d}.parquet"
             pq.write_table(table, path)
             # Spark reads the oldest file first; rows that come out of turn would be late.
             os.utime(path, (second, second))
-    return tmp_path
+    return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def join(spark, data):
     joined = Join(spark)
     for name in "abc":
@@ -55,12 +58,19 @@ def join(spark, data):
     return joined.select("a.id AS a", "b.id AS b", "c.id AS c")
 
 
+@pytest.fixture(scope="module")
+def kept(join, tmp_path_factory):
+    """A query that keeps its plan, and where it has run."""
+    runner = Runner(tmp_path_factory.mktemp("kept"))
+    return runner.run(join, plan=DEAR, partitions=2), runner
+
+
 def rows_of(folder):
     table = pq.read_table(sorted(folder.glob("*.parquet")))
     return sorted(zip(*(table.column(name).to_pylist() for name in "abc"), strict=True))
 
 
-def test_a_query_leaves_a_plan_that_is_dear_and_loses_nothing(join, runner, tmp_path):
+def test_a_query_leaves_a_plan_that_is_dear_and_loses_nothing(join, runner, kept):
     query = runner.run(join, plan=DEAR, partitions=2, adapt="auto")
     progress = query.recentProgress
     assert str(query.plan) != DEAR
@@ -73,13 +83,12 @@ def test_a_query_leaves_a_plan_that_is_dear_and_loses_nothing(join, runner, tmp_
     assert "Last decision" in text
     assert "units/s  running" in text
     adapted = rows_of(runner.out)
-    runner.out, runner.checkpoint = tmp_path / "kept", tmp_path / "kept checkpoint"
-    kept = runner.run(join, plan=DEAR, partitions=2)
-    assert str(kept.plan) == DEAR
+    other, ran = kept
+    assert str(other.plan) == DEAR
     # The last rows, after the same ones, cost less on the new plan.
-    less, more = (p[-1]["work"]["intermediateRows"] for p in (progress, kept.recentProgress))
+    less, more = (p[-1]["work"]["intermediateRows"] for p in (progress, other.recentProgress))
     assert less < more / 2
-    assert adapted == rows_of(runner.out)
+    assert adapted == rows_of(ran.out)
     assert adapted
 
 
@@ -117,8 +126,22 @@ def test_what_was_decided_is_carried_out_though_the_query_no_longer_adapts(join,
     check(join.query(), epochs, pa.concat_tables([tables[-1] for tables in seen.values()]))
 
 
-def test_explain_knows_its_modes(join, runner):
-    query = runner.run(join, plan=DEAR, partitions=2)
+def test_explain_knows_its_modes(kept):
+    query, _ = kept
     assert query.explanation("adaptive").startswith("== Adapting (off) ==")
     with pytest.raises(OptionError, match=r"'adaptive', 'json', 'mermaid'; got 'cost'"):
         query.explain("cost")
+
+
+def test_files_that_nobody_needs_are_deleted(kept):
+    query, ran = kept
+    store = LocalStore(str(ran.checkpoint))
+    manifest = newest_manifest(store)
+    assert manifest is not None
+    needed = {f"slices/{slice_.name}" for slice_ in manifest.slices}
+    needed |= {f"slices/{retired.name}" for retired in manifest.retired}
+    assert set(store.list("slices")) == needed
+    assert len(manifest.slices) == sum(state["slices"] for state in query.lastProgress["state"].values())
+    assert len(store.list("manifests")) == EPOCHS_KEPT < SECONDS
+    # Rows of four seconds, and of those that come together with the newest.
+    assert query.lastProgress["state"]["{a}"]["rows"] <= (WINDOW + 2) * ROWS

@@ -12,6 +12,7 @@ from tests.spark.migration_scenario import (
     ONE_KEY,
     RIGHT_DEEP,
     SEVERAL_KEYS,
+    Step,
     columns,
     events_of,
     rows,
@@ -20,32 +21,75 @@ from tests.spark.migration_scenario import (
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(
-    ("strategy", "background", "predicates", "old", "new", "source"),
-    [
-        ("moving_state", "auto", ONE_KEY, LEFT_DEEP, RIGHT_DEEP, rows),
-        ("moving_state", "auto", SEVERAL_KEYS, FLAT, LEFT_DEEP, columns),
-        ("moving_state", "auto", SEVERAL_KEYS, LEFT_DEEP, RIGHT_DEEP, columns),
-        ("parallel_track", "auto", SEVERAL_KEYS, LEFT_DEEP, BUSHY, rows),
-        ("parallel_track", "auto", SEVERAL_KEYS, RIGHT_DEEP, FLAT, columns),
-        ("hybrid", "off", ONE_KEY, FLAT, BUSHY, columns),
-        ("hybrid", "off", SEVERAL_KEYS, BUSHY, RIGHT_DEEP, columns),
-        ("hybrid", "auto", SEVERAL_KEYS, RIGHT_DEEP, LEFT_DEEP, rows),
-        ("hybrid", "auto", SEVERAL_KEYS, LEFT_DEEP, BUSHY, columns),
-    ],
-)
-def test_a_query_changes_its_plan_while_it_runs(scenario, strategy, background, predicates, old, new, source):
+CHAINS = {
+    "several keys": (
+        SEVERAL_KEYS,
+        columns,
+        LEFT_DEEP,
+        18,
+        [
+            Step(RIGHT_DEEP, "moving_state"),
+            Step(FLAT, "parallel_track"),
+            Step(LEFT_DEEP, "moving_state"),
+            Step(BUSHY, "hybrid"),
+            Step(RIGHT_DEEP, "hybrid", "off"),
+        ],
+    ),
+    "several keys, rows": (
+        SEVERAL_KEYS,
+        rows,
+        RIGHT_DEEP,
+        10,
+        [Step(LEFT_DEEP, "hybrid"), Step(BUSHY, "parallel_track")],
+    ),
+    "one key": (
+        ONE_KEY,
+        columns,
+        LEFT_DEEP,
+        18,
+        [
+            Step(RIGHT_DEEP, "hybrid"),
+            Step(LEFT_DEEP, "moving_state"),
+            Step(RIGHT_DEEP, "parallel_track"),
+            Step(FLAT, "moving_state"),
+            Step(BUSHY, "hybrid", "off"),
+        ],
+    ),
+    "one key, rows": (ONE_KEY, rows, LEFT_DEEP, 4, [Step(RIGHT_DEEP, "moving_state")]),
+}
+"""Predicates, how frames are read, the first plan, epochs, and the plans that follow."""
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_query_changes_its_plan_while_it_runs(scenario, chain):
+    predicates, source, plan, epochs, steps = CHAINS[chain]
     join = scenario.join_of(predicates, source)
-    query = scenario.run(Change(ASKED, new, strategy, background), join=join, plan=old)
-    assert str(query.plan) == new
-    assert [p["plan"] for p in query.recentProgress[:BEGUN]] == [old] * BEGUN
-    migrating = [p for p in query.recentProgress if p["migration"]]
-    assert migrating[0]["batchId"] == BEGUN
-    assert migrating[-1]["migration"]["phase"] == "ended"
-    assert (len(migrating) == 1) == (strategy == "moving_state")
-    events = [event["type"] for event in events_of(query) if "migration" in event]
-    events = [kind for kind in events if kind != "migration-judged"]
-    assert (events[0], events[-1]) == ("migration-started", "migration-ended")
+    query, asked = scenario.run_through(*steps, join=join, epochs=epochs, plan=plan)
+    progress, events = query.recentProgress, events_of(query)
+    for number, (step, epoch) in enumerate(zip(steps, asked, strict=True), 1):
+        what = f"migration {number}, from {plan}: {step}"
+        migrating = [p for p in progress if p["migration"] and p["migration"]["id"] == number]
+        begun, ended = migrating[0]["batchId"], migrating[-1]["batchId"]
+        assert begun == epoch + 1, what
+        assert [p["plan"] for p in progress[epoch - 1 : ended + 1]] == [plan] * (ended - epoch + 1) + [
+            step.plan
+        ], what
+        assert migrating[-1]["migration"]["phase"] == "ended", what
+        assert {p["migration"]["strategy"] for p in migrating} == {step.strategy}, what
+        assert (len(migrating) == 1) == (step.strategy == "moving_state"), what
+        kinds = [event["type"] for event in events if event.get("migration") == number]
+        kinds = [kind for kind in kinds if kind != "migration-judged"]
+        assert (kinds[0], kinds[-1]) == ("migration-started", "migration-ended"), what
+        results = [p["numOutputRows"] for p in progress]
+        if chain == "one key" and step.strategy == "parallel_track":
+            assert ended > begun + 1
+            assert results[ended] > max(results[begun:ended]), "results are kept back until it ends"
+        if chain == "one key" and step == Step(RIGHT_DEEP, "hybrid"):
+            # Background work is reported state by state.
+            phases = [p["migration"]["phase"] for p in migrating]
+            assert phases[:2] == ["both plans", "rebuilding {c,d}"]
+        plan = step.plan
+    assert str(query.plan) == plan
     scenario.check(join())
 
 
@@ -95,34 +139,27 @@ def test_progress_and_explain_show_both_plans_until_the_migration_ends(scenario)
     scenario.check()
 
 
-def test_background_work_is_reported_state_by_state(scenario):
-    query = scenario.run(Change(ASKED, RIGHT_DEEP, "hybrid"), plan=LEFT_DEEP)
-    phases = [p["migration"]["phase"] for p in query.recentProgress if p["migration"]]
-    assert phases[:2] == ["both plans", "rebuilding {c,d}"]
-    assert phases[-1] == "ended"
-    scenario.check()
-
-
-def test_parallel_track_keeps_results_back_until_it_ends(scenario):
-    query = scenario.run(Change(ASKED, RIGHT_DEEP, "parallel_track"), plan=LEFT_DEEP)
-    results = [p["numOutputRows"] for p in query.recentProgress]
-    (ended,) = (p["batchId"] for p in query.recentProgress if "migration-ended" in str(p["events"]))
-    assert ended > BEGUN + 1
-    assert results[ended] > max(results[BEGUN:ended])
-    scenario.check()
-
-
-@pytest.mark.parametrize("strategy", ["moving_state", "parallel_track", "hybrid"])
-def test_a_migration_goes_on_after_the_query_was_stopped(scenario, strategy):
+def test_migrations_go_on_after_the_query_was_stopped(scenario):
     join = scenario.join_of(SEVERAL_KEYS, columns)
-    # The request is made in the last epoch of the first run, and found by the second.
-    query = scenario.run(Change(1, RIGHT_DEEP, strategy), join=join, epochs=2, plan=LEFT_DEEP)
-    assert str(query.plan) == LEFT_DEEP
-    phases = []
-    for count in (1, 1, 3):
-        query = scenario.run(join=join, epochs=count)
-        phases += [p["migration"] and p["migration"]["phase"] for p in query.recentProgress]
-    assert phases[0] == ("ended" if strategy == "moving_state" else "both plans")
-    assert phases.count("ended") == 1
-    assert str(query.plan) == RIGHT_DEEP
+    plan = LEFT_DEEP
+    # The request is made in the last epoch of a run, and found by the next.
+    for number, (strategy, new, lives) in enumerate(
+        [
+            ("moving_state", RIGHT_DEEP, (1,)),
+            ("parallel_track", LEFT_DEEP, (1, 1, 3)),
+            ("hybrid", RIGHT_DEEP, (1, 1, 3)),
+        ]
+    ):
+        asked = len(scenario.feed.epochs) + 1
+        query = scenario.run(Change(asked, new, strategy), join=join, epochs=2, plan=LEFT_DEEP)
+        assert str(query.plan) == plan, strategy
+        phases = []
+        for count in lives:
+            query = scenario.run(join=join, epochs=count)
+            phases += [p["migration"] and p["migration"]["phase"] for p in query.recentProgress]
+        assert phases[0] == ("ended" if strategy == "moving_state" else "both plans"), strategy
+        assert phases.count("ended") == 1, strategy
+        plan = new
+        assert str(query.plan) == plan, strategy
+        assert query._handler.manifest.migrations == number + 1, strategy
     scenario.check(join())

@@ -11,6 +11,7 @@ from midstream import Join
 from midstream.spark.parquet_source import ParquetSources
 from midstream.spark.row_groups import RowGroup, distribute, row_groups
 from midstream.testing import Shape, generate
+from tests.spark.feed import schema_of
 from tests.spark.runner import check
 
 pytestmark = pytest.mark.spark
@@ -58,12 +59,16 @@ def test_tasks_read_plain_parquet_sources_themselves(spark, feed, runner, taken)
     assert sum(p["numInputRows"] for p in query.recentProgress) == given
 
 
-def test_a_stream_without_news_has_no_files(spark, feed, runner, taken):
+def test_tasks_read_nothing_of_a_stream_without_news(spark, feed, runner, taken):
     feed.add(EPOCHS[0], {"a": EPOCHS[1]["a"]}, {"b": EPOCHS[2]["b"]}, {"b": EPOCHS[1]["b"]})
-    runner.run(join(spark, frames(feed)))
-    # Each stream counts its own files, so the last of b goes with nothing of a.
+    asked = join(spark, frames(feed))
+    query = runner.run(asked)
     assert taken == [True] * 3
-    assert len(list(runner.out.glob("*.parquet"))) > 0
+    # Each stream counts its own files, so the last of b goes with nothing of a.
+    read = [EPOCHS[0], {"a": EPOCHS[1]["a"], "b": EPOCHS[2]["b"]}, {"b": EPOCHS[1]["b"]}]
+    given = [sum(table.num_rows for table in epoch.values()) for epoch in read]
+    assert [p["numInputRows"] for p in query.recentProgress] == given
+    assert check(asked.query(), read, runner.results()).num_rows > 0
 
 
 @pytest.mark.parametrize(
@@ -75,20 +80,20 @@ def test_a_stream_without_news_has_no_files(spark, feed, runner, taken):
     ],
 )
 def test_a_frame_that_computes_is_sparks_to_read(spark, feed, runner, taken, change):
-    feed.add(*EPOCHS)
+    feed.add(EPOCHS[0])
     changed = {**frames(feed), "b": change(feed.df("b"))}
     runner.run(join(spark, changed))
     assert taken == []
-    check(join(spark, changed).query(), EPOCHS, runner.results())
+    assert check(join(spark, changed).query(), EPOCHS[:1], runner.results()).num_rows > 0
 
 
 def test_options_that_change_how_files_are_read_are_sparks(spark, feed, runner, taken):
-    feed.add(*EPOCHS)
+    feed.add(EPOCHS[0])
     reader = spark.readStream.schema(feed.df("a").schema).option("maxFilesPerTrigger", 1)
     changed = {**frames(feed), "a": reader.option("mergeSchema", "true").parquet(str(feed.root / "a"))}
     runner.run(join(spark, changed))
     assert taken == []
-    check(join(spark, changed).query(), EPOCHS, runner.results())
+    assert check(join(spark, changed).query(), EPOCHS[:1], runner.results()).num_rows > 0
 
 
 def _int96(table, path):
@@ -108,7 +113,7 @@ def _without_a_column(table, path):
 def test_a_file_that_is_not_as_expected_is_sparks_to_read(spark, feed, runner, taken, write):
     feed.root = feed.root / "50% of; or so"
     feed.add(*EPOCHS)
-    schema = spark.read.parquet(str(feed.root / "a" / "00000.parquet")).schema
+    schema = schema_of(feed.root / "a")
     path = feed.root / "a" / "00001.parquet"
     write(EPOCHS[1]["a"], path)
     os.utime(path, (1_700_000_001,) * 2)
@@ -225,9 +230,9 @@ def test_a_backlog_is_read_by_more_tasks_than_there_are_cores(spark, feed, runne
 def test_row_groups_are_distributed_evenly_and_always_alike():
     groups = [RowGroup("ab"[i % 2], f"f{i // 3}", i % 3, 100 + 37 * i) for i in range(17)]
     shares = distribute(groups, 4)
-    loads = [sum(epoch_range.bytes for epoch_range in share) for share in shares]
+    loads = [sum(group.bytes for group in share) for share in shares]
     assert max(loads) - min(loads) <= max(group.bytes for group in groups)
-    assert sorted((p.stream, p.path, p.number) for s in shares for p in s) == sorted(
-        (p.stream, p.path, p.number) for p in groups
+    assert sorted((g.stream, g.path, g.number) for share in shares for g in share) == sorted(
+        (g.stream, g.path, g.number) for g in groups
     )
     assert distribute(groups[::-1], 4) == shares

@@ -18,7 +18,11 @@ ODD = ["tea", "a/b=c:d", "", "%2F", "{x}[y]", "é ü", "#'\"*?\\^", "tab\there",
 
 @pytest.fixture
 def join(spark, feed):
-    feed.add(*generate(dict.fromkeys("ab", Shape(rows=30)), epochs=3, seed=1))
+    return _join(spark, feed, epochs=3)
+
+
+def _join(spark, feed, epochs: int) -> Join:
+    feed.add(*generate(dict.fromkeys("ab", Shape(rows=30)), epochs=epochs, seed=1))
     pair = Join(spark)
     for name in "ab":
         rows = feed.df(name).selectExpr("*", "cast(t AS date) AS day", "id % 2 = 0 AS even")
@@ -110,7 +114,9 @@ def test_columns_that_cannot_be_folders(join, tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_files_have_the_codec_of_the_option_or_of_the_session(spark, join, tmp_path):
+def test_files_have_the_codec_of_the_option_or_of_the_session(spark, feed, tmp_path):
+    join = _join(spark, feed, epochs=1)
+
     def codecs(name: str, **options: str) -> set[str]:
         writer = join.writeStream.format("parquet").trigger(availableNow=True).options(**options)
         writer = writer.option("checkpointLocation", tmp_path / f"{name} checkpoint")

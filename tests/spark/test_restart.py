@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from midstream import MidstreamError
+from midstream.memory.balance import BalanceSettings
+from midstream.memory.settings import MemorySettings
 from midstream.spark.options import OPTIONS
 from midstream.testing import Shape, assert_same_rows, batch_join, generate
 from midstream.testing.expected import Expected
 from midstream.testing.reference import Accepted, AcceptRules, ExpectedProgress, accept_epoch, micros
+from midstream.values import Micros
 from tests.spark.feed import Feed
 from tests.spark.restart_scenario import (
     CONDITION,
@@ -66,69 +70,54 @@ def scenario(first_run, tmp_path) -> RestartScenario:
     return copy
 
 
-def _moved(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
-    query = scenario.start(scenario.join())
+def _outputs(scenario: RestartScenario, tmp: Path, _capfd) -> None:
+    """Options of which none changes what another does. The definition is the same: nothing is replaced."""
+    options = {"path": tmp / "out elsewhere", "lateRows": tmp / "late elsewhere", "compression": "zstd"}
+    options |= {"lateShareWarning": "0.75", "idleTimeout": "5 seconds", "singlePartition": "forbid"}
+    query = scenario.start(scenario.join(), **options, replace="generalized_hybrid")
     query.awaitTermination()
-    assert [p["batchId"] for p in query.recentProgress] == [2, 3]
-    assert str(query.plan) == PLAN
-    scenario.check(scenario.runner.out)
+    progress = query.recentProgress
+    assert [p["batchId"] for p in progress] == [2, 3], "checkpointLocation"
+    assert str(query.plan) == PLAN, "checkpointLocation"
+    new = [pq.read_metadata(path) for path in (tmp / "out elsewhere").glob("*.parquet")]
+    assert {file.row_group(0).column(0).compression for file in new} == {"ZSTD"}, "compression"
+    kept = pq.read_table(tmp / "late elsewhere", partitioning=None)
+    assert set(kept["batchId"].to_pylist()) <= {2, 3}, "lateRows"
+    assert kept.num_rows == sum(p["numLateRows"] for p in progress) > 0, "lateRows"
+    assert not _has_many_late_rows(query), "lateShareWarning"
+    assert progress[-1]["sources"]["c"]["idle"], "idleTimeout"
+    assert query._handler.coordinator.settings.single_partition == "forbid"
+    assert not query._handler.runner.requests.is_replacing(query._handler.manifest), "replace"
+    assert query._handler.manifest.replacements == 0, "replace"
+    scenario.check(scenario.runner.out, tmp / "out elsewhere")
 
 
-def _path(scenario: RestartScenario, tmp: Path, _capfd) -> None:
-    scenario.start(scenario.join(), path=tmp / "elsewhere").awaitTermination()
-    scenario.check(scenario.runner.out, tmp / "elsewhere")
+def _has_many_late_rows(query) -> bool:
+    return any(problem["type"] == "late-rows" for p in query.recentProgress for problem in p["problems"])
 
 
-def _late_rows(scenario: RestartScenario, tmp: Path, _capfd) -> None:
-    query = scenario.start(scenario.join(), lateRows=tmp / "elsewhere")
-    query.awaitTermination()
-    kept = pq.read_table(tmp / "elsewhere", partitioning=None)
-    assert set(kept["batchId"].to_pylist()) <= {2, 3}
-    assert kept.num_rows == sum(p["numLateRows"] for p in query.recentProgress) > 0
-    scenario.check(scenario.runner.out)
+def _ahead(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
+    """By the wall clock none of the rows are ahead: both options have to hold."""
+    asked = {"maxEventTimeAhead": "3 seconds", "eventTimeClock": "stream"}
+    running = scenario.start(scenario.join(), **asked)
+    running.awaitTermination()
+    query = scenario.join().query()
+    want = Accepted(progress={name: ExpectedProgress() for name in query.names})
+    strict = AcceptRules(max_ahead=3_000_000, clock_is_stream=True)
+    for number, epoch in enumerate(scenario.feed.epochs):
+        accept_epoch(query, want, epoch, strict if number >= BEFORE else AcceptRules())
+    future = sum(stream.future for stream in want.progress.values())
+    assert sum(p["numFutureRows"] for p in running.recentProgress) == future > 0
+    assert_same_rows(scenario.runner.results(), batch_join(query, want.tables(query)))
 
 
-def _compression(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
-    before = set(scenario.runner.out.glob("*.parquet"))
-    scenario.start(scenario.join(), compression="zstd").awaitTermination()
-    new = [pq.read_metadata(path) for path in set(scenario.runner.out.glob("*.parquet")) - before]
-    assert {file.row_group(0).column(0).compression for file in new} == {"ZSTD"}
-    scenario.check(scenario.runner.out)
-
-
-def _idle_timeout(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
-    query = scenario.start(scenario.join(), idleTimeout="5 seconds")
-    query.awaitTermination()
-    assert query.lastProgress["sources"]["c"]["idle"]
-    scenario.check(scenario.runner.out)
-
-
-def _ahead(seconds: int) -> Callable[[RestartScenario, Path, Any], None]:
-    def run(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
-        asked = {"maxEventTimeAhead": f"{seconds} seconds", "eventTimeClock": "stream"}
-        running = scenario.start(scenario.join(), **asked)
-        running.awaitTermination()
-        query = scenario.join().query()
-        want = Accepted(progress={name: ExpectedProgress() for name in query.names})
-        strict = AcceptRules(max_ahead=seconds * 1_000_000, clock_is_stream=True)
-        for number, epoch in enumerate(scenario.feed.epochs):
-            accept_epoch(query, want, epoch, strict if number >= BEFORE else AcceptRules())
-        future = sum(stream.future for stream in want.progress.values())
-        assert sum(p["numFutureRows"] for p in running.recentProgress) == future > 0
-        assert_same_rows(scenario.runner.results(), batch_join(query, want.tables(query)))
-
-    return run
-
-
-def _console(option: str, value: object, shown: str) -> Callable[[RestartScenario, Path, Any], None]:
-    def run(scenario: RestartScenario, _tmp: Path, capfd) -> None:
-        writer = scenario.writer(scenario.join(), **{option: value})
-        writer.format("console").start().awaitTermination()
-        printed = capfd.readouterr().out
-        assert "Batch: 2" in printed
-        assert re.search(shown, printed), printed
-
-    return run
+def _console(scenario: RestartScenario, _tmp: Path, capfd) -> None:
+    scenario.writer(scenario.join(), numRows=1, truncate=False).format("console").start().awaitTermination()
+    printed = capfd.readouterr().out
+    assert "Batch: 2" in printed
+    assert "only showing top 1 row" in printed, "numRows"
+    # Values stand to the left when they are not shortened.
+    assert re.search(r"\n\|\d+ *\|", printed), printed
 
 
 def _adapts(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
@@ -152,129 +141,75 @@ def _migrates(option: str, value: str) -> Callable[[RestartScenario, Path, Any],
     return run
 
 
-def _late_share(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
-    query = scenario.start(scenario.join(), lateShareWarning="0.75")
-    query.awaitTermination()
-    assert query._handler.reporter._limits.late_share == 0.75
-    scenario.check(scenario.runner.out)
-
-
-def _single_partition(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
-    query = scenario.start(scenario.join(), singlePartition="forbid")
-    query.awaitTermination()
-    assert query._handler.coordinator.settings.single_partition == "forbid"
-    scenario.check(scenario.runner.out)
-
-
-def _replaces(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
-    """The definition is the same, so nothing is replaced; test_replace.py has what happens otherwise."""
-    query = scenario.start(scenario.join(), replace="generalized_hybrid")
-    query.awaitTermination()
-    assert not query._handler.runner.requests.is_replacing(query._handler.manifest)
-    assert query._handler.manifest.replacements == 0
-    scenario.check(scenario.runner.out)
-
-
 def _partitions(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
     query = scenario.start(scenario.join(), partitions=GROUPS)
     query.awaitTermination()
     assert query.partitions == GROUPS
+    assert _has_many_late_rows(query), "without lateShareWarning"
     changes = [e for p in query.recentProgress for e in p["events"] if e["type"] == "rescaled"]
     assert [(e["batchId"], e["before"], e["partitions"]) for e in changes] == [(2, PARTITIONS, GROUPS)]
     scenario.check(scenario.runner.out)
 
 
-def _memory(option: str, value: str) -> Callable[[RestartScenario, Path, Any], None]:
-    def run(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
-        query = scenario.start(scenario.join(), **{"stateMemory": "4k", option: value})
-        query.awaitTermination()
-        memory = query._handler.coordinator.settings.memory
-        assert memory is not None
-        asked = {"stateMemory": 2048, "spill": "largest", "spillShare": 0.5, "cleanupDelay": 5_000_000}
-        fields = (memory.budget, memory.strategy, memory.spill_share, memory.cleanup_delay)
-        assert dict(zip(asked, fields, strict=True))[option] == asked[option]
-        assert any(event["type"] == "state-spilled" for p in query.recentProgress for event in p["events"])
-        scenario.check(scenario.runner.out)
-
-    return run
+def _memory(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
+    options = {"stateMemory": "2k", "spill": "largest", "spillShare": "0.5", "cleanupDelay": "5 seconds"}
+    query = scenario.start(scenario.join(), **options)
+    query.awaitTermination()
+    memory = query._handler.coordinator.settings.memory
+    assert memory == MemorySettings(2048, "largest", 0.5, Micros(5_000_000))
+    assert any(event["type"] == "state-spilled" for p in query.recentProgress for event in p["events"])
+    scenario.check(scenario.runner.out)
 
 
-def _balance(option: str, value: str) -> Callable[[RestartScenario, Path, Any], None]:
-    def run(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
-        given = {"balance": "lazy_disk", "balanceThreshold": "0.99", "balancePause": "1 second"}
-        query = scenario.start(scenario.join(), **{**given, option: value})
-        query.awaitTermination()
-        settings = query._handler.coordinator.settings.balance
-        asked = {
-            "balance": "lazy_disk",
-            "balanceThreshold": 0.9,
-            "balancePause": 1_000_000,
-            "balanceProductivity": 1.5,
-            "forcedSpill": 1024,
-        }
-        fields = (
-            settings.mode,
-            settings.threshold,
-            settings.pause,
-            settings.productivity_ratio,
-            settings.forced_spill,
-        )
-        assert dict(zip(asked, fields, strict=True))[option] == asked[option]
-        scenario.check(scenario.runner.out)
-
-    return run
+def _balance(scenario: RestartScenario, _tmp: Path, _capfd) -> None:
+    options = {"balance": "lazy_disk", "balanceThreshold": "0.9", "balancePause": "1 second"}
+    options |= {"balanceProductivity": "1.5", "forcedSpill": "1k"}
+    query = scenario.start(scenario.join(), **options)
+    query.awaitTermination()
+    settings = query._handler.coordinator.settings.balance
+    assert settings == BalanceSettings(
+        mode="lazy_disk",
+        threshold=0.9,
+        pause=Micros(1_000_000),
+        productivity_ratio=1.5,
+        forced_spill=1024,
+    )
+    scenario.check(scenario.runner.out)
 
 
-def _of_sites(option: str, value: str) -> Callable[[RestartScenario, Path, Any], None]:
-    def run(scenario: RestartScenario, tmp: Path, _capfd) -> None:
-        sited = RestartScenario(scenario.feed, Runner(tmp / "sited"), tmp / "sited-late")
-        first = sited.start(sited.join().sink_site("paris"))
-        first.awaitTermination()
-        again = sited.start(sited.join().sink_site("paris"), **{option: value})
+def _of_sites(scenario: RestartScenario, tmp: Path, _capfd) -> None:
+    sited = RestartScenario(scenario.feed, Runner(tmp / "sited"), tmp / "sited-late")
+    first = sited.start(sited.join().sink_site("paris"))
+    first.awaitTermination()
+    for options, names, asked in (
+        ({"planner": "optimal", "siteThreshold": "0.5"}, ("planner", "threshold"), ["optimal", 0.5]),
+        ({"update": "distributed"}, ("update",), ["distributed"]),
+    ):
+        again = sited.start(sited.join().sink_site("paris"), **options)
         again.awaitTermination()
         policy = again._handler.coordinator.settings.sites
-        asked = {"planner": "optimal", "update": "distributed", "siteThreshold": 0.5}
-        fields = (policy.planner, policy.update, policy.threshold)
-        assert dict(zip(asked, fields, strict=True))[option] == asked[option]
-        assert str(again.plan) == str(first.plan)
-        sited.check(sited.runner.out)
-
-    return run
+        assert [getattr(policy, name) for name in names] == asked, options
+        assert str(again.plan) == str(first.plan), options
+    sited.check(sited.runner.out)
 
 
-ALLOWED = {
-    "path": _path,
-    "checkpointLocation": _moved,
-    "compression": _compression,
-    "lateRows": _late_rows,
-    "lateShareWarning": _late_share,
-    "idleTimeout": _idle_timeout,
-    # By the wall clock none of the rows are ahead: both have to hold.
-    "maxEventTimeAhead": _ahead(3),
-    "eventTimeClock": _ahead(6),
-    "adapt": _adapts,
-    "singlePartition": _single_partition,
-    "goal": _migrates("goal", "quick"),
-    "strategy": _migrates("strategy", "moving_state"),
-    "background": _migrates("background", "off"),
-    "numRows": _console("numRows", 1, "only showing top 1 row"),
-    # Values stand to the left when they are not shortened.
-    "truncate": _console("truncate", value=False, shown=r"\n\|\d+ *\|"),
-    "partitions": _partitions,
-    "planner": _of_sites("planner", "optimal"),
-    "update": _of_sites("update", "distributed"),
-    "siteThreshold": _of_sites("siteThreshold", "0.5"),
-    "stateMemory": _memory("stateMemory", "2k"),
-    "spill": _memory("spill", "largest"),
-    "spillShare": _memory("spillShare", "0.5"),
-    "cleanupDelay": _memory("cleanupDelay", "5 seconds"),
-    "replace": _replaces,
-    "balance": _balance("balance", "lazy_disk"),
-    "balanceThreshold": _balance("balanceThreshold", "0.9"),
-    "balancePause": _balance("balancePause", "1 second"),
-    "balanceProductivity": _balance("balanceProductivity", "1.5"),
-    "forcedSpill": _balance("forcedSpill", "1k"),
+ALLOWED: dict[tuple[str, ...], Callable[[RestartScenario, Path, Any], None]] = {
+    (
+        *("path", "checkpointLocation", "compression", "lateRows", "lateShareWarning"),
+        *("idleTimeout", "singlePartition", "replace"),
+    ): _outputs,
+    ("maxEventTimeAhead", "eventTimeClock"): _ahead,
+    ("adapt",): _adapts,
+    ("goal",): _migrates("goal", "quick"),
+    ("strategy",): _migrates("strategy", "moving_state"),
+    ("background",): _migrates("background", "off"),
+    ("numRows", "truncate"): _console,
+    ("partitions",): _partitions,
+    ("planner", "siteThreshold", "update"): _of_sites,
+    ("stateMemory", "spill", "spillShare", "cleanupDelay"): _memory,
+    ("balance", "balanceThreshold", "balancePause", "balanceProductivity", "forcedSpill"): _balance,
 }
+"""Options that change together, and the run with them."""
 FORBIDDEN = {
     "plan": (PLAN, "a (b c)"),
     "groups": (str(GROUPS), "32"),
@@ -283,14 +218,14 @@ FORBIDDEN = {
 
 
 def test_every_option_has_a_place_here_and_the_guide_says_the_same():
-    assert sorted([*ALLOWED, *FORBIDDEN]) == sorted(option.name for option in OPTIONS)
-    may_change = {option.name for option in OPTIONS if option.may_change != "no"}
-    assert may_change == set(ALLOWED)
+    allowed = list(chain.from_iterable(ALLOWED))
+    assert sorted([*allowed, *FORBIDDEN]) == sorted(option.name for option in OPTIONS)
+    assert {option.name for option in OPTIONS if option.may_change != "no"} == set(allowed)
 
 
-@pytest.mark.parametrize("option", ALLOWED)
-def test_an_option_that_may_change_holds_from_then_on(scenario, tmp_path, capfd, option):
-    ALLOWED[option](scenario, tmp_path, capfd)
+@pytest.mark.parametrize("options", ALLOWED, ids=", ".join)
+def test_options_that_may_change_hold_from_then_on(scenario, tmp_path, capfd, options):
+    ALLOWED[options](scenario, tmp_path, capfd)
 
 
 @pytest.mark.parametrize("option", FORBIDDEN)

@@ -66,8 +66,8 @@ def test_late_rows_of_every_stage_are_kept(spark, feed, runner, tmp_path):
 
 
 def test_an_idle_stream_lets_state_expire(spark, feed, tmp_path):
-    shapes = {"a": Shape(rows=30), "b": Shape(rows=30), "c": Shape(rows=30, silent=frozenset(range(1, 12)))}
-    feed.add(*generate(shapes, epochs=12, seed=8))
+    shapes = {"a": Shape(rows=30), "b": Shape(rows=30), "c": Shape(rows=30, silent=frozenset(range(1, 8)))}
+    feed.add(*generate(shapes, epochs=8, seed=8))
     waiting, going_on = Runner(tmp_path / "waiting"), Runner(tmp_path / "going_on")
     first = waiting.run(one_key(spark, feed))
     held = first.lastProgress

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from midstream import Join, MidstreamError
 from midstream.cli.main import app
 from midstream.testing.random_streams import SCHEMA, START
+from tests.spark.feed import schema_of
 from tests.spark.runner import Runner
 
 pytestmark = pytest.mark.spark
@@ -59,7 +60,7 @@ def join(spark, feed):
     join = Join(spark)
     for name in "ab":
         folder = str(feed.root / name)
-        reader = spark.readStream.schema(spark.read.parquet(folder).schema).option("maxFilesPerTrigger", 1)
+        reader = spark.readStream.schema(schema_of(feed.root / name)).option("maxFilesPerTrigger", 1)
         frame = reader.option("kafka.sasl.jaas.config", f'password="{CONF}"').parquet(folder)
         join = join.stream(name, frame, time="t")
     yield join.on("a.k2 = b.k2", "a.v < b.v + 1").within("1 minute")

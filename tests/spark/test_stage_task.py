@@ -1,5 +1,6 @@
 """Tasks that run several engine partitions write what single partitions do, and get only their own slices."""
 
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,19 +45,35 @@ def run_epochs(
         if rescale is not None and number == 3:
             join.rescale(rescale)
         results.append(join.run_epoch(epoch))
-    want = batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
+    want = all_results()
     assert sum(table.num_rows for table in results) == want.num_rows > 0
     if strategy != "parallel_track" or join.manifest.migration is None:
         assert_same_rows(pa.concat_tables(results), want)
     return join
 
 
+@cache
+def all_results() -> pa.Table:
+    return batch_join(QUERY, accept(QUERY, EPOCHS).tables(QUERY))
+
+
+@pytest.fixture(scope="module")
+def by_partition(tmp_path_factory):
+    """Runs whose partitions run one by one, each made once."""
+
+    @cache
+    def made(strategy: str | None, rescale: int | None = None) -> InlineJoin:
+        return run_epochs(tmp_path_factory.mktemp("partitions"), strategy, rescale=rescale)
+
+    return made
+
+
 @pytest.mark.parametrize("tasks", [1, 3])
 @pytest.mark.parametrize("strategy", [None, "moving_state", "parallel_track", "hybrid"])
-def test_tasks_write_what_single_partitions_write(tmp_path, tasks, strategy):
+def test_tasks_write_what_single_partitions_write(tmp_path, by_partition, tasks, strategy):
     with LocalTasks(tasks).run_epochs():
         found = run_epochs(tmp_path / "tasks", strategy)
-    want = run_epochs(tmp_path / "partitions", strategy)
+    want = by_partition(strategy)
     assert contents(found) == contents(want)
     one, other = found.manifest, want.manifest
     assert (one.streams, one.results) == (other.streams, other.results)
@@ -66,12 +83,12 @@ def test_tasks_write_what_single_partitions_write(tmp_path, tasks, strategy):
 @pytest.mark.parametrize("strategy", [None, "hybrid"])
 @pytest.mark.parametrize("rescale", [2, 11])
 def test_tasks_get_what_their_partitions_read_when_the_number_of_these_has_changed(
-    tmp_path, strategy, rescale
+    tmp_path, by_partition, strategy, rescale
 ):
     tasks = LocalTasks(3)
     with tasks.run_epochs():
         found = run_epochs(tmp_path / "tasks", strategy, rescale=rescale)
-    assert contents(found) == contents(run_epochs(tmp_path / "partitions", strategy, rescale=rescale))
+    assert contents(found) == contents(by_partition(strategy, rescale))
     foreign = 0
     for task, program in tasks.programs:
         partitions = program.places.partitions
