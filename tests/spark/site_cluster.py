@@ -16,11 +16,10 @@ from types import MappingProxyType
 from pyspark.sql import SparkSession
 
 from midstream.spark.site_tasks import SITE_VARIABLE
-from tests.jvm_archive import ensure_jvm_archive
 from tests.spark.site_network import SiteNetwork
-from tests.spark.standalone import JVM_OPTIONS, Daemons, wait_for_worker
+from tests.spark.standalone import Daemons, wait_for_worker
 from tests.spark_home import spark_home
-from tests.spark_session import jvm_archive_option, make_session
+from tests.spark_session import make_session
 
 DRIVER = "driver"
 
@@ -72,9 +71,8 @@ class SiteCluster:
 def start_site_cluster(folder: Path, sites: Sequence[str], bandwidth: str) -> Iterator[SiteCluster]:
     """A cluster whose workers have one core each, and links of one bandwidth, in words of ``tc``."""
     slow = {(one, other): bandwidth for one in sites for other in sites if one < other}
-    ensure_jvm_archive()
     with closing(SiteNetwork(slow, [DRIVER, *sites])) as network:
-        daemons = Daemons(folder, spark_home(), f"{JVM_OPTIONS} {jvm_archive_option()}")
+        daemons = Daemons(folder, spark_home())
         try:
             master = daemons.start_master(network.address(DRIVER), inside=network.inside(DRIVER))
             logs = [
