@@ -27,7 +27,7 @@ from midstream.spark.execution import encoders_of
 from midstream.spark.site_tasks import find_site_hosts
 from midstream.spark.task_ranges import SiteHosts, TaskRanges
 from midstream.testing.random_streams import START
-from tests.spark.feed import Feed, noted_epochs
+from tests.spark.feed import Feed, input_of_batches
 from tests.spark.runner import Runner, check
 from tests.spark.site_cluster import session_at
 from tests.spark.site_network import sent_bytes
@@ -61,7 +61,7 @@ def main(
             query = writer.addListener(traffic).trigger(availableNow=True).start()
             query.awaitTermination()
         seconds = time.monotonic() - begin
-        results = check(join.query(), noted_epochs(feed, runner.checkpoint), runner.results())
+        results = check(join.query(), input_of_batches(feed, runner.checkpoint), runner.results())
         done[name] = {
             "results": results.num_rows,
             "reported": traffic.reported,

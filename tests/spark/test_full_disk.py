@@ -15,8 +15,8 @@ from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import Shape, generate
+from tests.spark.driver_course import Change
 from tests.spark.feed import Feed
-from tests.spark.killable_main import Change
 from tests.spark.migration_scenario import LEFT_DEEP, RIGHT_DEEP
 from tests.spark.runner import Runner, check, one_key
 
@@ -60,7 +60,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def _stops(runner: Runner, join: Join) -> MidstreamError:
+def _error_of_run(runner: Runner, join: Join) -> MidstreamError:
     """Start the query, which meets the full disk; gives what its user sees."""
     query = runner.start(join)
     with pytest.raises(StreamError) as caught:
@@ -93,7 +93,7 @@ def test_a_query_whose_disk_is_full_says_so_and_goes_on_once_there_is_space(spar
     runner.run(one_key(spark, feed, "ab"))
     feed.add(LARGE)
     disk.fill(leave=96 << 10)
-    error = _stops(runner, one_key(spark, feed, "ab"))
+    error = _error_of_run(runner, one_key(spark, feed, "ab"))
     assert "the disk must have space" in error.must
     assert error.got == f"no space left on that of {disk.folder / full}"
     _is_as_it_was(spark, feed, runner)
@@ -123,7 +123,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_migration_only_holds_it_up(
     assert (before.migration is None) == (strategy == "moving_state")
     scenario.feed.add(generate(dict.fromkeys("abcd", LARGE_SHAPE), epochs=before.epoch + 2, seed=20)[-1])
     disk.fill(leave=96 << 10)
-    error = _stops(runner, scenario.join())
+    error = _error_of_run(runner, scenario.join())
     assert error.got == f"no space left on that of {disk.folder / full}"
     assert _manifest(runner) == before
     assert fsck(LocalStore(str(runner.checkpoint))).problems == ()
@@ -151,7 +151,7 @@ def test_a_disk_that_is_full_before_an_epoch_begins_is_called_so_too(spark, feed
     disk.free()
     # Enough for us to start, not for what Spark notes of a batch.
     disk.fill(leave=12 << 10)
-    assert "No space left on device" in str(_stops(runner, one_key(spark, feed, "ab")).got)
+    assert "No space left on device" in str(_error_of_run(runner, one_key(spark, feed, "ab")).got)
     _is_as_it_was(spark, feed, runner)
     disk.free()
     _goes_on(spark, feed, runner)
