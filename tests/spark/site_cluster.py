@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -52,19 +53,22 @@ class SiteCluster:
         self._master = master
         self._environment = environment
 
-    def run(self, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a module to its end; before its own it has the arguments that ``session_at`` takes."""
+    def drive(self, folder: Path) -> dict[str, Any]:
+        """Run a driver to its end, which writes to a folder; gives what it has seen."""
         keepers = json.dumps(self.network.keepers)
-        given = (self._master, self.network.address(DRIVER), keepers, *arguments)
-        return subprocess.run(
-            [*self.network.inside(DRIVER), sys.executable, "-m", module, *given],
+        given = (self._master, self.network.address(DRIVER), keepers, str(folder))
+        done = subprocess.run(
+            [*self.network.inside(DRIVER), sys.executable, "-m", "tests.spark.site_main", *given],
             cwd=Path(__file__).parents[2],
             env={**self._environment, "SPARK_LOCAL_IP": self.network.address(DRIVER)},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=400,
             check=False,
         )
+        assert done.returncode == 0, done.stderr[-3000:]
+        seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return seen
 
 
 @contextmanager
