@@ -5,28 +5,23 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
 from midstream.protocol.coordinator import Coordinator
 from midstream.state.manifest import OutputFile
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import acquire_lease
 from midstream.storage.local import LocalStore
 from midstream.storage.memory_store import MemoryStore
 from midstream.storage.output_table import OutputTable
 from tests.golden.case import EPOCHS, QUERY, SETTINGS
-
-Change = Callable[[dict[str, Any]], object]
+from tests.storage.tampering import Change, deepen, far_offsets, go_on, in_a_process, replace_slices, tamper
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +37,6 @@ def sound(tmp_path_factory) -> Path:
 def checkpoint(sound, tmp_path) -> Path:
     (tmp_path / "outside").write_text("mine")
     return Path(shutil.copytree(sound, tmp_path / "checkpoint"))
-
-
-def _go_on(checkpoint: Path) -> None:
-    query = InlineJoin(QUERY, settings=SETTINGS, store=LocalStore(str(checkpoint)))
-    query.run_epoch(EPOCHS[3])
-
-
-def _tamper(checkpoint: Path, change: Change) -> None:
-    path = sorted((checkpoint / "manifests").glob("*.json"))[-1]
-    manifest = json.loads(path.read_text())["manifest"]
-    change(manifest)
-    body = json.dumps(manifest, separators=(",", ":"))
-    path.write_text(f'{{"sha256":"{hashlib.sha256(body.encode()).hexdigest()}","manifest":{body}}}')
 
 
 def _retire(name: str) -> Change:
@@ -120,20 +102,20 @@ TAMPERED: dict[str, Change] = {
 
 @pytest.mark.parametrize("what", TAMPERED)
 def test_a_tampered_manifest_is_refused(checkpoint, what):
-    _tamper(checkpoint, TAMPERED[what])
+    tamper(checkpoint, TAMPERED[what])
     # Without an earlier manifest that the query could go on from instead.
     for path in sorted((checkpoint / "manifests").glob("*.json"))[:-1]:
         path.unlink()
     with pytest.raises(CheckpointError):
-        _go_on(checkpoint)
+        go_on(checkpoint)
     assert (checkpoint.parent / "outside").read_text() == "mine"
     assert sorted(path.name for path in checkpoint.parent.iterdir()) == ["checkpoint", "outside"]
 
 
 @pytest.mark.parametrize("what", [what for what in TAMPERED if "delete" not in what])
 def test_fsck_survives_a_tampered_manifest(checkpoint, what):
-    _tamper(checkpoint, TAMPERED[what])
-    assert isinstance(check(LocalStore(str(checkpoint))).problems, tuple)
+    tamper(checkpoint, TAMPERED[what])
+    assert isinstance(fsck(LocalStore(str(checkpoint))).problems, tuple)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "..", "a/b", "a\\b", "", "x\0", ".x", "é"])
@@ -172,7 +154,7 @@ def test_a_folder_that_is_a_link_is_refused_before_anything_in_it_is_deleted(che
             touch()
     if name != "leases":
         with pytest.raises(CheckpointError, match="plain files and folders"):
-            _go_on(checkpoint)
+            go_on(checkpoint)
     assert [path.name for path in elsewhere.iterdir()] == ["mine"]
 
 
@@ -185,7 +167,7 @@ def test_a_slice_that_is_no_plain_file_is_refused(checkpoint, kind):
         else:
             os.mkfifo(path)
     with pytest.raises(CheckpointError, match="plain files and folders"):
-        _go_on(checkpoint)
+        go_on(checkpoint)
 
 
 class Bomb:
@@ -204,8 +186,8 @@ def test_a_pickle_is_never_loaded(tmp_path, checkpoint):
         for path in (checkpoint / folder).iterdir():
             path.write_bytes(bomb)
         with pytest.raises(CheckpointError):
-            _go_on(checkpoint)
-        assert check(LocalStore(str(checkpoint))).problems
+            go_on(checkpoint)
+        assert fsck(LocalStore(str(checkpoint))).problems
     assert not (tmp_path / "exploded").exists()
 
 
@@ -262,128 +244,58 @@ def test_no_file_is_nested_deeply_enough_to_end_the_process(checkpoint):
 import sys
 from pathlib import Path
 from midstream.errors import CheckpointError
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.lease import acquire_lease
 from midstream.storage.local import LocalStore
-from tests.storage.test_tampered import _go_on
+from tests.storage.tampering import go_on
 folders = sorted(Path(sys.argv[1]).glob("deep-*"))
 for folder in folders:
     store = LocalStore(str(folder))
-    check(store)
+    fsck(store)
     try:
         if "leases" in folder.name:
             acquire_lease(store, "mine")
-        _go_on(folder)
+        go_on(folder)
     except CheckpointError as error:
         assert len(str(error)) < 100_000
     else:
         sys.exit(f"{folder} was gone on from")
 print(len(folders), "refused")
 """
-    done = _in_a_process(script, checkpoint.parent)
+    done = in_a_process(script, checkpoint.parent)
     assert (done.returncode, done.stdout) == (0, f"{number + 1} refused\n"), done.stderr[-2000:]
 
 
-def _in_a_process(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", script, str(folder)]
-    root = Path(__file__).parents[2]
-    return subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=120, check=False)
-
-
-def _replace_slices(checkpoint: Path, kind: str, change: Callable[[bytes], bytes | None], **more: Any) -> int:
-    """Change the slices of a kind, and the newest manifest so that their names and digests fit."""
-    changed = 0
-
-    def fit(manifest: dict[str, Any]) -> None:
-        nonlocal changed
-        for slice_ in manifest["slices"]:
-            path = checkpoint / "slices" / slice_["name"]
-            if slice_["owner"]["kind"] != kind or (data := change(path.read_bytes())) is None:
-                continue
-            digest = hashlib.sha256(data).hexdigest()
-            name = f"{slice_['name'].partition('-')[0]}-{digest}.arrow"
-            path.with_name(name).write_bytes(data)
-            slice_.update(name=name, sha256=digest, bytes=len(data), **more)
-            changed += 1
-
-    _tamper(checkpoint, fit)
-    for path in sorted((checkpoint / "manifests").glob("*.json"))[:-1]:
-        path.unlink()
-    return changed
-
-
-def _written(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def _far_offsets(data: bytes) -> bytes | None:
-    """The offsets of a column of text, so that its first value ends far behind the file."""
-    table = pa.ipc.open_file(pa.BufferReader(data)).read_all().combine_chunks()
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if column.type == pa.string() and len(column):
-            text = pa.array(["v" * 1237, *[""] * (len(column) - 1)])
-            good = _written(table.set_column(table.column_names.index(name), name, text))
-            offsets = np.full(len(column) + 1, 1237, "<i4")
-            offsets[0] = 0
-            assert offsets.tobytes() in good
-            far = np.where(offsets, 300_000_000, 0).astype("<i4")
-            return good.replace(offsets.tobytes(), far.tobytes())
-    return None
-
-
-@pytest.mark.parametrize(
-    "more", [{}, {"last_epoch": 10**6}, {"last_epoch": 3}], ids=["", "far ahead", "next epoch"]
-)
-def test_a_slice_with_offsets_that_lead_out_of_it_is_refused_whatever_its_manifest_says(checkpoint, more):
-    assert _replace_slices(checkpoint, "payload", _far_offsets, **more)
+def test_slices_that_lead_out_of_themselves_or_are_nested_deeply_are_refused(checkpoint):
+    """In a process of its own, as above."""
+    # Whatever the manifest says of the epochs of a slice whose offsets lead out of it.
+    for number, more in enumerate([{}, {"last_epoch": 10**6}, {"last_epoch": 3}]):
+        copy = Path(shutil.copytree(checkpoint, checkpoint.parent / f"slices-far-{number}"))
+        assert replace_slices(copy, "payload", far_offsets, **more)
+    for depth in (100, 900):
+        copy = Path(shutil.copytree(checkpoint, checkpoint.parent / f"slices-nested-{depth}"))
+        for changed in ("index", "payload"):
+            assert replace_slices(copy, changed, deepen(depth), rows=0)
     script = """
 import sys
 from pathlib import Path
 from midstream.errors import CheckpointError
-from tests.storage.test_tampered import _go_on
-try:
-    _go_on(Path(sys.argv[1]))
-except CheckpointError as error:
-    print("refused")
-"""
-    done = _in_a_process(script, checkpoint)
-    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr[-2000:]
-
-
-@pytest.mark.parametrize("depth", [100, 900])
-def test_a_slice_with_a_deeply_nested_type_is_refused(checkpoint, depth):
-    kind = pa.int64()
-    for _ in range(depth):
-        kind = pa.struct([("x", kind)])
-
-    def deepen(data: bytes) -> bytes:
-        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
-        # Without rows: Arrow writes none that are nested like that.
-        fields = [*table.schema, pa.field("odd", kind)]
-        sink = pa.BufferOutputStream()
-        pa.ipc.new_file(sink, pa.schema(fields, table.schema.metadata)).close()
-        return bytes(sink.getvalue().to_pybytes())
-
-    for changed in ("index", "payload"):
-        assert _replace_slices(checkpoint, changed, deepen, rows=0)
-    script = """
-import sys
-from pathlib import Path
-from midstream.errors import CheckpointError
-from midstream.storage.fsck import check
+from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
-from tests.storage.test_tampered import _go_on
-assert check(LocalStore(sys.argv[1])).problems
-try:
-    _go_on(Path(sys.argv[1]))
-except CheckpointError as error:
-    print("refused")
+from tests.storage.tampering import go_on
+for folder in sorted(Path(sys.argv[1]).glob("slices-*")):
+    print(folder.name, flush=True)
+    if "nested" in folder.name:
+        assert fsck(LocalStore(str(folder))).problems
+    try:
+        go_on(folder)
+    except CheckpointError as error:
+        print("refused", flush=True)
 """
-    done = _in_a_process(script, checkpoint)
-    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr[-2000:]
+    done = in_a_process(script, checkpoint.parent)
+    folders = ["slices-far-0", "slices-far-1", "slices-far-2", "slices-nested-100", "slices-nested-900"]
+    wanted = "".join(f"{folder}\nrefused\n" for folder in folders)
+    assert (done.returncode, done.stdout) == (0, wanted), done.stderr[-2000:]
 
 
 def test_a_slice_with_a_name_that_is_no_text_is_refused(checkpoint):
@@ -391,9 +303,9 @@ def test_a_slice_with_a_name_that_is_no_text_is_refused(checkpoint):
         assert b"time " in data
         return data.replace(b"time ", b"tim\xff ")
 
-    assert _replace_slices(checkpoint, "index", spoil)
+    assert replace_slices(checkpoint, "index", spoil)
     with pytest.raises(CheckpointError, match="a slice must have the bytes that its manifest names"):
-        _go_on(checkpoint)
+        go_on(checkpoint)
 
 
 @pytest.fixture
@@ -414,7 +326,7 @@ def _manifests(checkpoint: Path) -> list[Path]:
 
 
 def _named(checkpoint: Path) -> set[str]:
-    return {problem.file for problem in check(LocalStore(str(checkpoint))).problems}
+    return {problem.file for problem in fsck(LocalStore(str(checkpoint))).problems}
 
 
 def test_all_manifests_of_another_query_are_refused(checkpoint, other):
@@ -434,7 +346,7 @@ def test_the_newest_manifest_of_another_query_is_refused(checkpoint, other, epoc
         for path in (other / "slices").iterdir():
             shutil.copy(path, checkpoint / "slices")
     with pytest.raises(CheckpointError, match=r"must be the one that .* follows; got that of another query"):
-        _go_on(checkpoint)
+        go_on(checkpoint)
     assert f"manifests/{swapped.name}" in _named(checkpoint)
 
 
@@ -442,21 +354,21 @@ def test_an_older_manifest_that_was_put_back_is_refused(checkpoint):
     for path in _manifests(checkpoint)[1:]:
         path.unlink()
     with pytest.raises(CheckpointError, match=r"must be that of epoch 2, .*; got that of epoch 0"):
-        _go_on(checkpoint)
+        go_on(checkpoint)
     _manifests(checkpoint)[0].unlink()
     with pytest.raises(CheckpointError, match=r"must be that of epoch 2, .*; got none"):
-        _go_on(checkpoint)
+        go_on(checkpoint)
 
 
 def test_slices_of_another_query_with_names_that_fit_are_refused(checkpoint, other):
     theirs = json.loads(_manifests(other)[2].read_text())["manifest"]["slices"]
     for path in (other / "slices").iterdir():
         shutil.copy(path, checkpoint / "slices")
-    _tamper(checkpoint, lambda m: m.update(slices=theirs))
+    tamper(checkpoint, lambda m: m.update(slices=theirs))
     for path in _manifests(checkpoint)[:-1]:
         path.unlink()
     with pytest.raises(CheckpointError, match="with rows of another query"):
-        _go_on(checkpoint)
+        go_on(checkpoint)
     assert {f"slices/{slice_['name']}" for slice_ in theirs} == _named(checkpoint)
 
 
@@ -464,5 +376,5 @@ def test_an_intent_of_another_epoch_is_refused(checkpoint):
     name = checkpoint / "intents" / "000000000003.json"
     shutil.copy(checkpoint / "intents" / "000000000002.json", name)
     with pytest.raises(CheckpointError, match="must be the intent of its epoch; got that of epoch 2"):
-        _go_on(checkpoint)
+        go_on(checkpoint)
     assert _named(checkpoint) == {"intents/000000000003.json"}
