@@ -1,8 +1,9 @@
 """The archive of classes from which JVMs of the tests start: Spark's are parsed and verified only once.
 
-Some thirty JVMs start during the tests, most of them to be killed. Starting from an archive takes one of them
-5 seconds of the processor less. It is made when it is first needed, which takes about as long as four starts,
-and kept with pytest's cache; a JVM that finds it does not fit starts without it.
+Some forty JVMs start during the tests, most of them to be killed. Starting from an archive takes one of
+them 2 seconds of the processor less, and its first epochs another one. The archive is made when it is first
+needed, which takes about as long as four starts, and kept with pytest's cache; a JVM that finds it does not
+fit starts without it.
 
 ``python -m tests.jvm_archive FILE`` makes it.
 """

@@ -25,19 +25,6 @@ from midstream.values import Micros
 SHAPE = Shape(rows=12, late=0.1)
 FAR = 2**55
 """After all windows of all tests."""
-SHAPE = Shape(rows=12, late=0.1)
-
-
-def aggregated_query() -> Query:
-    """Three streams, and windows of their results that overlap."""
-    streams = [stream(name, SHAPE) for name in "abc"]
-    aggregation = read_aggregation(["a.k", window("20 seconds", "5 seconds")], ["count(*) AS n"], streams)
-    return build_query(
-        streams,
-        ["a.k = b.k", "b.k2 = c.k2"],
-        default_window=Micros(25 * SECOND),
-        aggregation=aggregation,
-    )
 
 
 def aggregated_query() -> Query:

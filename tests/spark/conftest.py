@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,3 +45,9 @@ def site_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteClust
             yield cluster
     except NoNetworkError as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def driver_at_sites(site_cluster: SiteCluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a driver in that cluster has seen: of queries, and of tasks."""
+    return site_cluster.drive(tmp_path_factory.mktemp("driver"))

@@ -43,7 +43,7 @@ def schema_of(folder: Path) -> StructType:
     return from_arrow_schema(pa.schema([field.remove_metadata() for field in fields]))
 
 
-def noted_epochs(feed: Feed, checkpoint: Path) -> list[dict[str, pa.Table]]:
+def input_of_batches(feed: Feed, checkpoint: Path) -> list[dict[str, pa.Table]]:
     """The input of each micro-batch, from Spark's own offsets.
 
     Most have one file of each stream. But a trigger may come between two files of an epoch, and if Spark dies

@@ -6,27 +6,29 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
-from midstream.protocol.lease import LEASE_TIMEOUT_SECONDS
 from midstream.query.build import build_query
+from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.storage import publish_log
 from midstream.storage.fsck import Findings
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import manifests_newest_first, newest_manifest
-from midstream.testing import Shape, generate, stream
+from midstream.testing import Shape, accept, assert_same_rows, generate, stream
 from midstream.testing.random_streams import SCHEMA
 from midstream.values import Micros
 from tests.jvm_archive import ensure_jvm_archive
-from tests.spark.feed import Feed, noted_epochs
-from tests.spark.killable_main import Change
+from tests.replace.replacement_run import results_between
+from tests.spark.driver_course import Change, DriverCourse, Life
+from tests.spark.feed import Feed, input_of_batches
+from tests.spark.killable_main import DEFINITIONS, SELECTED, start
 from tests.spark.pausable_main import Pause
-from tests.spark.process_faults import Fault, struck
+from tests.spark.process_faults import struck
 from tests.spark.runner import check
 
 SHAPE = Shape(rows=15, late=0.1, null_keys=0.05)
@@ -56,30 +58,21 @@ class KillableQuery:
         number = len(self.feed.epochs)
         self.feed.add(epoch or generate(dict.fromkeys("abc", SHAPE), epochs=number + 1, seed=self.seed)[-1])
 
-    def start(
-        self,
-        *,
-        point: str = "",
-        phase: str = "",
-        faults: Sequence[Fault] = (),
-        migrations: Sequence[Change] = (),
-        options: Mapping[str, str | int] = MappingProxyType({}),
-        master: str = "local[2]",
-    ) -> subprocess.Popen[bytes]:
-        given = json.dumps(faults), json.dumps(migrations), json.dumps(dict(options))
-        return self._run("killable_main", master, point, phase, *given)
+    def start(self, life: Life | None = None) -> subprocess.Popen[bytes]:
+        """Start a driver in a process of its own."""
+        return self._start("killable_main", (life or Life()).to_json())
 
-    def start_pausable(
-        self, pause: Pause | None = None, give_up_seconds: float = LEASE_TIMEOUT_SECONDS
-    ) -> subprocess.Popen[bytes]:
-        """Start a driver that pauses itself, and that gives up others after ``give_up_seconds`` seconds."""
-        return self._run("pausable_main", json.dumps(pause), str(give_up_seconds))
+    def start_pausable(self, pause: Pause) -> subprocess.Popen[bytes]:
+        """Start a driver that pauses itself."""
+        return self._start("pausable_main", json.dumps(pause))
 
-    def start_replaceable(self, definition: str, point: str = "", phase: str = "") -> subprocess.Popen[bytes]:
-        """Start a driver with the old definition or the new one; it may die while one replaces the other."""
-        return self._run("replaceable_main", definition, point, phase)
+    def run_here(self, spark: SparkSession, *changes: Change, definition: str = "old") -> None:
+        """Run the query to its end in this process; a driver that was killed had another one."""
+        course = DriverCourse(Life(changes=changes))
+        course.run(lambda: start(spark, self.root, definition=definition))
+        assert course.changes == []
 
-    def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         ensure_jvm_archive()
         environment = {
             **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "PYTHONPATH") if name in os.environ},
@@ -123,22 +116,37 @@ class KillableQuery:
     def finish(self, process: subprocess.Popen[bytes]) -> None:
         assert process.wait(timeout=300) == 0, (self.root / "log").read_text()[-3000:]
 
-    def check(self) -> Findings:
+    def check(self, until: int | None = None) -> Findings:
+        """The checkpoint is sound, and results are right: from ``until`` on, those of the new definition."""
         findings = fsck(LocalStore(str(self.root / "checkpoint")))
         assert findings.problems == ()
-        epochs = noted_epochs(self.feed, self.root / "checkpoint")
+        epochs = input_of_batches(self.feed, self.root / "checkpoint")
         assert findings.epoch == len(epochs) - 1 + self.manifest().epochs_without_batch
         assert _rows(epochs) == _rows(self.feed.epochs)
-        query = build_query(
-            [stream(name, SHAPE) for name in "abc"],
-            ["a.k = b.k", "b.k2 = c.k2"],
-            default_window=Micros(8_000_000),
-            select=["a.id", "b.id", "c.id"],
-        )
         files = sorted((self.root / "out").glob("*.parquet"))
         got = pa.concat_tables(map(pq.read_table, files))
-        assert check(query, epochs, got).num_rows > 0
+        if until is None:
+            assert check(_query("old"), epochs, got).num_rows > 0
+            return findings
+        of_old = _results("old", epochs, None, until)
+        of_new = _results("new", epochs, until, None)
+        assert min(of_old.num_rows, of_new.num_rows) > 50
+        assert_same_rows(got, pa.concat_tables([of_old, of_new]))
         return findings
+
+
+def _query(definition: str) -> Query:
+    on, seconds = DEFINITIONS[definition]
+    streams = [stream(name, SHAPE) for name in "abc"]
+    window = Micros(seconds * 1_000_000)
+    return build_query(streams, on, default_window=window, select=SELECTED)
+
+
+def _results(
+    definition: str, epochs: Sequence[Mapping[str, pa.Table]], since: int | None, until: int | None
+) -> pa.Table:
+    query = _query(definition)
+    return results_between(query, accept(query, epochs).tables(query), since, until)
 
 
 def _rows(epochs: Sequence[Mapping[str, pa.Table]]) -> int:

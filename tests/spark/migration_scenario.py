@@ -4,12 +4,11 @@ from typing import NamedTuple
 
 from midstream import Join
 from midstream.migration.request import BackgroundChoice
-from midstream.runtime.crash_points import crash_hook
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.testing import Shape, generate
-from tests.spark.feed import noted_epochs
-from tests.spark.killable_main import Events
+from tests.spark.driver_course import DriverCourse, Life
+from tests.spark.feed import input_of_batches
 from tests.spark.runner import check
 
 SHAPE = Shape(rows=20, late=0.05, null_keys=0.05, null_times=0.02, duplicates=0.05, keys=12)
@@ -63,22 +62,12 @@ class MigrationScenario:
     def run(self, *migrations, join=None, epochs=7, look=None, **options):
         """Add epochs and run all; ``look`` is called with the query at every crash point."""
         self.add(epochs)
-        events = Events("", "", migrations)
-
-        def happen(point):
-            events(point)
-            if look is not None:
-                events.started.wait()
-                look(events.query, point)
-
-        with crash_hook(happen):
-            made = (join or self.join)()
-            partitions = {} if made.query().topology else {"partitions": 2}
-            events.query = self.runner.start(made, **partitions, **options)
-            events.started.set()
-            events.query.awaitTermination()
-        assert events.migrations == []
-        return events.query
+        made = (join or self.join)()
+        partitions = {} if made.query().topology else {"partitions": 2}
+        course = DriverCourse(Life(changes=migrations), look=look)
+        query = course.run(lambda: self.runner.start(made, **partitions, **options))
+        assert course.changes == []
+        return query
 
     def run_through(self, *steps, join, epochs, **options):
         """Add epochs and run all; each step is requested one epoch after the one before has ended.
@@ -100,7 +89,7 @@ class MigrationScenario:
         return query, asked
 
     def check(self, join=None):
-        epochs = noted_epochs(self.feed, self.runner.checkpoint)
+        epochs = input_of_batches(self.feed, self.runner.checkpoint)
         assert _count(epochs) == _count(self.feed.epochs)
         want = check((join or self.join()).query(), epochs, self.runner.results())
         assert want.num_rows > 50

@@ -1,7 +1,7 @@
 """A program that runs a query and pauses itself and its JVM; started by ``KillableQuery``.
 
-Arguments: a folder with the input, as JSON where it pauses (or null), and how many seconds it waits for the
-beat of another driver. It exits with ``FENCED`` if it finds that another has taken over.
+Arguments: a folder with the input, and as JSON where it pauses. It exits with ``FENCED`` if it finds that
+another has taken over.
 """
 
 import json
@@ -67,11 +67,10 @@ class _Pauses:
         return paused
 
 
-def main(root: Path, pause: Pause, give_up_seconds: float) -> None:
+def main(root: Path, pause: Pause) -> None:
     spark = session("local[2]")
     pauses = _Pauses(pause)
     with ExitStack() as stack:
-        stack.enter_context(patch("midstream.storage.lease.LEASE_TIMEOUT_SECONDS", give_up_seconds))
         stack.enter_context(crash_hook(pauses))
         if pause.point in IN_TASKS:
             stack.enter_context(failing_tasks(root / "struck", [Fault("pause", pause.time, pause.point)]))
@@ -84,9 +83,9 @@ def main(root: Path, pause: Pause, give_up_seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    _, folder, where, seconds = sys.argv
+    _, folder, where = sys.argv
     try:
-        main(Path(folder), Pause(*json.loads(where) or ("",)), float(seconds))
+        main(Path(folder), Pause(*json.loads(where)))
     except FencedError as error:
         print("FENCED", error)
         sys.exit(FENCED)

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from midstream.spark.site_tasks import SITE_VARIABLE
-from tests.jvm_archive import ensure_jvm_archive
 from tests.spark.site_network import SiteNetwork
-from tests.spark.standalone import JVM_OPTIONS, Daemons, wait_for_worker
+from tests.spark.standalone import Daemons, wait_for_worker
 from tests.spark_home import spark_home
-from tests.spark_session import jvm_archive_option, make_session
+from tests.spark_session import make_session
 
 DRIVER = "driver"
 
@@ -53,28 +53,30 @@ class SiteCluster:
         self._master = master
         self._environment = environment
 
-    def run(self, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a module to its end; before its own it has the arguments that ``session_at`` takes."""
+    def drive(self, folder: Path) -> dict[str, Any]:
+        """Run a driver to its end, which writes to a folder; gives what it has seen."""
         keepers = json.dumps(self.network.keepers)
-        given = (self._master, self.network.address(DRIVER), keepers, *arguments)
-        return subprocess.run(
-            [*self.network.inside(DRIVER), sys.executable, "-m", module, *given],
+        given = (self._master, self.network.address(DRIVER), keepers, str(folder))
+        done = subprocess.run(
+            [*self.network.inside(DRIVER), sys.executable, "-m", "tests.spark.site_main", *given],
             cwd=Path(__file__).parents[2],
             env={**self._environment, "SPARK_LOCAL_IP": self.network.address(DRIVER)},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=400,
             check=False,
         )
+        assert done.returncode == 0, done.stderr[-3000:]
+        seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return seen
 
 
 @contextmanager
 def start_site_cluster(folder: Path, sites: Sequence[str], bandwidth: str) -> Iterator[SiteCluster]:
     """A cluster whose workers have one core each, and links of one bandwidth, in words of ``tc``."""
     slow = {(one, other): bandwidth for one in sites for other in sites if one < other}
-    ensure_jvm_archive()
     with closing(SiteNetwork(slow, [DRIVER, *sites])) as network:
-        daemons = Daemons(folder, spark_home(), f"{JVM_OPTIONS} {jvm_archive_option()}")
+        daemons = Daemons(folder, spark_home())
         try:
             master = daemons.start_master(network.address(DRIVER), inside=network.inside(DRIVER))
             logs = [

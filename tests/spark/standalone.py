@@ -12,14 +12,23 @@ from pathlib import Path
 
 import pyspark
 
+from tests.jvm_archive import ensure_jvm_archive
+from tests.spark_session import jvm_archive_option
+
 SPARK_HOME = Path(pyspark.__file__).parent
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def jvm_options() -> str:
+    """Options with which a JVM starts quickly: from the archive of classes, if there is one."""
+    ensure_jvm_archive()
+    return f"{_JVM_OPTIONS} {jvm_archive_option()}"
 
 
 class Daemons:
     """Masters and workers that log to a folder."""
 
-    def __init__(self, folder: Path, home: Path = SPARK_HOME, jvm_options: str = JVM_OPTIONS) -> None:
+    def __init__(self, folder: Path, home: Path = SPARK_HOME) -> None:
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")},
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -27,7 +36,7 @@ class Daemons:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(folder),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": jvm_options,
+            "SPARK_DAEMON_JAVA_OPTS": jvm_options(),
         }
         self._folder = folder
         self._running: list[subprocess.Popen[bytes]] = []

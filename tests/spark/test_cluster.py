@@ -21,7 +21,7 @@ from midstream.values import Micros
 from tests.docs.pages import ROOT, section
 from tests.spark.feed import Feed
 from tests.spark.runner import check
-from tests.spark.standalone import JVM_OPTIONS, SPARK_HOME, Daemons, wait_for_worker
+from tests.spark.standalone import SPARK_HOME, Daemons, jvm_options, wait_for_worker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -70,14 +70,15 @@ class Cluster:
 
     def submit(self, folder: Path, *options: str):
         """Submit the program in a folder, as somebody would who works there."""
+        quickly = jvm_options()
         config = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
             "spark.log.level": "ERROR",
             "spark.executor.memory": "512m",
-            "spark.driver.extraJavaOptions": JVM_OPTIONS,
-            "spark.executor.extraJavaOptions": JVM_OPTIONS,
+            "spark.driver.extraJavaOptions": quickly,
+            "spark.executor.extraJavaOptions": quickly,
             "spark.sql.session.timeZone": "UTC",
         }
         given = [part for name, value in config.items() for part in ("--conf", f"{name}={value}")]

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import Shape, generate
+from tests.spark.driver_course import Change
 from tests.spark.feed import Feed
-from tests.spark.killable_main import Change
 from tests.spark.migration_scenario import LEFT_DEEP, RIGHT_DEEP
 from tests.spark.runner import Runner, check, one_key
 
@@ -47,20 +48,36 @@ class SmallDisk:
         self._ballast.unlink()
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    folder = tmp_path / "disk"
+@contextmanager
+def _mounted(folder: Path) -> Iterator[SmallDisk]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
     try:
         subprocess.run(mount, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"mounting is not permitted here: {getattr(error, 'stderr', error)}")
-    yield SmallDisk(folder)
-    subprocess.run(["umount", "--lazy", folder], check=True)
+    try:
+        yield SmallDisk(folder)
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def _stops(runner: Runner, join: Join) -> MidstreamError:
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with _mounted(tmp_path / "disk") as disk:
+        yield disk
+
+
+@pytest.fixture
+def disks(tmp_path: Path, runner: Runner) -> Iterator[dict[str, SmallDisk]]:
+    """One that the checkpoint of a query is on, and one for its results."""
+    with _mounted(tmp_path / "disk-1") as of_checkpoint, _mounted(tmp_path / "disk-2") as of_results:
+        runner.checkpoint = of_checkpoint.folder / "checkpoint"
+        runner.out = of_results.folder / "out"
+        yield {"checkpoint": of_checkpoint, "out": of_results}
+
+
+def _error_of_run(runner: Runner, join: Join) -> MidstreamError:
     """Start the query, which meets the full disk; gives what its user sees."""
     query = runner.start(join)
     with pytest.raises(StreamError) as caught:
@@ -93,7 +110,7 @@ def test_a_query_whose_disk_is_full_says_so_and_goes_on_once_there_is_space(spar
     runner.run(one_key(spark, feed, "ab"))
     feed.add(LARGE)
     disk.fill(leave=96 << 10)
-    error = _stops(runner, one_key(spark, feed, "ab"))
+    error = _error_of_run(runner, one_key(spark, feed, "ab"))
     assert "the disk must have space" in error.must
     assert error.got == f"no space left on that of {disk.folder / full}"
     _is_as_it_was(spark, feed, runner)
@@ -101,36 +118,36 @@ def test_a_query_whose_disk_is_full_says_so_and_goes_on_once_there_is_space(spar
     _goes_on(spark, feed, runner)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("strategy", "background", "full"),
-    [
-        ("moving_state", "auto", "checkpoint"),
-        ("parallel_track", "auto", "checkpoint"),
-        ("hybrid", "off", "out"),
-        ("hybrid", "auto", "checkpoint"),
-    ],
+# Migrations of one query, and which of its two disks is full in the middle of each.
+FULL_IN = (
+    (Change(1, RIGHT_DEEP, "moving_state"), "checkpoint"),
+    (Change(6, LEFT_DEEP, "parallel_track"), "checkpoint"),
+    (Change(12, RIGHT_DEEP, "hybrid", "off"), "out"),
+    (Change(18, LEFT_DEEP, "hybrid"), "checkpoint"),
 )
-def test_a_disk_that_is_full_in_the_middle_of_a_migration_only_holds_it_up(
-    scenario, runner, disk, strategy, background, full
-):
-    setattr(runner, full, disk.folder / full)
-    # Asked for in the last epoch: the next one begins. Moving state is over with it, others go on after it.
-    scenario.run(Change(1, RIGHT_DEEP, strategy, background), epochs=2, plan=LEFT_DEEP)
-    if strategy != "moving_state":
-        scenario.run(epochs=1)
-    before = _manifest(runner)
-    assert (before.migration is None) == (strategy == "moving_state")
-    scenario.feed.add(generate(dict.fromkeys("abcd", LARGE_SHAPE), epochs=before.epoch + 2, seed=20)[-1])
-    disk.fill(leave=96 << 10)
-    error = _stops(runner, scenario.join())
-    assert error.got == f"no space left on that of {disk.folder / full}"
-    assert _manifest(runner) == before
-    assert fsck(LocalStore(str(runner.checkpoint))).problems == ()
-    disk.free()
-    scenario.run(epochs=4)
-    after = _manifest(runner)
-    assert (after.plan, after.migration, after.migrations) == (RIGHT_DEEP, None, 1)
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_in_the_middle_of_a_migration_only_holds_it_up(scenario, runner, disks):
+    scenario.run(FULL_IN[0][0], epochs=2, plan=LEFT_DEEP)
+    for number, (change, full) in enumerate(FULL_IN, start=1):
+        # Asked for in the last epoch: the next one begins. Moving state is over with it, others go on.
+        if change.strategy != "moving_state":
+            scenario.run(epochs=1)
+        before = _manifest(runner)
+        assert before.epoch == change.epoch + (before.migration is not None)
+        assert (before.migration is None) == (change.strategy == "moving_state")
+        scenario.feed.add(generate(dict.fromkeys("abcd", LARGE_SHAPE), epochs=before.epoch + 2, seed=20)[-1])
+        disks[full].fill(leave=96 << 10)
+        error = _error_of_run(runner, scenario.join())
+        assert error.got == f"no space left on that of {getattr(runner, full)}"
+        assert _manifest(runner) == before
+        assert fsck(LocalStore(str(runner.checkpoint))).problems == ()
+        disks[full].free()
+        # In the last of these epochs, the next change is asked for.
+        scenario.run(*(change for change, _ in FULL_IN[number : number + 1]), epochs=4)
+        after = _manifest(runner)
+        assert (after.plan, after.migration, after.migrations) == (change.plan, None, number)
     scenario.check()
 
 
@@ -151,7 +168,7 @@ def test_a_disk_that_is_full_before_an_epoch_begins_is_called_so_too(spark, feed
     disk.free()
     # Enough for us to start, not for what Spark notes of a batch.
     disk.fill(leave=12 << 10)
-    assert "No space left on device" in str(_stops(runner, one_key(spark, feed, "ab")).got)
+    assert "No space left on device" in str(_error_of_run(runner, one_key(spark, feed, "ab")).got)
     _is_as_it_was(spark, feed, runner)
     disk.free()
     _goes_on(spark, feed, runner)

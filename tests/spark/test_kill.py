@@ -1,4 +1,7 @@
-"""SIGKILL for real: drivers at random moments and at every crash point; executors and workers elsewhere."""
+"""SIGKILL for real: drivers at random moments, and at every crash point while their query is changed.
+
+Executors and workers are killed elsewhere.
+"""
 
 import os
 import random
@@ -6,11 +9,12 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from midstream.state.manifest import Manifest
-from tests.spark.killable_main import Change
+from tests.spark.driver_course import Change, Life
 from tests.spark.killable_query import KillableQuery
 from tests.spark.process_faults import IN_DRIVERS
 
@@ -24,7 +28,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def test_drivers_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
+def test_drivers_killed_at_random_moments_lose_and_repeat_nothing(spark, tmp_path):
     killable_query = KillableQuery(tmp_path, epochs=1, seed=1)
     rng = random.Random(int(os.environ.get("KILL_SEED", "1")))
     landed: Counter[str] = Counter()
@@ -41,19 +45,22 @@ def test_drivers_killed_at_random_moments_lose_and_repeat_nothing(tmp_path):
         assert process.poll() is None, (tmp_path / "log").read_text()[-2000:]
         _kill(process)
         landed[killable_query.epoch_phase()] += 1
-    killable_query.finish(killable_query.start())
+    killable_query.run_here(spark)
     print(f"{KILLS} kills in {KILLS + 1} lives landed: {dict(landed)}")
     killable_query.check()
 
 
-def test_drivers_killed_at_every_crash_point_and_every_turn_of_migrations_lose_and_repeat_nothing(tmp_path):
-    killable_query = KillableQuery(tmp_path, epochs=26, seed=3)
+def test_drivers_killed_at_every_crash_point_and_every_turn_of_a_change_lose_and_repeat_nothing(
+    spark, tmp_path
+):
+    """Each of them dies in another turn of a migration or of a replacement, and at another point."""
+    killable_query = KillableQuery(tmp_path, epochs=30, seed=3)
     left, right = "(a b) c", "a (b c)"
     died_at = []
 
-    def dies(point: str, phase: str = "", *migrations: Change) -> Manifest:
+    def dies(point: str, phase: str, *changes: Change, **more: Any) -> Manifest:
         """Start a driver that dies at a point; gives what is committed then."""
-        process = killable_query.start(point=point, phase=phase, migrations=migrations)
+        process = killable_query.start(Life(point=point, phase=phase, changes=changes, **more))
         assert process.wait(timeout=300) == -signal.SIGKILL, (
             f"{point}, {phase}: {(tmp_path / 'log').read_text()[-2000:]}"
         )
@@ -63,13 +70,13 @@ def test_drivers_killed_at_every_crash_point_and_every_turn_of_migrations_lose_a
     found = dies("before the step", "asked", Change(2, right, "moving_state"))
     assert (found.plan, found.migrations) == (left, 0)
     # Moving state begins, recomputes and ends in one epoch.
-    found = dies("after the step", "ends")
+    found = dies("after the sink prepared", "ends")
     assert (found.plan, found.migrations) == (left, 0)
-    found = dies("after the sink prepared", "begins", Change(4, left, "parallel_track"))
+    found = dies("after noting that it was published", "begins", Change(4, left, "parallel_track"))
     assert (found.plan, found.migration, found.migrations) == (right, None, 1)
     found = dies("after publishing", "goes on")
     assert found.migration is not None
-    found = dies("before the commit", "ends")
+    found = dies("after forgetting a manifest", "ends")
     assert found.migration is not None
     assert (found.plan, found.migrations) == (right, 2)
     found = dies("after the commit", "half computed", Change(10, right, "hybrid"))
@@ -78,12 +85,25 @@ def test_drivers_killed_at_every_crash_point_and_every_turn_of_migrations_lose_a
     found = dies("after the intent is written", "ends")
     assert found.migration is not None
     assert (found.plan, found.migrations) == (left, 3)
-    for point in IN_DRIVERS:
-        if point not in died_at:
-            dies(point)
+
+    # The drivers that follow are started with either definition.
+    asked_in = found.epoch + 3
+    found = dies("after the step", "catches up", replaced_in=asked_in)
+    # It was asked for, and its first epoch is run again.
+    assert (found.replacement, found.replacements, found.epoch) == (None, 0, asked_in)
+    found = dies("before the commit", "goes live", definition="new")
+    assert found.replacement is not None
+    assert found.replacement.live_since is None
+    found = dies("after deleting a slice", "is live")
+    assert found.replacement is not None
+    until = found.replacement.until
+    assert until is not None
+    found = dies("after noting what is published", "was replaced", definition="new")
+    assert found.ended_replacement is not None
     assert sorted(died_at) == sorted(IN_DRIVERS)
-    last_change = Change(killable_query.last_epoch() + 2, left, "hybrid")
-    killable_query.finish(killable_query.start(migrations=[last_change]))
-    killable_query.check()
+
+    killable_query.run_here(spark, Change(found.epoch + 2, left, "hybrid"), definition="new")
+    killable_query.check(until)
     last = killable_query.manifest()
     assert (last.plan, last.migration, last.migrations) == (left, None, 4)
+    assert (last.replacement, last.replacements) == (None, 1)

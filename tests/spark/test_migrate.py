@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.spark.killable_main import Change
+from tests.spark.driver_course import Change
 from tests.spark.migration_scenario import (
     ASKED,
     BEGUN,

@@ -1,8 +1,6 @@
 """Many engine partitions: exact, in few tasks and files."""
 
-import signal
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -15,8 +13,6 @@ from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import Shape, generate
 from midstream.testing.random_places import RandomPlaces, hashes_of, placed_by
-from tests.spark.killable_main import Change
-from tests.spark.killable_query import KillableQuery
 from tests.spark.migration_scenario import columns, rows
 from tests.spark.runner import check
 
@@ -78,52 +74,6 @@ def test_a_cluster_that_has_grown_since_the_query_started_gets_more_tasks(
     monkeypatch.setattr(execution, "TaskRanges", Grown)
     query = run(spark, feed, runner, 64, source)
     assert max(stages_of(spark, query)) == 8 * spark.sparkContext.defaultParallelism
-
-
-CLUSTER = "local-cluster[3,1,1024]"
-
-
-@pytest.mark.slow
-@pytest.mark.cluster
-def test_a_query_within_limits_changes_plan_and_partitions_and_dies_on_several_executors(tmp_path):
-    killable_query = KillableQuery(tmp_path, epochs=10, seed=13)
-    options: dict[str, str | int] = {
-        "partitions": 3,
-        "groups": 16,
-        "stateMemory": "4k",
-        "spill": "global_output",
-        "balance": "active_disk",
-        "balancePause": "0 seconds",
-        "balanceThreshold": 1,
-    }
-    changes = [Change(2, "a (b c)", "hybrid", partitions=7), Change(6, "(a b) c", "moving_state", "off", 2)]
-    start = partial(killable_query.start, options=options, master=CLUSTER)
-    process = start(migrations=changes, point="before the step", phase="asked")
-    assert process.wait(300) == -signal.SIGKILL
-    killable_query.finish(start(migrations=changes[1:]))
-    killable_query.check()
-    manifest = killable_query.manifest()
-    assert manifest.epochs_without_batch > 0
-    assert manifest.routings[-1].partitions == 2
-    assert manifest.balance.decided_at is not None, "state was relocated, or spilled for the sake of others"
-
-
-@pytest.mark.slow
-@pytest.mark.cluster
-def test_a_join_in_many_partitions_changes_its_plan_and_is_exact_on_several_executors(tmp_path):
-    killable_query = KillableQuery(tmp_path, epochs=12, seed=12)
-    migrations = [
-        Change(1, "a (b c)", "moving_state"),
-        Change(3, "(a b) c", "parallel_track"),
-        Change(7, "a (b c)", "hybrid"),
-    ]
-    process = killable_query.start(migrations=migrations, options={"partitions": 256}, master=CLUSTER)
-    killable_query.finish(process)
-    assert "DONE 3" in (tmp_path / "log").read_text()
-    killable_query.check()
-    manifest = killable_query.manifest()
-    assert (manifest.plan, manifest.migration, manifest.migrations) == ("a (b c)", None, 3)
-    assert manifest.routings[-1].partitions == 256
 
 
 def test_state_moves_and_hot_keys_are_shared_and_results_are_exact(spark, feed, runner):

@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal
+from unittest.mock import patch
 
 import pytest
+from pyspark.sql import SparkSession
 
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.protocol.lease import LEASE_TIMEOUT_SECONDS
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
+from tests.spark.killable_main import start
 from tests.spark.killable_query import KillableQuery
 from tests.spark.pausable_main import FENCED, ONCE, PLACES, Pause
 from tests.spark.process_faults import IN_TASKS
@@ -66,8 +69,8 @@ def _drawn(rng: random.Random, point: str) -> Takeover:
     return Takeover(pause, epochs, rng.choice(("meanwhile", "afterwards", "to new input")), give_up_seconds)
 
 
-def _stops(process: subprocess.Popen[bytes]) -> bool:
-    """Wait until a process stops or ends; whether it has stopped."""
+def _is_paused(process: subprocess.Popen[bytes]) -> bool:
+    """Wait until a process is stopped by a signal or ends; whether it was stopped."""
     ended = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     return ended is not None and ended.si_code == os.CLD_STOPPED
 
@@ -76,8 +79,8 @@ def _log(root: Path) -> str:
     return (root / "log").read_text()[-3000:]
 
 
-def _take_over(killable_query: KillableQuery, case: Takeover) -> str:
-    """How a driver that was paused has ended after it has woken."""
+def _take_over(spark: SparkSession, killable_query: KillableQuery, case: Takeover) -> str:
+    """How a driver that was paused has ended after it has woken; its successor runs in this process."""
     begun = killable_query.last_epoch()
     for _ in range(case.epochs):
         killable_query.add()
@@ -85,46 +88,47 @@ def _take_over(killable_query: KillableQuery, case: Takeover) -> str:
     if pause.point in IN_TASKS:
         pause = Pause(pause.point, begun + pause.time)
     paused = killable_query.start_pausable(pause)
-    started = [paused]
+    successor = None
     try:
-        if not _stops(paused):
+        if not _is_paused(paused):
             assert paused.wait() == 0, _log(killable_query.root)
             return "not paused"
         held = killable_query.last_epoch()
-        successor = killable_query.start_pausable(give_up_seconds=case.give_up_seconds)
-        started.append(successor)
+        with patch("midstream.storage.lease.LEASE_TIMEOUT_SECONDS", case.give_up_seconds):
+            successor = start(spark, killable_query.root)
         if case.wakes == "meanwhile":
-            while successor.poll() is None and killable_query.last_epoch() <= held:
+            while successor.isActive and killable_query.last_epoch() <= held:
                 time.sleep(0.05)
         else:
-            killable_query.finish(successor)
+            successor.awaitTermination()
             killable_query.check()
         assert killable_query.last_epoch() > held
         if case.wakes == "to new input":
             killable_query.add()
         os.killpg(paused.pid, signal.SIGCONT)
         assert paused.wait(timeout=120) in (0, FENCED), _log(killable_query.root)
-        killable_query.finish(successor)
+        successor.awaitTermination()
     finally:
-        for process in started:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        if successor is not None:
+            successor.stop()
+        if paused.poll() is None:
+            os.killpg(paused.pid, signal.SIGKILL)
+            paused.wait()
     assert fsck(LocalStore(str(killable_query.root / "checkpoint"))).problems == ()
     if case.wakes != "to new input":
         killable_query.check()
     return "fenced" if paused.returncode == FENCED else "quiet"
 
 
-def test_a_driver_that_was_given_up_does_nothing_when_it_wakes(tmp_path):
+def test_a_driver_that_was_given_up_does_nothing_when_it_wakes(spark, tmp_path):
     killable_query = KillableQuery(tmp_path, epochs=1, seed=11)
     rng = random.Random(int(os.environ.get("PAUSE_SEED", "1")))
     for number, case in enumerate(islice(_takeovers(rng), PAUSES)):
         begin = time.monotonic()
-        ended = _take_over(killable_query, case)
+        ended = _take_over(spark, killable_query, case)
         print(f"{number}: {case}: {ended}, {time.monotonic() - begin:.0f} s", flush=True)
         assert number >= len(FIXED) or ended == "fenced"
     # The next driver finds a sound checkpoint, and goes on.
     killable_query.add()
-    killable_query.finish(killable_query.start())
+    killable_query.run_here(spark)
     killable_query.check()

@@ -15,7 +15,7 @@ from midstream.testing.aggregate_oracle import assert_same_windows
 from midstream.testing.expected import Expected
 from midstream.testing.reference import AcceptRules
 from tests.replace.replacement_run import results_between
-from tests.spark.feed import noted_epochs
+from tests.spark.feed import input_of_batches
 from tests.spark.migration_scenario import ASKED, ONE_KEY, SEVERAL_KEYS, SHAPE, columns, rows
 from tests.spark.runner import join_streams
 
@@ -49,7 +49,7 @@ class Replacing:
     def check(self, old, new, got, others=None):
         """The old definition has the results until the hand-over, the new one those after it."""
         scenario = self.scenario
-        epochs = noted_epochs(scenario.feed, scenario.runner.checkpoint)
+        epochs = input_of_batches(scenario.feed, scenario.runner.checkpoint)
         tables = accept(old, epochs).tables(old)
         assert self.until is not None
         of_old = results_between(old, tables, None, self.until)
@@ -294,7 +294,7 @@ def test_other_terms_that_are_given_meanwhile_hold_once_it_has_ended(scenario):
     assert names == {tuple(new().schema.names), ("b_id", "first")}
     # The epochs after it have the results that they would have had on these terms.
     expected = Expected(
-        new().within("12 seconds").query(), noted_epochs(scenario.feed, scenario.runner.checkpoint)
+        new().within("12 seconds").query(), input_of_batches(scenario.feed, scenario.runner.checkpoint)
     )
     want = []
     for number in range(manifest.epoch + 1):
@@ -357,7 +357,7 @@ def test_windows_of_aggregates_are_those_of_each_definition(scenario):
     replacing = Replacing(scenario, lambda: grouped(12), "generalized_hybrid")
     scenario.run(join=lambda: grouped(9), look=replacing.look, epochs=12)
     assert list(replacing.phases.values())[-1] == "ended"
-    epochs = noted_epochs(scenario.feed, scenario.runner.checkpoint)
+    epochs = input_of_batches(scenario.feed, scenario.runner.checkpoint)
     old, new = grouped(9).query(), grouped(12).query()
     tables = accept(old, epochs).tables(old)
     got = scenario.runner.results()

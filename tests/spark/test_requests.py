@@ -4,7 +4,7 @@ import pytest
 
 from midstream import Join, OptionError, PlanError, StreamError
 from midstream.testing import Shape, generate
-from tests.spark.killable_main import Change
+from tests.spark.driver_course import Change
 from tests.spark.migration_scenario import ASKED, BEGUN, BUSHY, FLAT, LEFT_DEEP, RIGHT_DEEP, events_of
 from tests.spark.runner import check
 

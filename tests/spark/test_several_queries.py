@@ -11,7 +11,7 @@ import pytest
 
 from midstream.inline import InlineJoin
 from midstream.runtime.crash_points import crash_hook
-from tests.spark.feed import Feed, noted_epochs
+from tests.spark.feed import Feed, input_of_batches
 from tests.spark.migration_scenario import (
     ASKED,
     BEGUN,
@@ -55,7 +55,7 @@ class Migrating:
         settings = self.query._handler.coordinator.settings
         alone = InlineJoin(self.query._handler.coordinator.query, self.old, settings=settings)
         counted = []
-        for number, epoch in enumerate(noted_epochs(self.scenario.feed, self.scenario.runner.checkpoint)):
+        for number, epoch in enumerate(input_of_batches(self.scenario.feed, self.scenario.runner.checkpoint)):
             if number == BEGUN:
                 alone.migrate(self.new, self.strategy, background="off")
             alone.run_epoch(epoch)

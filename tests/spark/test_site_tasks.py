@@ -1,21 +1,17 @@
 """Where tasks run on a cluster whose workers are at different sites, and what goes over the links for it."""
 
-import json
 from collections import Counter
 
 import pytest
 
 from midstream.spark.site_tasks import SITE_VARIABLE, find_site_hosts, ran_elsewhere, running_site
-
-SENT = 4_000_000
+from tests.spark.tasks_at_sites import SENT
 
 
 @pytest.fixture(scope="module")
-def driven(site_cluster):
-    """What a driver in the cluster has seen."""
-    done = site_cluster.run("tests.spark.site_tasks_main", str(SENT))
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+def driven(driver_at_sites):
+    """What the driver has seen."""
+    return driver_at_sites["tasks"]
 
 
 def test_a_task_knows_its_site_if_its_worker_does(monkeypatch):

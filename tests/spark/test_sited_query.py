@@ -1,40 +1,16 @@
 """A query whose streams live at sites, on a cluster with a worker at each and slow links between them."""
 
-import json
-
 import pytest
 
-RUNS = {
-    "adaptive": {"sited": True, "phases": "acc", "epochs": 5, "options": {"adapt": "auto"}},
-    "fixed": {"sited": True, "phases": "acc", "epochs": 5, "options": {"adapt": "off"}},
-    "unsited": {
-        "sited": False,
-        "phases": "acc",
-        "epochs": 5,
-        "options": {"adapt": "off", "partitions": 3, "plan": "a b c"},
-    },
-}
-# Nobody is at this site.
-ATLANTIS = {
-    "sited": True,
-    "phases": "a",
-    "epochs": 3,
-    "homes": {"a": "frankfurt", "b": "atlantis", "c": "oregon"},
-    "options": {"adapt": "off", "plan": "a: [b, c], [1, 1]; b: [a, c], [0, 0]; c: [b, a], [1, 0]"},
-}
+from tests.spark.sited_queries import RUNS
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def driven(site_cluster, tmp_path_factory):
-    """What a driver in the cluster has seen; it checks that results are those of the oracle."""
-    folder = tmp_path_factory.mktemp("queries")
-    done = site_cluster.run(
-        "tests.spark.sited_query_main", str(folder), json.dumps({**RUNS, "atlantis": ATLANTIS})
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+def driven(driver_at_sites):
+    """What the driver has seen; it has checked that results are those of the oracle."""
+    return driver_at_sites["queries"]
 
 
 def test_results_are_exact_and_tasks_are_at_their_sites(driven):

@@ -6,7 +6,7 @@ import pytest
 
 from midstream import Join
 from midstream.errors import OptionError, PlanError, QueryError
-from tests.spark.killable_main import Change
+from tests.spark.driver_course import Change
 from tests.spark.migration_scenario import ASKED, BEGUN, columns, events_of, rows
 
 pytestmark = pytest.mark.spark

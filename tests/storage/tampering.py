@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from midstream.inline import InlineJoin
 from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
@@ -64,3 +67,42 @@ def replace_slices(checkpoint: Path, kind: str, change: Callable[[bytes], bytes 
     for path in sorted((checkpoint / "manifests").glob("*.json"))[:-1]:
         path.unlink()
     return changed
+
+
+def far_offsets(data: bytes) -> bytes | None:
+    """The offsets of a column of text, so that its first value ends far behind the file."""
+    table = pa.ipc.open_file(pa.BufferReader(data)).read_all().combine_chunks()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.type == pa.string() and len(column):
+            text = pa.array(["v" * 1237, *[""] * (len(column) - 1)])
+            good = _written(table.set_column(table.column_names.index(name), name, text))
+            offsets = np.full(len(column) + 1, 1237, "<i4")
+            offsets[0] = 0
+            assert offsets.tobytes() in good
+            far = np.where(offsets, 300_000_000, 0).astype("<i4")
+            return good.replace(offsets.tobytes(), far.tobytes())
+    return None
+
+
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def deepen(depth: int) -> Callable[[bytes], bytes]:
+    """Gives a slice a column of a type that is nested so deeply, and no rows."""
+    kind = pa.int64()
+    for _ in range(depth):
+        kind = pa.struct([("x", kind)])
+
+    def change(data: bytes) -> bytes:
+        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+        # Without rows: Arrow writes none that are nested like that.
+        fields = [*table.schema, pa.field("odd", kind)]
+        sink = pa.BufferOutputStream()
+        pa.ipc.new_file(sink, pa.schema(fields, table.schema.metadata)).close()
+        return bytes(sink.getvalue().to_pybytes())
+
+    return change

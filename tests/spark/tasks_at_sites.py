@@ -1,10 +1,5 @@
-"""A driver in a cluster with sites: where its tasks run, and what that sends over the links.
+"""Tasks in a cluster with sites: where they run, and what that sends over the links."""
 
-Arguments: the master, the address of this driver, as JSON a process at each site, and how many bytes to send.
-Prints JSON.
-"""
-
-import json
 import os
 import sys
 import time
@@ -12,22 +7,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark import RDD, SparkContext
+from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql import SparkSession
 
 from midstream.spark.shuffle import shuffle
 from midstream.spark.site_tasks import at_sites, find_site_hosts, running_site
 from midstream.spark.task_ranges import SiteHosts
-from tests.spark.site_cluster import session_at
 from tests.spark.site_network import sent_bytes
 
 TASKS_PER_SITE = 4
+SENT = 4_000_000
 CHUNK = 1 << 18
+
+# Workers need not be able to import the tests.
+register_pickle_by_value(sys.modules[__name__])
 
 Message = tuple[int, Any]
 Sites = list[str | None]
 
 
-def main(master: str, address: str, keepers: Mapping[str, int], size: int) -> dict[str, object]:
-    spark = session_at(master, address, sites=len(keepers) - 1)
+def run_tasks(spark: SparkSession, keepers: Mapping[str, int]) -> dict[str, object]:
+    """Run tasks, and tell where they have run; ``keepers`` are a process at each site."""
     context = spark.sparkContext
     hosts = find_site_hosts(context)
     # Neighbouring tasks at the same site: without preferences, Spark begins by starting one at each.
@@ -38,13 +38,12 @@ def main(master: str, address: str, keepers: Mapping[str, int], size: int) -> di
         "held": sites_of_tasks(context, [wanted, wanted[::-1], wanted], hosts),
         "free": sites_of_tasks(context, [wanted, wanted[::-1], wanted], {}),
         "unknown": sites_of_tasks(context, [["atlantis"]], {**hosts, "atlantis": ["10.77.0.77"]}),
-        **send(context, size, hosts, keepers),
+        **send(context, SENT, hosts, keepers),
     }
     # From now on Spark has no patience: it gives tasks of a busy site to others.
     context._jsc.sc().conf().set("spark.locality.wait", "100ms")
     one = [next(iter(hosts))] * len(hosts)
     done["impatient"] = sites_of_tasks(context, [one], hosts, seconds=5.0)
-    spark.stop()
     return done
 
 
@@ -100,7 +99,3 @@ def send(context: SparkContext, size: int, hosts: SiteHosts, keepers: Mapping[st
         "measured": {link: after[link] - before[link] for link in after},
         "seconds": seconds,
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4]))))

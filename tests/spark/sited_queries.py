@@ -1,11 +1,5 @@
-"""A driver in a cluster with sites that runs queries over streams of the sites, one after the other.
+"""Queries over streams that live at the sites of a cluster."""
 
-Arguments: the master, the address of this driver, as JSON a process at each site, a folder for input and
-output, and as JSON the queries to run. Prints JSON.
-"""
-
-import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from midstream import Join
 from midstream.engine.encode import Encoder
@@ -27,9 +22,8 @@ from midstream.spark.execution import encoders_of
 from midstream.spark.site_tasks import find_site_hosts
 from midstream.spark.task_ranges import SiteHosts, TaskRanges
 from midstream.testing.random_streams import START
-from tests.spark.feed import Feed, noted_epochs
+from tests.spark.feed import Feed, input_of_batches
 from tests.spark.runner import Runner, check
-from tests.spark.site_cluster import session_at
 from tests.spark.site_network import sent_bytes
 
 SECOND = 1_000_000
@@ -37,16 +31,30 @@ EPOCH_SECONDS = 10
 FEW, MANY, KEYS = 400, 10_000, 100_000
 TEXT_BYTES = 100
 HOMES = {"a": "frankfurt", "b": "paris", "c": "oregon"}
-# Nothing is compressed on its way, so that bytes are those of the messages.
-SETTINGS = {"spark.shuffle.compress": "false"}
+RUNS: dict[str, dict[str, Any]] = {
+    "adaptive": {"sited": True, "phases": "acc", "epochs": 5, "options": {"adapt": "auto"}},
+    "fixed": {"sited": True, "phases": "acc", "epochs": 5, "options": {"adapt": "off"}},
+    "unsited": {
+        "sited": False,
+        "phases": "acc",
+        "epochs": 5,
+        "options": {"adapt": "off", "partitions": 3, "plan": "a b c"},
+    },
+}
+# Nobody is at this site.
+_ATLANTIS: dict[str, Any] = {
+    "sited": True,
+    "phases": "a",
+    "epochs": 3,
+    "homes": {"a": "frankfurt", "b": "atlantis", "c": "oregon"},
+    "options": {"adapt": "off", "plan": "a: [b, c], [1, 1]; b: [a, c], [0, 0]; c: [b, a], [1, 0]"},
+}
 
 
-def main(
-    master: str, address: str, keepers: Mapping[str, int], folder: Path, runs: Mapping[str, Any]
-) -> dict[str, object]:
-    spark = session_at(master, address, len(keepers) - 1, SETTINGS)
+def run_queries(spark: SparkSession, keepers: Mapping[str, int], folder: Path) -> dict[str, object]:
+    """Run the queries one after the other; ``keepers`` are a process at each site."""
     done: dict[str, object] = {}
-    for name, run in runs.items():
+    for name, run in {**RUNS, "atlantis": _ATLANTIS}.items():
         feed = Feed(spark, folder / name / "in")
         feed.add(*epochs(run["phases"], run["epochs"]))
         runner = Runner(folder / name)
@@ -61,7 +69,7 @@ def main(
             query = writer.addListener(traffic).trigger(availableNow=True).start()
             query.awaitTermination()
         seconds = time.monotonic() - begin
-        results = check(join.query(), noted_epochs(feed, runner.checkpoint), runner.results())
+        results = check(join.query(), input_of_batches(feed, runner.checkpoint), runner.results())
         done[name] = {
             "results": results.num_rows,
             "reported": traffic.reported,
@@ -70,7 +78,6 @@ def main(
             "events": [event for progress in query.recentProgress for event in progress["events"]],
             "seconds": seconds,
         }
-    spark.stop()
     return done
 
 
@@ -153,8 +160,3 @@ def _rows(rng: np.random.Generator, epoch: int, count: int) -> pa.Table:
 def _texts(rng: np.random.Generator, count: int) -> list[bytes]:
     data = rng.bytes(TEXT_BYTES * count)
     return [data[TEXT_BYTES * i : TEXT_BYTES * (i + 1)] for i in range(count)]
-
-
-if __name__ == "__main__":
-    given = sys.argv[1:]
-    print(json.dumps(main(given[0], given[1], json.loads(given[2]), Path(given[3]), json.loads(given[4]))))
