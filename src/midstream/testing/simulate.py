@@ -59,6 +59,7 @@ _RATE_IN_CALLS = 0.1
 """How likely events are before a call of the store, compared with a crash point."""
 _DRAIN_RATE = 0.1
 """How often an epoch makes what spilled groups owe, if there is a budget of memory."""
+_CONFIRMED_BY_FENCED = "a driver that was fenced has confirmed a request"
 
 
 def simulate(seed: int) -> SimulationOutcome:
@@ -272,7 +273,7 @@ class _Simulation:
     def _rescale(self, query: InlineJoin) -> None:
         self._expect_epochs(self.life.epoch, self.life.epoch + 1)
         self.rescales.ask(query, others_paused=self.paused > 0)
-        check_promise("partitions", not self._is_fenced(), "a driver that was fenced has confirmed a request")
+        check_promise("partitions", not self._is_fenced(), _CONFIRMED_BY_FENCED)
 
     def _request(self, query: InlineJoin, request: MigrationRequest) -> None:
         # Processes that have died or are paused may have begun epochs already, without this request.
@@ -286,9 +287,7 @@ class _Simulation:
                 background="auto" if request.background else "off",
                 isolated=request.isolated,
             )
-            check_promise(
-                "requests", not self._is_fenced(), "a driver that was fenced has confirmed a request"
-            )
+            check_promise("requests", not self._is_fenced(), _CONFIRMED_BY_FENCED)
 
     def _on_crash_point(self, point: str) -> None:
         self.outcome.points.add(point)
@@ -323,8 +322,7 @@ class _Simulation:
             name = intent_name(epoch)
             data = self.store.inner.files.get(name)
             if data is not None:
-                asked = self.asked.get(epoch, [])
-                self.promises.begin(decode_intent(data.to_pybytes(), name), asked)
+                self.promises.begin(decode_intent(data.to_pybytes(), name), self.asked.get(epoch, []))
 
     def _is_fenced(self) -> bool:
         """Whether another process has taken over from the one that runs now."""
