@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from midstream.adapt.positions import Position, follow, present
+from midstream.adapt.positions import Position, advance_position, median_position
 from midstream.engine.event_times import TimeRange
 
 WINDOW = 20.0
@@ -12,7 +12,7 @@ def positions(*epochs: tuple[int, int] | None) -> list[int | None]:
     """The position after each epoch, given the ranges of their rows."""
     position, times = Position(), []
     for epoch in epochs:
-        position = follow(position, None if epoch is None else TimeRange(*epoch), WINDOW)
+        position = advance_position(position, None if epoch is None else TimeRange(*epoch), WINDOW)
         times.append(position.time)
     return times
 
@@ -38,6 +38,6 @@ def test_a_position_that_was_wrong_is_corrected():
 
 
 def test_a_silent_stream_holds_up_no_other():
-    assert present([None, 5, 90]) == 90
-    assert present([4, 5, 90]) == 5
-    assert present([None, None]) is None
+    assert median_position([None, 5, 90]) == 90
+    assert median_position([4, 5, 90]) == 5
+    assert median_position([None, None]) is None

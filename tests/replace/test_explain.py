@@ -12,7 +12,7 @@ from midstream.migration.paper_models import BlackBoxModel
 from midstream.protocol.settings import Settings
 from midstream.query.build import build_query
 from midstream.query.query import Query
-from midstream.replace.prediction import predict, show_seconds
+from midstream.replace.prediction import describe_strategy_prediction, show_seconds
 from midstream.testing import Shape, generate, stream
 from midstream.testing.hypothesis_aggregates import with_aggregation
 from midstream.testing.random_streams import SECOND
@@ -175,7 +175,7 @@ def test_durations_are_shown_as_people_say_them(seconds, shown):
 def test_a_strategy_that_never_catches_up_is_told():
     busy = BlackBoxModel(tau=10.0, tau_before=10.0, n=3, w=20.0, t_old=0.02, t_new=0.04, t_new_before=0.04)
     hybrid, moving, track = (
-        predict(f"generalized_{name}", busy, 20.0, 1e-6)
+        describe_strategy_prediction(f"generalized_{name}", busy, 20.0, 1e-6)
         for name in ("hybrid", "moving_state", "parallel_track")
     )
     assert hybrid == "it does not catch up: batches leave no time"

@@ -76,8 +76,8 @@ def test_the_folder_of_either_definition_is_not_that_of_late_rows(tmp_path, of_n
     request = outputs_in(tmp_path).with_paths(request, SCHEMA, None)
     own, other = ("first", request.old_path) if of_new else ("own", request.path)
     with pytest.raises(OptionError, match="lateRows must be another folder than path"):
-        outputs_in(tmp_path, own=own, late=other).serve(request, of_new=of_new)
-    outputs_in(tmp_path, own=own, late=str(tmp_path / "late")).serve(request, of_new=of_new)
+        outputs_in(tmp_path, own=own, late=other).open_replacement_tables(request, of_new=of_new)
+    outputs_in(tmp_path, own=own, late=str(tmp_path / "late")).open_replacement_tables(request, of_new=of_new)
 
 
 def test_folders_are_by_columns_that_the_new_definition_has(tmp_path):

@@ -42,8 +42,8 @@ def _without_first(first: int, end: int) -> EpochSpan:
     return EpochSpan(min(first + 1, end), end)
 
 
-def _all_of_it(self: BoxStep, share: ResultTimeRange | None) -> ResultTimeRange | None:
-    return share
+def _all_of_it(self: BoxStep, result_range: ResultTimeRange | None) -> ResultTimeRange | None:
+    return result_range
 
 
 def _with_what_was_before(after: int | None) -> ResultTimeRange:
@@ -69,12 +69,12 @@ MUTANTS: dict[str, tuple[int, set[str], Callable[[], AbstractContextManager[obje
     "results of the old definition leave after the hand-over": (
         82,
         {"prefix"},
-        lambda: mock.patch.object(BoxStep, "old_share", _all_of_it),
+        lambda: mock.patch.object(BoxStep, "old_result_range", _all_of_it),
     ),
     "what stored rows make leaves while the new definition catches up": (
         1017,
         {"prefix"},
-        lambda: mock.patch.object(BoxStep, "new_share", _all_of_it),
+        lambda: mock.patch.object(BoxStep, "new_result_range", _all_of_it),
     ),
     "stored rows of an epoch are left out": (
         9,

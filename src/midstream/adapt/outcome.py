@@ -79,7 +79,7 @@ def is_watched(context: DecisionContext) -> bool:
     return context.statistics.observed_seconds >= max(_MIN_WATCHED_SHARE * time_constant, _TINY)
 
 
-def judge(context: DecisionContext, trial: Trial) -> MigrationOutcome:
+def migration_outcome(context: DecisionContext, trial: Trial) -> MigrationOutcome:
     """What a migration turned out to be, once its plan has run alone for a while."""
     weights = CostModel(context.estimator).weights
     old_plan = parse_plan(trial.old_plan, context.query.names)

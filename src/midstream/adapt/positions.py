@@ -26,7 +26,7 @@ class Position(NamedTuple):
     """The end of its last epoch's rows."""
 
 
-def follow(position: Position, rows: TimeRange | None, window: float) -> Position:
+def advance_position(position: Position, rows: TimeRange | None, window: float) -> Position:
     """The position of a stream after an epoch with rows of this range; ``window`` is in microseconds."""
     if rows is None:
         return position
@@ -41,7 +41,7 @@ def follow(position: Position, rows: TimeRange | None, window: float) -> Positio
     return Position(max(end, last_end) if last_end < time - believed else time, end)
 
 
-def present(times: Iterable[int | None]) -> int | None:
+def median_position(times: Iterable[int | None]) -> int | None:
     """How far the streams have come: the median of their positions, so that a silent stream holds up none."""
     known = sorted(time for time in times if time is not None)
     return known[len(known) // 2] if known else None

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from midstream.adapt.positions import Position, follow, present
+from midstream.adapt.positions import Position, advance_position, median_position
 from midstream.engine.event_times import TimeRange, Times
 from midstream.engine.hashing import Hashes
 from midstream.engine.key_sample import (
@@ -88,9 +88,9 @@ def advance(
     positions = {}
     for name in query.names:
         old = before.streams.get(name, StreamStatistics())
-        positions[name] = follow(Position(old.position, old.last_end), ranges.get(name), window)
-    start = present(stream.position for stream in before.streams.values())
-    end = present(position.time for position in positions.values())
+        positions[name] = advance_position(Position(old.position, old.last_end), ranges.get(name), window)
+    start = median_position(stream.position for stream in before.streams.values())
+    end = median_position(position.time for position in positions.values())
     seconds = max(end - start, 0) / MICROS_PER_SECOND if start is not None and end is not None else 0.0
     constant = decay_seconds(query)
     decay = math.exp(-seconds / constant)

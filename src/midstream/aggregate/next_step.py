@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from midstream.engine.aggregate_step import AggregateStep
 from midstream.memory.holds import earliest_behind, owed_since
 from midstream.migration.strategies import STRATEGIES
-from midstream.plan.fragment_name import streams_of
+from midstream.plan.fragment_name import fragment_streams
 from midstream.plan.layout import Fragment, FragmentInput, Layout
 from midstream.plan.state_id import StateId
 from midstream.query.aggregation import Aggregation, AggregationWindows
@@ -63,7 +63,7 @@ def earliest_result(query: Query, manifest: Manifest, stream: str | None = None)
     bounds = list(_bounds(query, stream, marks))
     for fragment, groups in manifest.memory.cuts.items():
         mark = manifest.memory.marks[min(cuts[0] for cuts in groups.values())]
-        bounds += _bounds(query, stream, owed_since(mark, frozenset(streams_of(fragment))))
+        bounds += _bounds(query, stream, owed_since(mark, frozenset(fragment_streams(fragment))))
     now = None if None in bounds else min(bound for bound in bounds if bound is not None)
     known = [time for time in (manifest.emitted, now) if time is not None]
     return max(known, default=None)

@@ -107,10 +107,13 @@ class _AggregationStep:
     def _complete(self) -> Iterator[pa.Table]:
         """The windows that are complete. What arrives now belongs to later ones."""
         windows, (emitted, until) = self.aggregation.windows, (self.step.emitted, self.step.until)
-        share = self.program.share
-        if share is not None and until is not None:
-            emitted, until = share.ended_before(windows, emitted), share.end_until(windows, until)
-        if until is None or (share is not None and share.is_empty):
+        result_range = self.program.result_range
+        if result_range is not None and until is not None:
+            emitted, until = (
+                result_range.first_window_end(windows, emitted),
+                result_range.last_window_end(windows, until),
+            )
+        if until is None or (result_range is not None and result_range.is_empty):
             return
         due = [self._own_groups(s) for s in self.stored if is_due(windows, s, emitted, until)]
         yield from emitted_windows(self.aggregation, due, emitted, until)
@@ -122,9 +125,9 @@ class _AggregationStep:
         windows = self.aggregation.windows
         near = (s for s in self.stored if is_near(windows, s, int(arrived[PANE][0]), int(arrived[PANE][-1])))
         stored = [self.open_slice(slice_) for slice_ in near]
-        share = self.program.share
+        result_range = self.program.result_range
         for table in updated_windows(self.aggregation, arrived, stored):
-            yield table if share is None else share.windows(self.aggregation, table)
+            yield table if result_range is None else result_range.filter_windows(self.aggregation, table)
 
     def _keep(self, arrived: pl.DataFrame) -> tuple[tuple[NewSlice, ...], tuple[Slice, ...]]:
         """What has arrived as a partial slice, merged with others where compaction says so, and those."""

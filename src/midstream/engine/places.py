@@ -40,7 +40,7 @@ from midstream.query.network import Site
 from midstream.state.routing_table import KeyName, RoutingTable, Spread
 from midstream.state.slices import Slice
 
-HOME = 0
+UNPLACED_PARTITION = 0
 """The partition with all rows of nodes that no key places: these have the first hash."""
 
 
@@ -85,7 +85,7 @@ class Places:
 
     def home(self, site: Site) -> int:
         """The partition with all rows, of a site, of nodes that no key places: these have the first hash."""
-        return self.partitions_at[site][0] if site else HOME
+        return self.partitions_at[site][0] if site else UNPLACED_PARTITION
 
     def runs_at(self, partition: int, site: Site) -> bool:
         """Whether a partition runs what is at a site; all run what is at none."""

@@ -75,7 +75,7 @@ class Program:
     """The changes of the windows that rows from before them are still joined by."""
     latest_allowed: Mapping[str, int | None] = field(default_factory=dict)
     """The latest event time that a row of each stream may have; a later one is from the future."""
-    share: ResultTimeRange | None = None
+    result_range: ResultTimeRange | None = None
     """Which results leave, if another box runs beside this one; None for all."""
     withheld_streams: frozenset[str] = frozenset()
     """The streams of which it gets no rows that arrive: it is catching up, and will get them replayed."""

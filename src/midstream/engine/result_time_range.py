@@ -1,4 +1,4 @@
-"""Shares: which results leave which box, while a new box replaces an old one.
+"""Which results leave which of two boxes, by their times, while a new box replaces an old one.
 
 Both boxes run in full. A result leaves the old box if its time is not after the hand-over, and the new
 box if it is. A window of aggregates leaves the new box only if it begins after the hand-over.
@@ -27,7 +27,7 @@ class ResultTimeRange:
     is_empty: bool = False
     """Whether nothing leaves: the box is catching up."""
 
-    def results(self, timed: pa.Table, windows: AggregationWindows | None) -> pa.Table:
+    def filter_results(self, timed: pa.Table, windows: AggregationWindows | None) -> pa.Table:
         """The results that leave, or that are in windows that do; their times are the last column."""
         if self.is_empty:
             return timed.slice(0, 0)
@@ -36,17 +36,17 @@ class ResultTimeRange:
         last = None if self.until is None else self.until + (0 if windows is None else windows.length)
         return timed.filter(as_column(self._mask(times, self.after, last)))
 
-    def ended_before(self, windows: AggregationWindows, emitted: int | None) -> int | None:
+    def first_window_end(self, windows: AggregationWindows, emitted: int | None) -> int | None:
         """The windows that end by then do not leave any more, or are not this box's."""
         if self.after is None:
             return emitted
         return max(self.after + windows.length, self.after if emitted is None else emitted)
 
-    def end_until(self, windows: AggregationWindows, until: int) -> int:
+    def last_window_end(self, windows: AggregationWindows, until: int) -> int:
         """The windows that end by then leave, of those that end until a time."""
         return until if self.until is None else min(until, self.until + windows.length)
 
-    def windows(self, aggregation: Aggregation, table: pa.Table) -> pa.Table:
+    def filter_windows(self, aggregation: Aggregation, table: pa.Table) -> pa.Table:
         """The windows that leave, of a table of them."""
         column = table.column(aggregation.window_position).combine_chunks()
         begins = as_array(column.field("start").cast(pa.int64()))

@@ -385,9 +385,9 @@ class _Step:
         parts += self.collected
         if not parts:
             return None
-        query, share = self.program.query, self.program.share
+        query, result_range = self.program.query, self.program.result_range
         results = merge_by_time(query, parts)
-        return results if share is None else share.results(results, query.event_windows)
+        return results if result_range is None else result_range.filter_results(results, query.event_windows)
 
     def _released_results(self, results: pa.Table | None) -> pa.Table | None:
         """Deferred results, if they are released, then those of this epoch."""

@@ -265,6 +265,6 @@ class InlineJoin(ReportingQuery):
         if ended is None or ended.number == self._gone_on_after:
             return
         self._gone_on_after = ended.number
-        self._reporter.serve(self.query)
+        self._reporter.set_query(self.query)
         if ended.path:
             self._sinks |= {"results": self._sinks["successor"], "successor": None}

@@ -24,12 +24,12 @@ from typing import Literal, get_args
 import numpy as np
 
 from midstream.engine.group_counts import GroupFigures
-from midstream.engine.places import HOME, Places, key_name
+from midstream.engine.places import UNPLACED_PARTITION, Places, key_name
 from midstream.memory.next_step import MemoryContext
 from midstream.memory.settings import MemorySettings
 from midstream.memory.sizes import GroupSizes
 from midstream.memory.statistics import read_statistics
-from midstream.plan.fragment_name import FragmentName, key_of
+from midstream.plan.fragment_name import FragmentName, fragment_key
 from midstream.plan.layout import Key
 from midstream.state.balance import Balance, HotKeyChange, Relocation
 from midstream.state.memory import GroupStatistics
@@ -136,7 +136,7 @@ def _groups_of(
         for key in size
         for group in np.flatnonzero(np.array(sizes.places.routing(key).partitions) == partition).tolist()
         # Rows that no key places are with the first group, and stay.
-        if size[key][group] > 0 and (group > 0 or partition != HOME)
+        if size[key][group] > 0 and (group > 0 or partition != UNPLACED_PARTITION)
     ]
     return sorted(groups, key=lambda g: (-g.productivity, g.key, g.group))
 
@@ -198,7 +198,7 @@ def _by_key(
     size: dict[Key, GroupFigures] = {}
     results: dict[Key, GroupFigures] = {}
     for name, of_fragment in sizes.fragments.items():
-        key, groups = key_of(name), len(of_fragment.active)
+        key, groups = fragment_key(name), len(of_fragment.active)
         size[key] = size.get(key, 0.0) + of_fragment.active
         output = read_statistics(statistics.get(name), groups)
         results[key] = results.get(key, 0.0) + output.results

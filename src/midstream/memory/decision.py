@@ -28,7 +28,7 @@ from midstream.memory.settings import MemorySettings
 from midstream.memory.sizes import GroupSizes
 from midstream.memory.statistics import read_statistics
 from midstream.memory.strategies import SpillCandidate, rank_of
-from midstream.plan.fragment_name import FragmentName, key_of
+from midstream.plan.fragment_name import FragmentName, fragment_key
 from midstream.state.memory import Cuts, Mark, MemoryAction, MemoryChange
 
 _RESERVE = 2.0
@@ -91,7 +91,7 @@ class _Decision:
             elif forced is not None and forced.partition == partition:
                 active -= self._spill(partition, settings, forced.bytes, FORCED)
         room = max(budget - active, 0.0)
-        due = [(group, reason) for group in self._spilled[partition] if (reason := self._due(group))]
+        due = [(group, reason) for group in self._spilled[partition] if (reason := self._due_reason(group))]
         # Fragments below first: what they owe arrives above in the same epoch.
         portion, least = 0.0, self._least_portion(budget)
         for group, reason in sorted(due, key=lambda entry: (entry[0].stage, self._first_cut(entry[0]))):
@@ -146,7 +146,7 @@ class _Decision:
         self.cleanups.setdefault(group.fragment, {})[group.group] = remaining
         self._note("brought back" if comes_back else "cleaned up", group, reason)
 
-    def _due(self, group: SpillCandidate) -> str:
+    def _due_reason(self, group: SpillCandidate) -> str:
         """Why what a group owes is due; empty if it is not."""
         if self._is_spilled_now(group):
             return ""
@@ -191,7 +191,7 @@ class _Decision:
         """Groups of fragments, with their sizes, divided once: there may be as many partitions as groups."""
         divided = defaultdict[int, list[SpillCandidate]](list)
         for fragment, figures, groups in fragments:
-            sizes, here = figures.tolist(), self.context.places.routing(key_of(fragment)).partitions
+            sizes, here = figures.tolist(), self.context.places.routing(fragment_key(fragment)).partitions
             statistics = self.context.memory.statistics.get(fragment)
             output = read_statistics(statistics, len(here))
             for group in groups:

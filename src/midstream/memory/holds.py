@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from midstream.plan.fragment_name import streams_of
+from midstream.plan.fragment_name import fragment_streams
 from midstream.query.window import Windows
 from midstream.state.memory import Hold, Mark, Memory
 
@@ -19,7 +19,7 @@ def holds_of(memory: Memory, names: Set[str]) -> tuple[Hold, ...]:
     """The holds of the fragments that owe rows to other fragments; ``names`` are all streams."""
     holds = []
     for fragment, groups in memory.cuts.items():
-        streams = frozenset(streams_of(fragment))
+        streams = frozenset(fragment_streams(fragment))
         # What the last fragment owes are results.
         if streams != names:
             mark = memory.marks[min(cuts[0] for cuts in groups.values())]

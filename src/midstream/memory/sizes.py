@@ -19,9 +19,9 @@ from midstream.engine.group_counts import (
     sums_by_group,
 )
 from midstream.engine.memory_step import StateCuts
-from midstream.engine.places import HOME, Places
+from midstream.engine.places import UNPLACED_PARTITION, Places
 from midstream.engine.probed_epochs import ProbedEpochs
-from midstream.plan.fragment_name import FragmentName, fragment_name, key_of
+from midstream.plan.fragment_name import FragmentName, fragment_key, fragment_name
 from midstream.plan.layout import Fragment, Layout
 from midstream.plan.state_id import StateId
 from midstream.state.slices import Counts, Slice, SliceKind
@@ -65,7 +65,7 @@ class GroupSizes:
         """For each partition, its active bytes."""
         active = self.fixed.copy()
         for name, fragment in self.fragments.items():
-            here = self.places.routing(key_of(name)).partitions
+            here = self.places.routing(fragment_key(name)).partitions
             active += np.bincount(here, fragment.active, minlength=len(active))
         by_partition: list[float] = active.tolist()
         return by_partition
@@ -85,7 +85,7 @@ def group_sizes(
         counted = counter.fragment(fragment, new_states)
         if not fragment.key:
             # Without a key, all rows are in the first group.
-            fixed[HOME] += counted.active.sum()
+            fixed[UNPLACED_PARTITION] += counted.active.sum()
             continue
         name = fragment_name(fragment)
         sizes[name] = counted if name not in sizes else sizes[name] + counted

@@ -16,7 +16,7 @@ import numpy as np
 from midstream.adapt.statistics import decay_seconds
 from midstream.engine.group_counts import GroupFigures, read_flows, sums_by_group
 from midstream.memory.sizes import GroupSizes, bytes_per_row
-from midstream.plan.fragment_name import FragmentName, fragment_name, output_of
+from midstream.plan.fragment_name import FragmentName, fragment_name, fragment_output
 from midstream.plan.layout import Layout
 from midstream.plan.state_id import StateId
 from midstream.query.query import Query
@@ -101,7 +101,7 @@ def update_statistics(
 ) -> dict[FragmentName, GroupStatistics]:
     """The statistics after an epoch of the running plan alone, in which ``seconds`` of event time passed."""
     decay = math.exp(-seconds / decay_seconds(query))
-    sent = {output_of(fragment) for fragment in layout.fragments} - {layout.root}
+    sent = {fragment_output(fragment) for fragment in layout.fragments} - {layout.root}
     produced = _produced(layout, flows, bytes_per_row(slices, sent), groups)
     after = {}
     for name, output in produced.items():
@@ -115,7 +115,7 @@ def _produced(
     """What each group has produced in one epoch; fragments above come first."""
     produced: dict[FragmentName, GroupOutput] = {}
     for fragment in reversed(layout.fragments):
-        name, output = fragment_name(fragment), output_of(fragment)
+        name, output = fragment_name(fragment), fragment_output(fragment)
         sources, targets, rows = read_flows(flows.get(name, b""))
         made = sums_by_group(sources, rows, groups)
         if output == layout.root:

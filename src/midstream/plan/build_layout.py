@@ -11,7 +11,7 @@ with it.
 
 from __future__ import annotations
 
-from midstream.plan.fragment_name import output_of
+from midstream.plan.fragment_name import fragment_output
 from midstream.plan.layout import Fragment, FragmentInput, Key, Layout, Node, Probe, state_of
 from midstream.plan.payload_columns import payload_columns
 from midstream.plan.placement import common_classes, fragment_classes, fragment_stage, next_input
@@ -41,7 +41,7 @@ def build_layout(query: Query, plan: Plan) -> Layout:
 def joined_inputs(query: Query, fragment: Fragment) -> Node:
     """One node over all inputs of a fragment of a plan: it produces the same rows as the fragment's tree."""
     inputs = join(*(left_deep(input_.streams) for input_ in fragment.inputs))
-    states = (*fragment.inputs_by_id, output_of(fragment))
+    states = (*fragment.inputs_by_id, fragment_output(fragment))
     return _node(query, inputs, fragment.key).renamed({state_of(query, s.streams): s for s in states})
 
 

@@ -20,22 +20,22 @@ def fragment_name(fragment: Fragment) -> FragmentName:
     return f"{','.join(map(str, fragment.key))}: {' '.join(inputs)}"
 
 
-def key_of(name: FragmentName) -> Key:
+def fragment_key(name: FragmentName) -> Key:
     """The key classes that place a fragment."""
     return tuple(int(key_class) for key_class in name.partition(": ")[0].split(",") if key_class)
 
 
-def streams_of(name: FragmentName) -> frozenset[str]:
+def fragment_streams(name: FragmentName) -> frozenset[str]:
     """The streams whose rows a fragment joins."""
     return frozenset(name.partition(": ")[2].replace(" ", ",").split(","))
 
 
 def joins_state(name: FragmentName, state: StateId, key: Key) -> bool:
     """Whether a state is that of an input of a fragment, arranged by the key that places it."""
-    return key == key_of(name) and state.label in name.partition(": ")[2].split(" ")
+    return key == fragment_key(name) and state.label in name.partition(": ")[2].split(" ")
 
 
-def output_of(fragment: Fragment) -> StateId:
+def fragment_output(fragment: Fragment) -> StateId:
     """The id of the rows that a fragment of a plan produces: results, or an input of another fragment."""
     return max((node.id for node in fragment.nodes), key=lambda state: len(state.streams))
 

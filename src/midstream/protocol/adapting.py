@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from midstream.adapt.decision import DecisionContext, after_migration
-from midstream.adapt.outcome import begin_trial, is_watched, judge
+from midstream.adapt.outcome import begin_trial, is_watched, migration_outcome
 from midstream.engine.program import Program
 from midstream.protocol.intent import BEFORE_VERDICTS, Intent
 from midstream.query.query import Query
@@ -27,7 +27,7 @@ def pending_decision(manifest: Manifest) -> Verdict | None:
     return None if verdict.migration is None else verdict
 
 
-def adapted(query: Query, before: Manifest, after: Manifest, intent: Intent) -> Adaptation:
+def next_adaptation(query: Query, before: Manifest, after: Manifest, intent: Intent) -> Adaptation:
     """What the next decision depends on after an epoch, apart from what its migration turned out to be."""
     verdict = verdict_of(before, intent)
     adaptation = before.adaptation if verdict is None else verdict.adaptation
@@ -51,7 +51,7 @@ class ObservedEpoch:
     """The work that it did."""
 
 
-def watched(epoch: ObservedEpoch, before: Manifest, after: Manifest, intent: Intent) -> Adaptation:
+def with_trial_outcome(epoch: ObservedEpoch, before: Manifest, after: Manifest, intent: Intent) -> Adaptation:
     """The adaptation after an epoch, with what is known of the last migration."""
     adaptation, trial = after.adaptation, after.adaptation.trial
     if after.migrations > before.migrations:
@@ -72,5 +72,5 @@ def watched(epoch: ObservedEpoch, before: Manifest, after: Manifest, intent: Int
         seconds = after.statistics.elapsed - before.statistics.elapsed
         trial = replace(trial, spent=trial.spent + epoch.spent, seconds=trial.seconds + seconds)
     elif not epoch.after.streams_without_statistics and is_watched(epoch.after):
-        return replace(adaptation, trial=None, last_outcome=judge(epoch.after, trial))
+        return replace(adaptation, trial=None, last_outcome=migration_outcome(epoch.after, trial))
     return replace(adaptation, trial=trial)

@@ -33,7 +33,13 @@ from midstream.plan.fragment_name import same_fragments
 from midstream.plan.layout import Layout
 from midstream.plan.sited_layout import check_kind
 from midstream.plan.tree import Plan, parse_plan
-from midstream.protocol.adapting import ObservedEpoch, adapted, pending_decision, verdict_of, watched
+from midstream.protocol.adapting import (
+    ObservedEpoch,
+    next_adaptation,
+    pending_decision,
+    verdict_of,
+    with_trial_outcome,
+)
 from midstream.protocol.check_site_support import check_settings_of_sites, check_sites_state
 from midstream.protocol.epoch_balance import balance_after, balance_with, next_balance
 from midstream.protocol.epoch_memory import (
@@ -222,7 +228,9 @@ class Coordinator:
             sampling=samplings(query, manifest.statistics),
             window_changes=changes,
             latest_allowed=latest_allowed(manifest.streams, intent),
-            share=None if manifest.handed_over is None else ResultTimeRange(after=manifest.handed_over),
+            result_range=None
+            if manifest.handed_over is None
+            else ResultTimeRange(after=manifest.handed_over),
         )
 
     def commit(self, manifest: Manifest, intent: Intent, program: Program, report: Report) -> Manifest:
@@ -273,12 +281,12 @@ class Coordinator:
         after = replace(after, memory=memory_after(manifest, after, intent, program, report))
         if program.migration_step is not None:
             after = self._commit_migration(query, after, program.migration_step)
-        after = replace(after, adaptation=adapted(query, manifest, after, intent))
+        after = replace(after, adaptation=next_adaptation(query, manifest, after, intent))
         if query.topology is not None:
             # What sites cost is latency and bytes of links, not the work that trials compare.
             return after
         epoch = ObservedEpoch(self.decision_context(manifest), self.decision_context(after), program, spent)
-        return replace(after, adaptation=watched(epoch, manifest, after, intent))
+        return replace(after, adaptation=with_trial_outcome(epoch, manifest, after, intent))
 
     def owes(self, manifest: Manifest) -> bool:
         """Whether an epoch without rows may have results: groups owe some, or windows are complete."""

@@ -36,6 +36,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ev
         return {**fields, "severity": self.severity, "message": self.message}
 
 
-def counted(number: int, noun: str) -> str:
+def pluralized(number: int, noun: str) -> str:
     """A number of things, such as ``1 row`` and ``2 rows``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

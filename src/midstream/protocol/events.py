@@ -16,7 +16,7 @@ from midstream.adapt.amounts import show_amount, show_cost, show_gain
 from midstream.adapt.single_partition import describe_unplaced
 from midstream.plan.build_layout import build_layout
 from midstream.plan.tree import parse_plan
-from midstream.protocol.event import Event, Severity, counted
+from midstream.protocol.event import Event, Severity, pluralized
 from midstream.protocol.memory_events import memory_events
 from midstream.protocol.place_events import place_events
 from midstream.protocol.replacement_events import replacement_events
@@ -115,7 +115,9 @@ class MigrationEnded(MigrationEvent, frozen=True, kw_only=True, tag="migration-e
     @property
     def message(self) -> str:
         """The event as a text for people."""
-        duration = f"after {counted(self.epochs, 'epoch')}" if self.epochs else "with the epoch that began it"
+        duration = (
+            f"after {pluralized(self.epochs, 'epoch')}" if self.epochs else "with the epoch that began it"
+        )
         return self.template.format(duration=duration, **msgspec.structs.asdict(self))
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from midstream.protocol.event import Event, counted
+from midstream.protocol.event import Event, pluralized
 from midstream.state.manifest import Manifest
 from midstream.state.memory import MemoryAction
 
@@ -24,7 +24,9 @@ class MemoryEvent(Event, frozen=True, kw_only=True):
     @property
     def message(self) -> str:
         """The event as a text for people."""
-        return self.template.format(counted=counted(self.groups, "group"), **msgspec.structs.asdict(self))
+        return self.template.format(
+            pluralized=pluralized(self.groups, "group"), **msgspec.structs.asdict(self)
+        )
 
 
 class StateSpilled(MemoryEvent, frozen=True, kw_only=True, tag="state-spilled"):

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from midstream.protocol.event import Event, counted
+from midstream.protocol.event import Event, pluralized
 from midstream.state.manifest import Manifest
 
 
@@ -30,7 +30,9 @@ class StateRelocated(Event, frozen=True, kw_only=True, tag="state-relocated"):
     @property
     def message(self) -> str:
         """The event as a text for people."""
-        return self.template.format(counted=counted(self.groups, "group"), **msgspec.structs.asdict(self))
+        return self.template.format(
+            pluralized=pluralized(self.groups, "group"), **msgspec.structs.asdict(self)
+        )
 
 
 class HotKeyEvent(Event, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from midstream.protocol.event import Event, Severity, counted
+from midstream.protocol.event import Event, Severity, pluralized
 from midstream.protocol.trigger_facts import BacklogUnit, Trend
 
 Status = Literal["began", "continues", "over"]
@@ -161,7 +161,7 @@ class StreamLagging(StreamProblem, frozen=True, kw_only=True, tag="stream-laggin
 
     @property
     def _shown(self) -> dict[str, object]:
-        return {**super()._shown, "unread": counted(self.backlog, self.unit.removesuffix("s"))}
+        return {**super()._shown, "unread": pluralized(self.backlog, self.unit.removesuffix("s"))}
 
 
 class StateUnbounded(Problem, frozen=True, kw_only=True, tag="state-unbounded"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from midstream.protocol.event import Event, Severity, counted
+from midstream.protocol.event import Event, Severity, pluralized
 from midstream.protocol.json_time import show_event_time
 from midstream.protocol.replacement_progress import Replaced, replaced_part
 from midstream.state.manifest import EndedReplacement, Manifest, Replacement
@@ -56,7 +56,7 @@ class ReplacementEnded(ReplacementEvent, frozen=True, kw_only=True, tag="replace
         """The event as a text for people."""
         return (
             f"replacement {self.replacement} of the {self.replaces} ended after "
-            f"{counted(self.epochs, 'epoch')}"
+            f"{pluralized(self.epochs, 'epoch')}"
         )
 
 

@@ -24,7 +24,7 @@ class ReplacementProgress:
     start_epoch: int
     phase: str
     """``catching up``, ``both definitions`` or ``both plans``, or ``ended``."""
-    caught_up: float
+    caught_up_share: float
     """The share of the stored rows it was to get that the new definition has."""
     until: int | None
     """The hand-over time, once the new definition takes part."""
@@ -41,7 +41,7 @@ class ReplacementProgress:
             strategy=now.strategy,
             start_epoch=now.start_epoch,
             phase=_phase(now),
-            caught_up=caught_up(manifest),
+            caught_up_share=caught_up_share(manifest),
             until=now.until,
         )
 
@@ -53,7 +53,7 @@ class ReplacementProgress:
             "strategy": self.strategy,
             "startEpoch": self.start_epoch,
             "phase": self.phase,
-            "caughtUp": round(self.caught_up, 3),
+            "caughtUp": round(self.caught_up_share, 3),
             "until": show_event_time(self.until),
         }
 
@@ -69,7 +69,7 @@ def _phase(replacement: Replacement | EndedReplacement) -> str:
     return "catching up" if replacement.live_since is None else f"both {replaced_part(replacement)}s"
 
 
-def caught_up(manifest: Manifest) -> float:
+def caught_up_share(manifest: Manifest) -> float:
     """The share of the stored rows it is to get that a new box has; 1 once it takes new rows.
 
     Rows of a slice are taken to be spread evenly over its epochs.
@@ -94,7 +94,7 @@ def asked_for(request: ReplacementRequest) -> str:
     return f"of the {of}, by {request.strategy}"
 
 
-def under_way(manifest: Manifest, request: ReplacementRequest | None) -> str:
+def describe_replacement(manifest: Manifest, request: ReplacementRequest | None) -> str:
     """The replacement that is under way, or else the one that is asked for, in a few words."""
     replacement = manifest.replacement
     if replacement is None:
@@ -102,7 +102,7 @@ def under_way(manifest: Manifest, request: ReplacementRequest | None) -> str:
         return f"{asked_for(request)}, which waits to begin"
     named = f"number {replacement.number}, of the {replaced_part(replacement)}, by {replacement.strategy}"
     if replacement.live_since is None:
-        return f"{named}, which has {100 * caught_up(manifest):.0f} % of the stored rows"
+        return f"{named}, which has {100 * caught_up_share(manifest):.0f} % of the stored rows"
     return f"{named}, until all results of the old {replaced_part(replacement)} are out"
 
 
@@ -111,7 +111,7 @@ def check_none_under_way(manifest: Manifest, request: ReplacementRequest | None)
     if manifest.replacement is not None or request is not None:
         raise OptionError(
             "a replacement that was asked for must have ended",
-            got=f"one that has not ended: {under_way(manifest, request)}",
+            got=f"one that has not ended: {describe_replacement(manifest, request)}",
             hint="wait for the event replacement-ended before you ask for another definition or plan, or, "
             "with singlePartition 'forbid', another number of partitions; explain() shows how far it is",
         )

@@ -9,7 +9,7 @@ from midstream.migration.explain import explain_query
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
 from midstream.plan.tree import Plan
 from midstream.protocol.progress import state_sizes
-from midstream.protocol.replacement_progress import asked_for, caught_up, replaced_part
+from midstream.protocol.replacement_progress import asked_for, caught_up_share, replaced_part
 from midstream.protocol.settings import definition_of
 from midstream.query.query import Query
 from midstream.replace.changes import describe_changes
@@ -51,8 +51,9 @@ def explain_running(running: QuerySnapshot) -> str:
 def _phase(running: QuerySnapshot, replacement: Replacement) -> str:
     of, until = replaced_part(replacement), replacement.until
     if replacement.live_since is None:
+        percent = 100 * caught_up_share(running.manifest)
         return (
-            f"The new {of} has {100 * caught_up(running.manifest):.0f} % of the stored rows: those that came "
+            f"The new {of} has {percent:.0f} % of the stored rows: those that came "
             f"before epoch {replacement.replayed_before}."
         )
     if until is None:

@@ -36,20 +36,20 @@ class BoxStep:
     replayed: EpochSpan | None = None
     """The epochs whose stored rows it gets."""
 
-    def old_share(self, share: ResultTimeRange | None) -> ResultTimeRange | None:
+    def old_result_range(self, result_range: ResultTimeRange | None) -> ResultTimeRange | None:
         """Which results leave the old box, of those that did; None for all."""
         until = self.replacement.until
         if not self.is_live:
-            return share
+            return result_range
         return (
             ResultTimeRange(is_empty=True)
             if until is None
-            else replace_field(share or ResultTimeRange(), until=until)
+            else replace_field(result_range or ResultTimeRange(), until=until)
         )
 
-    def new_share(self, share: ResultTimeRange | None) -> ResultTimeRange | None:
+    def new_result_range(self, result_range: ResultTimeRange | None) -> ResultTimeRange | None:
         """Which results leave the new box: none as long as it catches up."""
-        return share if self.is_live else ResultTimeRange(is_empty=True)
+        return result_range if self.is_live else ResultTimeRange(is_empty=True)
 
     @property
     def withheld_streams(self) -> frozenset[str]:
@@ -74,7 +74,9 @@ class BoxStep:
         return all(mark is not None and mark >= end for mark in watermarks)
 
 
-def begin(manifest: Manifest, request: ReplacementRequest, old: Coordinator, new: Coordinator) -> Replacement:
+def initial_replacement(
+    manifest: Manifest, request: ReplacementRequest, old: Coordinator, new: Coordinator
+) -> Replacement:
     """A replacement before its first epoch."""
     settings = replace_field(new.settings, partitions=places_of(manifest).partitions, shares=())
     first = Coordinator(new.query, settings).initial_manifest(
@@ -209,7 +211,7 @@ def replacement_after(
     )
 
 
-def after_end(
+def manifest_after_end(
     manifest: Manifest, intent: Intent, replacement: Replacement, new: Manifest, report: Report
 ) -> Manifest:
     """The manifest of the first epoch of the new box alone: what is the query's, it has from the old one."""

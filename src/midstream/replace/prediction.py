@@ -52,10 +52,12 @@ def describe_prediction(running: QuerySnapshot, query: Query, plan: str, strateg
         t_new_before=t_new,
     )
     window = window_or_recent(query, context.statistics.elapsed)
-    return predict(strategy, boxes, window, seconds_per_unit)
+    return describe_strategy_prediction(strategy, boxes, window, seconds_per_unit)
 
 
-def predict(strategy: str, boxes: BlackBoxModel, new_window: float, seconds_per_unit: float) -> str:
+def describe_strategy_prediction(
+    strategy: str, boxes: BlackBoxModel, new_window: float, seconds_per_unit: float
+) -> str:
     """What the models say, in units of work and in time."""
 
     def units(seconds: float) -> str:

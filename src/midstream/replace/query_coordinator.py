@@ -29,10 +29,10 @@ from midstream.query.query import Query
 from midstream.replace.definition import read_query
 from midstream.replace.given_definition import check_windows_may_change, is_new_definition
 from midstream.replace.lifecycle import (
-    after_end,
-    begin,
+    initial_replacement,
     intent_of_new_box,
     intent_of_old_box,
+    manifest_after_end,
     next_box_step,
     replacement_after,
     without_handover,
@@ -134,7 +134,7 @@ class QueryCoordinator:
             query = self.definition(request.definition)
         else:
             query = query_on(intent.terms or committed_terms(manifest), self.query)
-        return begin(manifest, request, self.current, Coordinator(query, self.settings))
+        return initial_replacement(manifest, request, self.current, Coordinator(query, self.settings))
 
     def next_terms(self, manifest: Manifest) -> Terms:
         """The terms of the epoch after ``manifest``: they stay while a replacement runs."""
@@ -216,14 +216,14 @@ class QueryCoordinator:
         ours = self.current.program(manifest, intent_of_old_box(intent, drains=drains), decides=False)
         theirs = replace_field(
             theirs,
-            share=step.new_share(theirs.share),
+            result_range=step.new_result_range(theirs.result_range),
             withheld_streams=step.withheld_streams,
             late_rows_elsewhere=frozenset(self.query.names),
             fragment_offset=1 + max(fragment.id for fragment in ours.fragments),
             replay=step.replay(ours),
         )
         both = ReplacementStep(replacement=step.replacement, program=theirs, begins=begins)
-        return replace_field(ours, share=step.old_share(ours.share), replacement=both)
+        return replace_field(ours, result_range=step.old_result_range(ours.result_range), replacement=both)
 
     def commit(self, manifest: Manifest, intent: Intent, program: Program, report: Report) -> Manifest:
         """The manifest of the program's epoch, given what all its partitions report."""
@@ -238,7 +238,7 @@ class QueryCoordinator:
         their_intent = intent_of_new_box(intent, step.replacement)
         if step.program is None:
             after = new.commit(before, their_intent, program, report)
-            return after_end(manifest, intent, step.replacement, after, report)
+            return manifest_after_end(manifest, intent, step.replacement, after, report)
         ours = self.current.commit(manifest, intent_of_old_box(intent, drains=intent.drains), program, report)
         their_report = report.successor or Report()
         theirs = new.commit(before, their_intent, step.program, their_report)

@@ -47,7 +47,7 @@ class EpochReporter:
         """The progress of the last epochs, oldest first."""
         return list(self._recent)
 
-    def serve(self, query: Query) -> None:
+    def set_query(self, query: Query) -> None:
         """From now on, epochs are of another definition."""
         self._query = query
         self._health = Health()

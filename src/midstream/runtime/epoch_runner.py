@@ -317,7 +317,7 @@ class EpochRunner:
         with self.requests.lock:
             self.manifest = manifest
             self.coordinator = self.coordinator.after(manifest)
-            self.requests.serve(self.coordinator.query)
+            self.requests.set_query(self.coordinator.query)
 
     def _add_written(self, report: Report) -> RunIdentity:
         """The writer with the slices that tasks of this run have written and that are in use."""

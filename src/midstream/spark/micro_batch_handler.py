@@ -266,7 +266,7 @@ class MicroBatchHandler:
     def _serve_definition(self) -> None:
         """After an epoch: if another definition has replaced the earlier one, what follows is of that."""
         if (ended := self.manifest.ended_replacement) is not None:
-            self.reporter.serve(self.coordinator.query)
+            self.reporter.set_query(self.coordinator.query)
             self._outputs.end_replacement(ended)
 
     @contextmanager

@@ -98,7 +98,9 @@ class Outputs:
             return ended.path
         return self._path
 
-    def serve(self, replacement: Replacement | ReplacementRequest | None, *, of_new: bool) -> None:
+    def open_replacement_tables(
+        self, replacement: Replacement | ReplacementRequest | None, *, of_new: bool
+    ) -> None:
         """Before anything is published: open the folder of a new definition that has one, or will have.
 
         ``of_new`` if the query was started with that definition.

@@ -109,7 +109,7 @@ def start_query(
             spark=spark, schema=query.output_schema, tables=tables, options=options, query_name=name
         )
         outputs = _make_outputs(sink, context, query, partition_columns, check_path)
-        outputs.serve(
+        outputs.open_replacement_tables(
             committed.manifest.replacement or asked_definition(store, committed.manifest),
             of_new=coordinator.started_with_new,
         )

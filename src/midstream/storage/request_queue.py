@@ -56,7 +56,7 @@ class RequestQueue:
         self.replacements = replacement_requests(store)
         """Requests for another definition."""
 
-    def serve(self, query: Query) -> None:
+    def set_query(self, query: Query) -> None:
         """From now on, requests are for this definition."""
         self._query = query
 
