@@ -95,14 +95,14 @@ class Encoder:
         own = {columns[name] for name in keys if name in columns}
         theirs = {column for column in other.source if column.name in keys}
         same_time = self.source[0] == other.source[0]
-        return same_time and own == theirs and not self._not_sent(other)
+        return same_time and own == theirs and not self._missing_columns(other)
 
     def lacking(self, other: Encoder) -> list[str]:
         """The columns, as users call them, that another encoder of the stream sends and this one does not."""
-        missing = self._not_sent(other)
+        missing = self._missing_columns(other)
         return sorted({str(column.ref) for column in other.source if column.name in missing})
 
-    def _not_sent(self, other: Encoder) -> set[str]:
+    def _missing_columns(self, other: Encoder) -> set[str]:
         wanted = {name for to in other.destinations for name in to.payload}
         return wanted.difference(self.destinations[0].payload)
 
@@ -222,11 +222,13 @@ def make_encoder(query: Query, layout: Layout, stream: str, places: Places, *, w
                 places.routing(f.key, f.site),
                 # Rows that are set aside are kept where they are counted.
                 stored_columns
-                if f.site and s not in f.counts
+                if f.site and s not in f.counted_inputs
                 else tuple(dict.fromkeys([*stored_columns, *sent_columns])),
             )
             # First where the rows are counted: there they have all columns.
-            for s, f in sorted(fragments.items(), key=lambda item: (item[0] not in item[1].counts, item[0]))
+            for s, f in sorted(
+                fragments.items(), key=lambda item: (item[0] not in item[1].counted_inputs, item[0])
+            )
         ),
         source=tuple(source),
         site=None if query.topology is None else query.topology.site_of[stream],

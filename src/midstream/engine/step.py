@@ -302,7 +302,7 @@ class _Step:
 
     def _counts(self, target: FragmentInput) -> bool:
         if self.fragment.site:
-            return target.id in self.fragment.counts
+            return target.id in self.fragment.counted_inputs
         return self.handover is None or (self.fragment.id, target.id) not in self.handover.counted_elsewhere
 
     @property

@@ -138,7 +138,7 @@ def source_of(old: Layout, state: StateId) -> StateId:
     """The window of the old plan that has the rows which a window of the new one lacks."""
     known = [window for window, _ in _windows(old)]
     same_site = [window for window in known if window.label == state.label]
-    homes = [w for f in old.fragments for w in f.counts if w.streams == state.streams]
+    homes = [w for f in old.fragments for w in f.counted_inputs if w.streams == state.streams]
     return (same_site or homes)[0]
 
 
@@ -173,8 +173,10 @@ def _beside(old: Layout, new: Layout) -> Layout:
             fragments.append(_keeper(len(fragments), old, site, added, tuple(here.items())))
         else:
             found = fragments[place]
-            keeps = (*found.keeps, *here.items())
-            fragments[place] = replace_field(found, inputs=(*found.inputs, *added), keeps=keeps)
+            stored_windows = (*found.stored_windows, *here.items())
+            fragments[place] = replace_field(
+                found, inputs=(*found.inputs, *added), stored_windows=stored_windows
+            )
     sink = next(f for f in fragments if old.sink is not None and f.id == old.sink.id)
     return Layout(old.plan, tuple(fragments), sink)
 
@@ -184,7 +186,9 @@ def _keeper(
     old: Layout,
     site: str,
     inputs: tuple[FragmentInput, ...],
-    keeps: tuple[tuple[StateId, tuple[Key, ...]], ...],
+    stored_windows: tuple[tuple[StateId, tuple[Key, ...]], ...],
 ) -> Fragment:
     key = old.fragments[0].key
-    return Fragment(id=number, key=key, stage=0, inputs=inputs, nodes=(), site=site, keeps=keeps)
+    return Fragment(
+        id=number, key=key, stage=0, inputs=inputs, nodes=(), site=site, stored_windows=stored_windows
+    )

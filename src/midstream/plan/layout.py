@@ -89,10 +89,10 @@ class Fragment:
     nodes: tuple[Node, ...]
     site: Site = ""
     """Where it runs, if streams live at sites."""
-    keeps: tuple[tuple[StateId, tuple[Key, ...]], ...] = ()
+    stored_windows: tuple[tuple[StateId, tuple[Key, ...]], ...] = ()
     """At a site: the windows that it stores, each with the keys by which it is searched. Other fragments of
     the site, in later stages, search them as well."""
-    counts: frozenset[StateId] = frozenset()
+    counted_inputs: frozenset[StateId] = frozenset()
     """At a site: the inputs that are counted here, those of streams that live here."""
 
     @cached_property
@@ -107,8 +107,8 @@ class Fragment:
             self,
             inputs=inputs,
             nodes=tuple(node.renamed(ids) for node in self.nodes),
-            keeps=tuple((ids.get(state, state), keys) for state, keys in self.keeps),
-            counts=frozenset(ids.get(state, state) for state in self.counts),
+            stored_windows=tuple((ids.get(state, state), keys) for state, keys in self.stored_windows),
+            counted_inputs=frozenset(ids.get(state, state) for state in self.counted_inputs),
         )
 
     def searched_by(self, state: StateId) -> tuple[Key, ...]:
@@ -121,7 +121,7 @@ class Fragment:
     def arrangements(self) -> dict[StateId, tuple[Key, ...]]:
         """The keys by which each state that the fragment stores is searched."""
         if self.site:
-            return dict(self.keeps)
+            return dict(self.stored_windows)
         keys_of: dict[StateId, tuple[Key, ...]] = {}
         for node in self.nodes:
             for state in node.inputs:

@@ -153,6 +153,8 @@ class _Builder:
             inputs=tuple(FragmentInput(s, payload_columns(self.query, s.streams)) for s in part.inputs),
             nodes=tuple(part.nodes),
             site=site,
-            keeps=tuple((window, tuple(keys) or (self.key,)) for window, keys in part.windows.items()),
-            counts=frozenset(homes) if round_ == 0 else frozenset(),
+            stored_windows=tuple(
+                (window, tuple(keys) or (self.key,)) for window, keys in part.windows.items()
+            ),
+            counted_inputs=frozenset(homes) if round_ == 0 else frozenset(),
         )

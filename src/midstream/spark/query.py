@@ -38,12 +38,12 @@ _DRAIN_LATER = "start it again with the same checkpointLocation, then drain it"
 class JoinStreamingQuery(ReportingQuery, StreamingQuery):  # type: ignore[misc]
     """A join that runs in the background: Spark's handle of it, with what Midstream knows of it besides."""
 
-    def __init__(self, query: StreamingQuery, driver: MicroBatchHandler, *, is_bounded: bool) -> None:
+    def __init__(self, query: StreamingQuery, handler: MicroBatchHandler, *, is_bounded: bool) -> None:
         """``is_bounded`` if it ends by itself, and is drained then."""
-        ReportingQuery.__init__(self, driver.reporter)
+        ReportingQuery.__init__(self, handler.reporter)
         StreamingQuery.__init__(self, query._jsq)
         self._spark_query = query
-        self._handler = driver
+        self._handler = handler
         self._drains_at_end = is_bounded
         self._end = in_thread("query", self._wait_for_end)
 

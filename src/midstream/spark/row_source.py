@@ -84,7 +84,7 @@ class Encoding:
     encoders: Encoders
 
 
-def _not_sent(sent: Encoders, encoders: Encoders) -> list[str]:
+def _missing_parts(sent: Encoders, encoders: Encoders) -> list[str]:
     """What rows that were sent do not have for other encoders, in words."""
     found: list[str] = []
     for name, encoder in encoders.items():
@@ -139,7 +139,7 @@ class RowSources:
 
     def _lacking(self, encoders: Encoders) -> list[str]:
         """What Spark does not send of what these encode, in words; of keys it may send hashes alone."""
-        return min((_not_sent(encoding.encoders, encoders) for encoding in self.encodings), key=len)
+        return min((_missing_parts(encoding.encoders, encoders) for encoding in self.encodings), key=len)
 
     def _fitting(self, encoders: Encoders) -> int | None:
         """The encoding from which rows can be encoded by these."""

@@ -130,7 +130,7 @@ def start_query(
         fit_checkpoint(store, ordered, frames)
         sources = _make_sources(runner, ordered, parallelism, whole_rows=outputs.keeps_late_rows)
         stream = sources.stream()
-        driver = MicroBatchHandler(
+        handler = MicroBatchHandler(
             runner=runner,
             session=stream.sparkSession,
             sources=sources,
@@ -139,13 +139,13 @@ def start_query(
             limits=HealthLimits(late_share=options.late_share_warning, interval_ms=trigger.interval_ms()),
         )
         for listener in request.listeners:
-            driver.reporter.listeners.add(listener)
+            handler.reporter.listeners.add(listener)
         # If another driver has taken over, two Sparks must not write to the same half of the checkpoint.
         lease.check()
-        running = _start_spark(stream, driver, spark_folder(checkpoint), trigger, name)
+        running = _start_spark(stream, handler, spark_folder(checkpoint), trigger, name)
         on_failure.pop_all()
     is_bounded = bool(trigger.available_now or trigger.once)
-    handle = JoinStreamingQuery(running, driver, is_bounded=is_bounded)
+    handle = JoinStreamingQuery(running, handler, is_bounded=is_bounded)
     stop_on_ctrl_c(handle)
     stop_at_exit(handle)
     return handle
@@ -215,10 +215,10 @@ def _make_sources(
 
 
 def _start_spark(
-    stream: DataFrame, driver: MicroBatchHandler, folder: str, trigger: Trigger, name: str | None
+    stream: DataFrame, handler: MicroBatchHandler, folder: str, trigger: Trigger, name: str | None
 ) -> StreamingQuery:
-    """Let Spark call the driver with each micro-batch of the stream."""
-    start = stream.writeStream.foreachBatch(driver).option("checkpointLocation", folder)
+    """Let Spark call the handler with each micro-batch of the stream."""
+    start = stream.writeStream.foreachBatch(handler).option("checkpointLocation", folder)
     arguments = trigger.arguments()
     start = start.trigger(**arguments) if arguments else start
     return (start.queryName(name) if name else start).start()
