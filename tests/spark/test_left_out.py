@@ -143,7 +143,7 @@ def test_streams_leave_one_after_the_other_and_come_back(feed, runner, source):
     assert leaving.last_offsets()[1] == "-"
     query = leaving.run("abd", sources="a-bd", becomes="ab", epochs=8)
     assert len(leaving.until) == 2
-    assert "streams that it reads; got stream d" in leaving.refused[-1]
+    assert "streams that the query reads; got stream d" in leaving.refused[-1]
     query = leaving.run("ab", sources="a-b-", epochs=2)
     told = {**query.lastProgress, "text": query.explanation()}
     folders = {name: [read["description"] for read in told["sources"][name]["offsets"]] for name in "ab"}

@@ -8,7 +8,8 @@ would give: nothing lost, nothing twice, whatever the plan, the batches, and the
 - ``foreachBatch`` and ``console``: at least once. After a crash a batch may come again, with the same rows
   and the same batch id; use the id to drop the repetition.
 - Prefix consistency. After every commit n the output equals the batch join of the inputs up to n, less what
-  [spilled state](docs/memory.md) owes.
+  [spilled state](docs/memory.md) owes and what a migration by [parallel
+  track](docs/migration-parallel-track.md) holds back until it ends.
 
 A crash here is an error at a named point of the driver, after which the query is started again. The tests
 that kill do the same with processes.

@@ -24,9 +24,7 @@ class MemoryEvent(Event, frozen=True, kw_only=True):
     @property
     def message(self) -> str:
         """The event as a text for people."""
-        return self.template.format(
-            pluralized=pluralized(self.groups, "group"), **msgspec.structs.asdict(self)
-        )
+        return self.template.format(counted=pluralized(self.groups, "group"), **msgspec.structs.asdict(self))
 
 
 class StateSpilled(MemoryEvent, frozen=True, kw_only=True, tag="state-spilled"):

@@ -30,9 +30,7 @@ class StateRelocated(Event, frozen=True, kw_only=True, tag="state-relocated"):
     @property
     def message(self) -> str:
         """The event as a text for people."""
-        return self.template.format(
-            pluralized=pluralized(self.groups, "group"), **msgspec.structs.asdict(self)
-        )
+        return self.template.format(counted=pluralized(self.groups, "group"), **msgspec.structs.asdict(self))
 
 
 class HotKeyEvent(Event, frozen=True, kw_only=True):
