@@ -92,7 +92,7 @@ def test_results_that_are_published_before_their_commit_are_seen(monkeypatch):
             self._sinks["results"].publish([o for o in report.outputs if o.table == "results"])
 
     monkeypatch.setattr(execution.InlineExecution, "prepare", hasty)
-    assert broken_promises(SEEDS, likely=[24]) == {"prefix"}
+    assert broken_promises(SEEDS, likely=[127, 43, 87]) == {"prefix"}
 
 
 def test_late_rows_that_are_not_published_are_seen(monkeypatch):
@@ -125,7 +125,7 @@ def test_state_that_goes_before_its_time_is_seen(monkeypatch):
         lambda self, s, latest, *more: real(self, s, [t - early for t in latest], *more),
     )
     # Where a result needed it, the result is missing; where none came to need it, only this tells.
-    assert "conservation" in broken_promises(SEEDS, enough=8)
+    assert "conservation" in broken_promises(SEEDS, enough=8, likely=[16, 21, 1, 14, 18, 12])
 
 
 def test_an_epoch_that_writes_something_else_when_it_is_run_again_is_seen(monkeypatch):
@@ -175,7 +175,7 @@ def test_going_on_from_a_commit_that_was_not_confirmed_is_safe_only_if_it_is_mad
 def test_a_commit_before_its_slices_last_is_seen(monkeypatch):
     real = FaultStore.sync
     monkeypatch.setattr(FaultStore, "sync", lambda self, at: None if at == "slices" else real(self, at))
-    assert broken_promises(SEEDS, likely=[8]) == {"fsck"}
+    assert broken_promises(SEEDS, likely=[52, 20, 43]) == {"fsck"}
 
 
 def test_files_that_are_left_behind_are_seen(monkeypatch):
@@ -227,7 +227,7 @@ def test_damage_that_is_not_refused_is_seen(monkeypatch):
         simulate(seed)
     monkeypatch.setattr(manifest_log, "decode_manifest", unsealed)
     # The next manifest names the digest of the one that it follows from, and goes on with its count.
-    assert broken_promises(SEEDS, likely=[20]) in ({"fsck"}, {"conservation"})
+    assert broken_promises(SEEDS, likely=[80, 36, 24]) in ({"fsck"}, {"conservation"})
 
 
 def test_a_store_that_tears_files_under_their_names_is_seen(monkeypatch):

@@ -64,7 +64,7 @@ MUTANTS: dict[str, tuple[int, set[str], Callable[[], AbstractContextManager[obje
     "results of the new definition leave before the hand-over": (
         82,
         {"prefix"},
-        lambda: mock.patch("midstream.protocol.coordinator.ResultTimeRange", _with_what_was_before),
+        lambda: mock.patch("midstream.protocol.coordinator.results_after", _with_what_was_before),
     ),
     "results of the old definition leave after the hand-over": (
         82,

@@ -60,3 +60,8 @@ class ResultTimeRange:
         if until is not None:
             mask &= times <= until
         return mask
+
+
+def results_after(handed_over: int | None) -> ResultTimeRange | None:
+    """Those after a hand-over, if there was one; else None, for all."""
+    return None if handed_over is None else ResultTimeRange(after=handed_over)

@@ -18,7 +18,7 @@ from midstream.adapt.statistics import samplings
 from midstream.aggregate.next_step import is_out, next_aggregate_step, windows_are_due
 from midstream.engine.migration_step import MigrationStep
 from midstream.engine.program import Program
-from midstream.engine.result_time_range import ResultTimeRange
+from midstream.engine.result_time_range import results_after
 from midstream.engine.spill_retention import SpillRetention
 from midstream.errors import CheckpointError, PlanError
 from midstream.memory.check_memory import check_memory
@@ -33,13 +33,7 @@ from midstream.plan.fragment_name import same_fragments
 from midstream.plan.layout import Layout
 from midstream.plan.sited_layout import check_kind
 from midstream.plan.tree import Plan, parse_plan
-from midstream.protocol.adapting import (
-    ObservedEpoch,
-    next_adaptation,
-    pending_decision,
-    verdict_of,
-    with_trial_outcome,
-)
+from midstream.protocol import adapting
 from midstream.protocol.check_site_support import check_settings_of_sites, check_sites_state
 from midstream.protocol.epoch_balance import balance_after, balance_with, next_balance
 from midstream.protocol.epoch_memory import (
@@ -173,7 +167,7 @@ class Coordinator:
         adaptation = manifest.adaptation
         if not self.settings.adapt:
             return None
-        if (undone := pending_decision(manifest)) is not None:
+        if (undone := adapting.pending_decision(manifest)) is not None:
             return undone
         # Statistics that were kept for other windows say little about what a plan will cost with these.
         if manifest.migration is not None or committed_terms(manifest) != terms_of(self.query):
@@ -228,9 +222,7 @@ class Coordinator:
             sampling=samplings(query, manifest.statistics),
             window_changes=changes,
             latest_allowed=latest_allowed(manifest.streams, intent),
-            result_range=None
-            if manifest.handed_over is None
-            else ResultTimeRange(after=manifest.handed_over),
+            result_range=results_after(manifest.handed_over),
         )
 
     def commit(self, manifest: Manifest, intent: Intent, program: Program, report: Report) -> Manifest:
@@ -267,13 +259,9 @@ class Coordinator:
         # What a plan produces depends on the windows as well.
         alone = program.migration_step is None and program.window_changes == manifest.window_changes
         spent = work_done(program, report)
+        measured = intent.measurements
         statistics = update_statistics(
-            query,
-            manifest.statistics,
-            report,
-            spent=spent,
-            measurements=intent.measurements,
-            alone=alone,
+            query, manifest.statistics, report, spent=spent, measurements=measured, alone=alone
         )
         after = replace(after, statistics=statistics, window_changes=active_window_changes(after))
         after = with_places(after, intent, program.places)
@@ -281,12 +269,13 @@ class Coordinator:
         after = replace(after, memory=memory_after(manifest, after, intent, program, report))
         if program.migration_step is not None:
             after = self._commit_migration(query, after, program.migration_step)
-        after = replace(after, adaptation=next_adaptation(query, manifest, after, intent))
+        after = replace(after, adaptation=adapting.next_adaptation(query, manifest, after, intent))
         if query.topology is not None:
             # What sites cost is latency and bytes of links, not the work that trials compare.
             return after
-        epoch = ObservedEpoch(self.decision_context(manifest), self.decision_context(after), program, spent)
-        return replace(after, adaptation=with_trial_outcome(epoch, manifest, after, intent))
+        contexts = self.decision_context(manifest), self.decision_context(after)
+        epoch = adapting.ObservedEpoch(*contexts, program, spent)
+        return replace(after, adaptation=adapting.with_trial_outcome(epoch, manifest, after, intent))
 
     def owes(self, manifest: Manifest) -> bool:
         """Whether an epoch without rows may have results: groups owe some, or windows are complete."""
@@ -312,7 +301,7 @@ class Coordinator:
         What was decided is carried out even if the options have changed since.
         """
         request = None if intent.request is None else intent.request.read(query)
-        verdict = verdict_of(manifest, intent)
+        verdict = adapting.verdict_of(manifest, intent)
         decision = verdict.migration if verdict is not None and decides else None
         if request is None and decision is not None:
             plan = parse_plan(decision.best_plan, query.names)
