@@ -223,7 +223,7 @@ def test_partitions_that_forbid_the_plan_of_a_begun_epoch_are_refused():
     join.rescale(4)
 
 
-def test_a_request_of_a_version_that_did_not_seal_it_is_applied():
+def test_a_request_of_a_version_that_wrote_no_digest_is_applied():
     join = begun(store := MemoryStore())
     store.put(f"{REQUESTS}/partitions-000001", b"8")
     join = InlineJoin(QUERY, settings=ANY_PARTITIONS, store=store)

@@ -14,7 +14,7 @@ from midstream.protocol.intent import Intent, decode_intent, encode_intent
 from midstream.protocol.settings import Settings, check_same_definition
 from midstream.protocol.terms import query_on, terms_of
 from midstream.query.build import build_query
-from midstream.state.checksummed_json import decode_checksummed, encode_checksummed
+from midstream.state.json_with_digest import decode_with_digest, encode_with_digest
 from midstream.state.window_change import WindowChange
 from midstream.storage.intents import intent_name
 from midstream.storage.memory_store import MemoryStore
@@ -61,10 +61,10 @@ def test_a_first_epoch_that_an_earlier_version_has_begun_goes_on():
     options = {"partitions": SETTINGS.partitions, "groups": SETTINGS.groups}
     definition = {key: value for key, value in first.definition.items() if key != "keeps"}
     old = Intent("inline", 0, 0, SETTINGS, first=replace(first, format=5), format=1)
-    fields = msgspec.json.decode(decode_checksummed("intent", encode_intent(old), "x"))
+    fields = msgspec.json.decode(decode_with_digest("intent", encode_intent(old), "x"))
     fields["first"]["definition"] = definition | {"options": options}
     del fields["first"]["routings"]
-    file = encode_checksummed("intent", msgspec.json.encode(fields))
+    file = encode_with_digest("intent", msgspec.json.encode(fields))
     assert decode_intent(file, "x").first == first
     store = MemoryStore()
     store.put(intent_name(0), file)

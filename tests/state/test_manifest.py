@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from midstream.errors import CheckpointError
 from midstream.plan.state_id import StateId
-from midstream.state.checksummed_json import digest_in
+from midstream.state.json_with_digest import digest_in
 from midstream.state.manifest import (
     FORMAT,
     Manifest,
@@ -59,7 +59,7 @@ MANIFEST = Manifest(
 )
 
 
-def sealed(body: bytes) -> bytes:
+def with_digest(body: bytes) -> bytes:
     import hashlib
 
     return b'{"sha256":"%s","manifest":%s}' % (hashlib.sha256(body).hexdigest().encode(), body)
@@ -67,7 +67,7 @@ def sealed(body: bytes) -> bytes:
 
 def test_a_manifest_can_be_encoded_and_decoded():
     assert decode_manifest(encode_manifest(MANIFEST), "m") == (MANIFEST, digest_of(MANIFEST))
-    assert encode_manifest(MANIFEST) == sealed(manifest_json(MANIFEST))
+    assert encode_manifest(MANIFEST) == with_digest(manifest_json(MANIFEST))
     assert json.loads(encode_manifest(MANIFEST))["sha256"] == digest_of(MANIFEST)
     assert digest_in(encode_manifest(MANIFEST)) == digest_of(MANIFEST)
 
@@ -102,25 +102,25 @@ def test_any_truncation_is_detected():
         ({"slices": [{"name": "../x"}]}, "must be readable"),
     ],
 )
-def test_a_sealed_manifest_that_does_not_match_the_schema_is_refused(change, message):
+def test_a_with_digest_manifest_that_does_not_match_the_schema_is_refused(change, message):
     body = json.loads(manifest_json(MANIFEST)) | change
     with pytest.raises(CheckpointError, match=message):
-        decode_manifest(sealed(json.dumps(body).encode()), "m")
+        decode_manifest(with_digest(json.dumps(body).encode()), "m")
 
 
 def test_a_missing_field_is_refused():
     body = json.loads(manifest_json(MANIFEST))
     del body["plan"]
     with pytest.raises(CheckpointError, match="missing required field `plan`"):
-        decode_manifest(sealed(json.dumps(body).encode()), "m")
+        decode_manifest(with_digest(json.dumps(body).encode()), "m")
 
 
 @pytest.mark.parametrize(
     "deep", [b"[" * 200_000 + b"]" * 200_000, b'{"a":' * 200_000 + b"1" + b"}" * 200_000]
 )
 def test_a_manifest_that_is_nested_too_deeply_is_refused(deep):
-    for data in (deep, sealed(deep), sealed(b'{"format":5,"definition":{"x":%s}}' % deep)):
+    for data in (deep, with_digest(deep), with_digest(b'{"format":5,"definition":{"x":%s}}' % deep)):
         with pytest.raises(CheckpointError, match="manifest m must be"):
             decode_manifest(data, "m")
     with pytest.raises(CheckpointError, match="got JSON that is nested too deeply"):
-        decode_manifest(sealed(b'{"format":5,"definition":{"x":%s}}' % deep), "m")
+        decode_manifest(with_digest(b'{"format":5,"definition":{"x":%s}}' % deep), "m")

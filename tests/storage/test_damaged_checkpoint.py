@@ -57,7 +57,7 @@ DAMAGE = {
     "no JSON": b"x" * 50,
     "no text": b"\xff\xfe" * 50,
     "other JSON": b"[]",
-    "unsealed": b'{"a": 1}',
+    "no digest": b'{"a": 1}',
     "another digest": b'{"sha256":"0","manifest":{},"intent":{},"publication":{}}',
     "nested": b"[" * 100_000,
 }

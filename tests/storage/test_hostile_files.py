@@ -41,7 +41,7 @@ BRACKETS = b"[" * 200_000 + b"]" * 200_000
 BRACES = b'{"a":' * 200_000 + b"1" + b"}" * 200_000
 
 
-def _sealed(kind: str, body: bytes) -> bytes:
+def _with_digest(kind: str, body: bytes) -> bytes:
     return b'{"sha256":"%s","%s":%s}' % (hashlib.sha256(body).hexdigest().encode(), kind.encode(), body)
 
 
@@ -49,18 +49,21 @@ def _deep_files() -> Iterator[tuple[str, bytes]]:
     for deep in (BRACKETS, BRACES):
         for name in ("manifests/000000000001-000000000002.json", "manifests/000000000009-000000000002.json"):
             yield name, deep
-            yield name, _sealed("manifest", deep)
-            yield name, _sealed("manifest", b'{"format":5,"definition":%s}' % deep)
-            yield name, _sealed("manifest", b'{"format":4,"query":%s}' % deep)
-            yield name, _sealed("manifest", b'{"format":5,"unknown":%s}' % deep)
+            yield name, _with_digest("manifest", deep)
+            yield name, _with_digest("manifest", b'{"format":5,"definition":%s}' % deep)
+            yield name, _with_digest("manifest", b'{"format":4,"query":%s}' % deep)
+            yield name, _with_digest("manifest", b'{"format":5,"unknown":%s}' % deep)
         yield "requests/000001", deep
         yield "requests/000001", b'{"plan":%s}' % deep
-        yield "requests/000001", _sealed("request", b'{"plan":%s}' % deep)
+        yield "requests/000001", _with_digest("request", b'{"plan":%s}' % deep)
         yield "leases/000000000001.json", deep
         yield "leases/000000000001.json", b'{"host":%s}' % deep
         yield "intents/000000000003.json", deep
-        yield "intents/000000000003.json", _sealed("intent", deep)
-        yield "intents/000000000003.json", _sealed("intent", b'{"epoch":3,"first":{"definition":%s}}' % deep)
+        yield "intents/000000000003.json", _with_digest("intent", deep)
+        yield (
+            "intents/000000000003.json",
+            _with_digest("intent", b'{"epoch":3,"first":{"definition":%s}}' % deep),
+        )
     plan = "(" * 10_000 + "a" + " b)" * 10_000 + " c"
     request = {"plan": plan, "strategy": "hybrid", "background": True, "isolated": None}
     yield "requests/000001", json.dumps(request).encode()

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from midstream.errors import FencedError, FormatError
 from midstream.protocol.coordinator import EPOCHS_KEPT
-from midstream.state.checksummed_json import encode_checksummed
+from midstream.state.json_with_digest import encode_with_digest
 from midstream.state.manifest import FORMAT, Manifest, encode_manifest, manifest_json
 from midstream.state.routing_table import RoutingTable
 from midstream.storage.manifest_log import (
@@ -128,7 +128,7 @@ def test_a_manifest_of_a_newer_version_is_not_taken_for_damage():
     store = MemoryStore()
     commit_manifest(store, manifest(0))
     body = manifest_json(replace(manifest(1), format=FORMAT + 1))
-    store.put(manifest_name(1, 1), encode_checksummed("manifest", body))
+    store.put(manifest_name(1, 1), encode_with_digest("manifest", body))
     before = dict(store.files)
     with pytest.raises(FormatError, match="upgrade Midstream"):
         restore_manifest(store, 2)

@@ -20,8 +20,8 @@ from midstream.runtime import epoch_runner
 from midstream.runtime.crash_points import crash_point
 from midstream.runtime.epoch_runner import EpochRunner
 from midstream.runtime.partition_task import run_partition
-from midstream.state.checksummed_json import digest, digest_in
 from midstream.state.expiry import Expiry
+from midstream.state.json_with_digest import digest, digest_in
 from midstream.state.manifest import Manifest, encode_manifest
 from midstream.storage import manifest_log
 from midstream.storage.publish_log import begin_publishing, is_published, noted_epochs
@@ -207,7 +207,7 @@ def test_an_error_that_nobody_put_in_is_seen(monkeypatch):
 
 
 def test_damage_that_is_not_refused_is_seen(monkeypatch):
-    def unsealed(data, name):
+    def unchecked(data, name):
         body = msgspec.json.decode(data, type=dict[str, msgspec.Raw])["manifest"]
         return msgspec.json.decode(body, type=Manifest, dec_hook=decode_state_id), digest(bytes(body))
 
@@ -225,7 +225,7 @@ def test_damage_that_is_not_refused_is_seen(monkeypatch):
     monkeypatch.setattr(replacements, "RATE", 0.0)
     for seed in range(10):
         simulate(seed)
-    monkeypatch.setattr(manifest_log, "decode_manifest", unsealed)
+    monkeypatch.setattr(manifest_log, "decode_manifest", unchecked)
     # The next manifest names the digest of the one that it follows from, and goes on with its count.
     assert broken_promises(SEEDS, likely=[80, 36, 24]) in ({"fsck"}, {"conservation"})
 

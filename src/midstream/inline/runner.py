@@ -59,7 +59,7 @@ class InlineJoin(ReportingQuery):
 
         The same goes for late rows, which are otherwise only kept in ``late``, and for results of a new
         definition that has a ``new_sink`` of its own. Without a ``lease`` the one of
-        the store is taken, and its previous holder can commit nothing any more. ``deciding`` says when the
+        the store is taken, and its previous holder can commit nothing any more. ``decider`` says when the
         query decides about its plan; by default just before each epoch, from what is committed. ``clock``
         measures what the work costs, such as ``time.process_time``; without one nothing is learned of that,
         and a run always does the same.

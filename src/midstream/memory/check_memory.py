@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from midstream.errors import CheckpointError
 from midstream.plan.fragment_name import FragmentName
-from midstream.state.checksummed_json import RESTORE
+from midstream.state.json_with_digest import RESTORE
 from midstream.state.manifest import Manifest
 
 _FIGURE_BYTES = 4

@@ -13,7 +13,7 @@ from midstream.migration.strategies import AUTO, SITE_SWITCH, STRATEGIES, check_
 from midstream.plan.sited_layout import check_kind
 from midstream.plan.tree import Plan, parse_plan
 from midstream.query.query import Query
-from midstream.state.checksummed_json import UNREADABLE, reason_unreadable
+from midstream.state.json_with_digest import UNREADABLE, reason_unreadable
 
 BackgroundChoice = Literal["auto", "off"]
 """Whether states that the new plan lacks are rebuilt in the background: if the strategy can, or never."""

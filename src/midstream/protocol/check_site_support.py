@@ -10,7 +10,7 @@ from midstream.errors import CheckpointError, OptionError
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
 from midstream.sites.distributed import read_state
-from midstream.state.checksummed_json import RESTORE
+from midstream.state.json_with_digest import RESTORE
 
 _WITHOUT = "leave it out, or leave out the sites"
 

@@ -69,8 +69,8 @@ from midstream.protocol.watermark import advance_progress, latest_allowed
 from midstream.query.query import Query
 from midstream.sites.decision import decide_at_sites
 from midstream.state.adaptation import Verdict
-from midstream.state.checksummed_json import RESTORE
 from midstream.state.expiry import Expiry
+from midstream.state.json_with_digest import RESTORE
 from midstream.state.manifest import Manifest, Retired, StreamProgress
 from midstream.state.slices import Slice, SliceOwner
 

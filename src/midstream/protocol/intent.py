@@ -18,14 +18,14 @@ from midstream.plan.state_id import decode_state_id, encode_state_id
 from midstream.protocol.settings import Settings
 from midstream.protocol.terms import Terms
 from midstream.state.adaptation import Verdict
-from midstream.state.checksummed_json import (
+from midstream.state.costs import Measurement
+from midstream.state.json_with_digest import (
     RESTORE,
     UNREADABLE,
-    decode_checksummed,
-    encode_checksummed,
+    decode_with_digest,
+    encode_with_digest,
     unreadable,
 )
-from midstream.state.costs import Measurement
 from midstream.state.manifest import FORMAT as MANIFEST_FORMAT
 from midstream.state.manifest import Manifest
 from midstream.state.replacement import ReplacementRequest
@@ -81,12 +81,12 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def encode_intent(intent: Intent) -> bytes:
     """The content of an intent's file."""
-    return encode_checksummed("intent", msgspec.json.encode(intent, enc_hook=encode_state_id))
+    return encode_with_digest("intent", msgspec.json.encode(intent, enc_hook=encode_state_id))
 
 
 def decode_intent(data: bytes, name: str) -> Intent:
     """The intent in a file; anything wrong with it is an error that names the file."""
-    body = decode_checksummed("intent", data, name)
+    body = decode_with_digest("intent", data, name)
     try:
         intent = msgspec.json.decode(_with_current_manifest(body), type=Intent, dec_hook=decode_state_id)
     except (*UNREADABLE, KeyError, TypeError, AttributeError) as error:  # an upgrade may raise the last three

@@ -19,7 +19,7 @@ from midstream.errors import CheckpointError, OptionError, show_value
 from midstream.protocol.intent import Intent
 from midstream.protocol.settings import Settings, read_persisted_options
 from midstream.query.topology import Topology
-from midstream.state.checksummed_json import RESTORE
+from midstream.state.json_with_digest import RESTORE
 from midstream.state.manifest import Manifest
 from midstream.state.routing_table import RoutingTable, Shares
 

@@ -30,7 +30,7 @@ from midstream.query.query import Query
 from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
 from midstream.sites.planner import SitePolicy, first_plan
-from midstream.state.checksummed_json import RESTORE
+from midstream.state.json_with_digest import RESTORE
 from midstream.state.manifest import Manifest
 from midstream.state.routing_table import Shares
 from midstream.values import Micros, duration, show_duration

@@ -25,8 +25,8 @@ from midstream.query.sql import split_name
 from midstream.query.stream import ColumnRef
 from midstream.query.types import show_type
 from midstream.query.window import Windows
-from midstream.state.checksummed_json import RESTORE
 from midstream.state.expiry import Expiry
+from midstream.state.json_with_digest import RESTORE
 from midstream.state.manifest import Manifest
 from midstream.state.window_change import WindowChange
 from midstream.values import Micros, duration, show_duration

@@ -86,7 +86,7 @@ class EpochRunner:
         run: str,
         decider: Callable[[Decide], PlanDecider],
     ) -> None:
-        """``run`` names this run of the query, ``deciding`` says when it decides about its plan."""
+        """``run`` names this run of the query, ``decider`` says when it decides about its plan."""
         self.store = store
         self.coordinator = coordinator
         self.manifest = committed.manifest

@@ -14,12 +14,12 @@ from midstream.errors import FormatError
 from midstream.plan.state_id import StateId, decode_state_id, encode_state_id
 from midstream.state.adaptation import Adaptation
 from midstream.state.balance import Balance
-from midstream.state.checksummed_json import (
+from midstream.state.json_with_digest import (
     RESTORE,
     UNREADABLE,
-    decode_checksummed,
+    decode_with_digest,
     digest,
-    encode_checksummed,
+    encode_with_digest,
     unreadable,
 )
 from midstream.state.memory import Memory
@@ -216,12 +216,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The bytes of a manifest, sealed with their digest."""
-    return encode_checksummed("manifest", manifest_json(manifest))
+    """The bytes of a manifest, together with their digest."""
+    return encode_with_digest("manifest", manifest_json(manifest))
 
 
 def digest_of(manifest: Manifest) -> str:
-    """The digest with which a manifest of the current format is sealed."""
+    """The digest that is written with a manifest of the current format."""
     return digest(manifest_json(manifest))
 
 
@@ -232,7 +232,7 @@ def decode_manifest(data: bytes, name: str) -> tuple[Manifest, str]:
     refers to.
     """
     what = f"manifest {name}"
-    body = decode_checksummed("manifest", data, what)
+    body = decode_with_digest("manifest", data, what)
     try:
         version = msgspec.json.decode(body, type=_Version).format
         if not OLDEST_FORMAT <= version <= FORMAT:

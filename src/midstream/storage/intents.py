@@ -14,7 +14,7 @@ import re
 
 from midstream.errors import CheckpointError
 from midstream.protocol.intent import Intent, decode_intent, encode_intent
-from midstream.state.checksummed_json import RESTORE
+from midstream.state.json_with_digest import RESTORE
 from midstream.storage.store import Store
 
 FOLDER = "intents"

@@ -33,7 +33,7 @@ from midstream.protocol.lease import (
     locked_error,
     released_error,
 )
-from midstream.state.checksummed_json import UNREADABLE, reason_unreadable
+from midstream.state.json_with_digest import UNREADABLE, reason_unreadable
 from midstream.storage.manifest_log import close_log, manifest_files
 from midstream.storage.store import Store
 

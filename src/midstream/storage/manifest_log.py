@@ -26,7 +26,7 @@ import msgspec
 
 from midstream.errors import CheckpointError, FencedError, FormatError
 from midstream.protocol.coordinator import EPOCHS_KEPT
-from midstream.state.checksummed_json import RESTORE, UNREADABLE, digest_in
+from midstream.state.json_with_digest import RESTORE, UNREADABLE, digest_in
 from midstream.state.manifest import Manifest, decode_manifest, encode_manifest
 from midstream.storage.slice_files import FOLDER as SLICES
 from midstream.storage.store import Store

@@ -1,6 +1,6 @@
 """Requests of users, kept in the checkpoint until they are applied.
 
-Each is a numbered file of its own that never changes, and is sealed: one flipped bit would make 9 partitions
+Each is a numbered file of its own that never changes, and has its digest: one flipped bit would make 9 partitions
 of 8. The intent of an epoch has the request that the epoch applies, so an epoch that runs again applies the
 same one, whatever was requested in between. The manifest has the number of the last request that was applied;
 of several that wait, the newest counts.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from midstream.errors import CheckpointError
-from midstream.state.checksummed_json import decode_checksummed, encode_checksummed, is_checksummed
+from midstream.state.json_with_digest import decode_with_digest, encode_with_digest, has_digest
 from midstream.storage.store import Store
 
 R = TypeVar("R")
@@ -62,10 +62,10 @@ class NumberedRequests(Generic[R]):
         self._last = max((*self._waiting, applied, begun or 0))
 
     def _read(self, name: str) -> R:
-        """The request in a file. Those of earlier versions are not sealed."""
+        """The request in a file. Those of earlier versions have no digest."""
         data = self._store.read(name).to_pybytes()
         try:
-            body = decode_checksummed(_SEALED_AS, data, name) if is_checksummed(data) else data
+            body = decode_with_digest(_SEALED_AS, data, name) if has_digest(data) else data
         except CheckpointError as error:
             hint = f"delete {name} to go on without it"
             raise CheckpointError(f"the request in {name} must be whole", got=error.got, hint=hint) from None
@@ -74,7 +74,7 @@ class NumberedRequests(Generic[R]):
     def add(self, request: R) -> None:
         """Keep a request; the next epoch to begin may apply it."""
         with self.lock:
-            data = encode_checksummed(_SEALED_AS, self._kind.encode(request))
+            data = encode_with_digest(_SEALED_AS, self._kind.encode(request))
             self._last += 1
             while not self._put(self._name(self._last), data):
                 self._last += 1

@@ -31,11 +31,11 @@ from dataclasses import dataclass
 import msgspec
 
 from midstream.errors import CheckpointError
-from midstream.state.checksummed_json import (
+from midstream.state.json_with_digest import (
     RESTORE,
     UNREADABLE,
-    decode_checksummed,
-    encode_checksummed,
+    decode_with_digest,
+    encode_with_digest,
     unreadable,
 )
 from midstream.state.manifest import Manifest, OutputFile
@@ -93,7 +93,7 @@ def begin_publishing(store: Store, manifest: Manifest) -> Publication | None:
         _put_for_good(store, earlier[0], b"")
     note = _Note(query=manifest.id, epoch=epoch, outputs=manifest.outputs)
     outputs = manifest.outputs
-    if not _put_for_good(store, _name(epoch), encode_checksummed(_KIND, msgspec.json.encode(note))):
+    if not _put_for_good(store, _name(epoch), encode_with_digest(_KIND, msgspec.json.encode(note))):
         outputs = noted_outputs(store, manifest.id, epoch)
     return Publication(outputs, tuple(earlier))
 
@@ -104,7 +104,7 @@ def noted_outputs(store: Store, query: str, epoch: int) -> tuple[OutputFile, ...
     data = store.read(name).to_pybytes()
     if not data:
         return ()
-    body = decode_checksummed(_KIND, data, name)
+    body = decode_with_digest(_KIND, data, name)
     try:
         note = msgspec.json.decode(body, type=_Note)
     except UNREADABLE as error:

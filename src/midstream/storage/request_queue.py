@@ -21,7 +21,7 @@ from midstream.protocol.replacement_progress import check_none_under_way
 from midstream.protocol.rescaling import check_partitions, places_of
 from midstream.protocol.settings import Settings
 from midstream.query.query import Query
-from midstream.state.checksummed_json import UNREADABLE, reason_unreadable
+from midstream.state.json_with_digest import UNREADABLE, reason_unreadable
 from midstream.state.manifest import Manifest
 from midstream.state.replacement import ReplacementRequest
 from midstream.storage.intents import find_intent
@@ -200,7 +200,7 @@ def _replacement(name: str, data: bytes) -> ReplacementRequest:
 
 
 def _partitions(name: str, data: bytes, groups: int) -> int:
-    """The number of partitions in a request's file, checked again: earlier versions did not seal it."""
+    """The number of partitions in a request's file, checked again: earlier versions wrote no digest."""
     request = f"the request for another number of partitions in {name}"
     hint = f"delete {name} to go on without it"
     try:

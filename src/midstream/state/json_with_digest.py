@@ -1,4 +1,4 @@
-"""Sealed files: JSON together with its digest, so that damage is detected before the file is used.
+"""JSON together with its digest, so that damage is detected before a file is used.
 
 A digest detects damage, not forgery. So what is decoded is also validated against its schema, and JSON that
 is nested too deeply is refused.
@@ -21,32 +21,34 @@ RESTORE = "restore the file, or start a new query with another checkpointLocatio
 _DIGEST_AT = slice(len(b'{"sha256":"'), len(b'{"sha256":"') + 64)
 
 
-def encode_checksummed(kind: str, body: bytes) -> bytes:
+def encode_with_digest(kind: str, body: bytes) -> bytes:
     """A body of JSON under the name of its kind, together with its digest."""
     return b'{"sha256":"%s","%s":%s}' % (digest(body).encode(), kind.encode(), body)
 
 
-def is_checksummed(data: bytes) -> bool:
-    """Whether a file begins like a sealed one."""
+def has_digest(data: bytes) -> bool:
+    """Whether a file begins like one with a digest."""
     return data.startswith(b'{"sha256":')
 
 
-def digest_in(sealed: bytes) -> str:
-    """The digest of a body that was just sealed."""
-    return sealed[_DIGEST_AT].decode()
+def digest_in(encoded: bytes) -> str:
+    """The digest in what :func:`encode_with_digest` has given."""
+    return encoded[_DIGEST_AT].decode()
 
 
-def decode_checksummed(kind: str, data: bytes, name: str) -> bytes:
-    """The body of a sealed file; if its digest does not match, an error that names the file."""
+def decode_with_digest(kind: str, data: bytes, name: str) -> bytes:
+    """The body of a file; if its digest does not match, an error that names the file."""
     try:
         parts = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         if set(parts) != {"sha256", kind}:
-            raise CheckpointError(f"{name} must be a sealed {kind}", got=", ".join(parts), hint=RESTORE)
-        sealed_digest = msgspec.json.decode(parts["sha256"], type=str)
+            raise CheckpointError(
+                f"{name} must be a {kind} with its digest", got=", ".join(parts), hint=RESTORE
+            )
+        given_digest = msgspec.json.decode(parts["sha256"], type=str)
     except UNREADABLE as error:
         raise unreadable(name, error) from None
     body = bytes(parts[kind])
-    if digest(body) != sealed_digest:
+    if digest(body) != given_digest:
         raise CheckpointError(f"{name} must have its digest", got="another", hint=RESTORE)
     return body
 
