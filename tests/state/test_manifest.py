@@ -102,7 +102,7 @@ def test_any_truncation_is_detected():
         ({"slices": [{"name": "../x"}]}, "must be readable"),
     ],
 )
-def test_a_with_digest_manifest_that_does_not_match_the_schema_is_refused(change, message):
+def test_a_manifest_with_its_digest_that_does_not_match_the_schema_is_refused(change, message):
     body = json.loads(manifest_json(MANIFEST)) | change
     with pytest.raises(CheckpointError, match=message):
         decode_manifest(with_digest(json.dumps(body).encode()), "m")
