@@ -1,9 +1,9 @@
 """Requests of users, kept in the checkpoint until they are applied.
 
 Each is a numbered file of its own that never changes, and has its digest: one flipped bit would make 9
-partitions of 8. The intent of an epoch has the request that the epoch applies, so an epoch that runs again applies the
-same one, whatever was requested in between. The manifest has the number of the last request that was applied;
-of several that wait, the newest counts.
+partitions of 8. The intent of an epoch has the request that the epoch applies, so an epoch that runs again
+applies the same one, whatever was requested in between. The manifest has the number of the last request that
+was applied; of several that wait, the newest counts.
 """
 
 from __future__ import annotations
