@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from midstream.storage.remote import RemoteStore, store_at
-from tests.scratch import scratch_in_memory
+from tests.scratch import is_scratch, scratch_in_memory
 
 # Assertions in what tests share say as much as those in tests.
 pytest.register_assert_rewrite(
@@ -37,20 +38,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 _SCRATCH = pytest.StashKey[Path | None]()
 
 
-def pytest_configure(config: pytest.Config) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
     # The workers of a run get it from the process that starts them.
-    if not hasattr(config, "workerinput"):
-        config.stash[_SCRATCH] = scratch_in_memory()
+    if not hasattr(session.config, "workerinput"):
+        session.config.stash[_SCRATCH] = scratch_in_memory()
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
     scratch = config.stash.get(_SCRATCH, None)
-    if scratch and exitstatus == pytest.ExitCode.OK:
+    if scratch and exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
         shutil.rmtree(scratch, ignore_errors=True)
     elif scratch and scratch.exists():
-        terminalreporter.write_line(f"What tests have written is left in {scratch}")
+        terminalreporter.write_line(f"What tests have written is in {scratch} until the next run")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -109,8 +111,9 @@ def object_store():
 @pytest.fixture
 def on_disk(monkeypatch):
     """What is written is on a disk: in memory it would count against a limit of memory."""
-    monkeypatch.delenv("TMPDIR", raising=False)
-    monkeypatch.setattr("tempfile.tempdir", None)
+    if is_scratch(Path(tempfile.gettempdir())):
+        monkeypatch.delenv("TMPDIR")
+        monkeypatch.setattr("tempfile.tempdir", None)
 
 
 @pytest.fixture

@@ -16,5 +16,7 @@ def mounted(folder: Path, *options: str) -> Iterator[Path]:
         subprocess.run(["mount", *options, folder], check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"mounting is not permitted here: {getattr(error, 'stderr', error)}")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)

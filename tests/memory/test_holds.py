@@ -79,7 +79,7 @@ def test_a_row_that_has_lost_a_component_stays_expired_when_groups_are_spilled()
         {},
     ]
 
-    def spill(context, _sizes, _demands):
+    def spill(context, _sizes, _inputs):
         spilled = {"0: a b": frozenset(range(8))} if context.epoch == 4 else {}
         return MemoryDecision(spilled)
 

@@ -1,8 +1,9 @@
 """Progress: one committed epoch as a value, and its JSON form."""
 
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +18,8 @@ from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.problems import StreamIdle
-from midstream.protocol.progress import EpochProgress, QueryIdentity, state_sizes
+from midstream.protocol.progress import EpochProgress, MigrationProgress, QueryIdentity, state_sizes
+from midstream.protocol.replacement_progress import ReplacementProgress
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings
 from midstream.protocol.trigger_facts import TREND_EPOCHS, SourceOffsets, TriggerFacts
@@ -243,3 +245,25 @@ def test_the_phases_of_a_migration():
     ):
         progress = progress_of(structs.replace(MANIFEST, **change))
         assert progress.to_dict()["migration"] == {**form, "phase": phase}
+
+
+def _snake_case(name: str) -> str:
+    return re.sub("[A-Z]", lambda letter: f"_{letter.group().lower()}", name)
+
+
+def test_fields_are_those_of_the_json_form_in_snake_case():
+    """With the two differences that the guide names."""
+    replacement = ReplacementProgress(
+        id=1, replaces="plan", strategy="s", start_epoch=3, phase="ended", caught_up=1.0, until=None
+    )
+    migration = MigrationProgress(
+        id=1, old_plan="a b", new_plan="b a", strategy="s", start_epoch=3, phase="ended"
+    )
+    progress = progress_of()
+    renamed = {"from": "old_plan", "to": "new_plan"}
+    for part in (replacement, migration, *progress.sources.values()):
+        given = {_snake_case(renamed.get(key, key)) for key in part.to_dict()}
+        assert given == {field.name for field in fields(part)}
+    of_query = {"id", "run_id", "name"}
+    told = {_snake_case(key) for key in progress.to_dict()} - of_query
+    assert told <= {name for name in dir(progress) if not name.startswith("_")}

@@ -75,7 +75,11 @@ class KillableQuery:
     def _start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         ensure_jvm_archive()
         environment = {
-            **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "PYTHONPATH") if name in os.environ},
+            **{
+                name: os.environ[name]
+                for name in ("PATH", "JAVA_HOME", "PYTHONPATH", "TMPDIR")
+                if name in os.environ
+            },
             "SPARK_LOCAL_IP": "127.0.0.1",
             "HOME": str(self.root),
         }

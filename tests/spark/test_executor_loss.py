@@ -17,7 +17,7 @@ CHANGES = (
     Change(3, LEFT, "parallel_track"),
     Change(8, RIGHT, "hybrid"),
     Change(12, LEFT, "hybrid", "off"),
-    Change(16, RIGHT, "hybrid", partitions=7),
+    Change(16, RIGHT, "hybrid"),
 )
 """The driver dies when it is asked for the last one."""
 # By then the executor has written slices, or staged results, and keeps rows for the stage after.
@@ -53,8 +53,8 @@ def test_executors_that_die_and_then_their_driver_cost_nothing_but_time(tmp_path
         master="local-cluster[2,1,1024]",
     )
     assert killable_query.start(life).wait(300) == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
-    # More have died than there were at first: others have come in their place.
     struck = struck_migrations(tmp_path / "struck")
+    assert len(struck) > 2, "more have died than there were at first: others have come in their place"
     assert set(struck) == {fault.mark for fault in LOSSES}
     for fault, migration in LOSSES.items():
         assert struck[fault.mark].startswith(migration)

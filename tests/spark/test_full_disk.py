@@ -1,7 +1,6 @@
 """A full disk: the query stops and says so, what was committed stays, and with space it goes on."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from midstream.storage.fsck import check as fsck
 from midstream.storage.local import LocalStore
 from midstream.storage.manifest_log import newest_manifest
 from midstream.testing import Shape, generate
+from tests.mounts import mounted
 from tests.spark.driver_course import Change
 from tests.spark.feed import Feed
 from tests.spark.migration_scenario import LEFT_DEEP, RIGHT_DEEP
@@ -49,29 +49,21 @@ class SmallDisk:
 
 
 @contextmanager
-def _mounted(folder: Path) -> Iterator[SmallDisk]:
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"mounting is not permitted here: {getattr(error, 'stderr', error)}")
-    try:
+def _small_disk(folder: Path) -> Iterator[SmallDisk]:
+    with mounted(folder, "-t", "tmpfs", "-o", "size=16m", "tmpfs"):
         yield SmallDisk(folder)
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    with _mounted(tmp_path / "disk") as disk:
+    with _small_disk(tmp_path / "disk") as disk:
         yield disk
 
 
 @pytest.fixture
 def disks(tmp_path: Path, runner: Runner) -> Iterator[dict[str, SmallDisk]]:
     """One that the checkpoint of a query is on, and one for its results."""
-    with _mounted(tmp_path / "disk-1") as of_checkpoint, _mounted(tmp_path / "disk-2") as of_results:
+    with _small_disk(tmp_path / "disk-1") as of_checkpoint, _small_disk(tmp_path / "disk-2") as of_results:
         runner.checkpoint = of_checkpoint.folder / "checkpoint"
         runner.out = of_results.folder / "out"
         yield {"checkpoint": of_checkpoint, "out": of_results}

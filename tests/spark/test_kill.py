@@ -101,6 +101,8 @@ def test_drivers_killed_at_every_crash_point_and_every_turn_of_a_change_lose_and
     found = dies("after noting what is published", "was replaced", definition="new")
     assert found.ended_replacement is not None
     assert sorted(died_at) == sorted(IN_DRIVERS)
+    # What the one before has not published, the next one does as it starts.
+    assert dies("after publishing", "", definition="new") == found
 
     killable_query.run_here(spark, Change(found.epoch + 2, left, "hybrid"), definition="new")
     killable_query.check(until)

@@ -7,7 +7,7 @@ import pytest
 from midstream.storage.memory_store import MemoryStore
 from midstream.testing.faults import FaultStore, SimulatedCrash
 
-CHANCES = range(100)
+SEEDS = range(100)
 
 
 def text(store, name):
@@ -29,8 +29,8 @@ def test_without_a_budget_it_is_a_store_like_any_other():
 def after_a_power_cut(change) -> set[bytes | None]:
     """What a name may have that had 'old', synced, before it was changed."""
     found = set()
-    for rng in CHANCES:
-        store = FaultStore(random.Random(rng))
+    for seed in SEEDS:
+        store = FaultStore(random.Random(seed))
         store.put("slices/x", b"old")
         store.sync("slices")
         change(store)
@@ -65,8 +65,8 @@ def test_what_is_synced_or_put_if_absent_stays():
 @pytest.mark.parametrize(("error_rate", "death_rate"), [(1, 0), (0, 1)])
 def test_a_write_that_is_cut_off_leaves_its_part_under_a_temporary_name(error_rate, death_rate):
     torn = 0
-    for rng in CHANCES:
-        store = FaultStore(random.Random(rng), budget=1, error_rate=error_rate, death_rate=death_rate)
+    for seed in SEEDS:
+        store = FaultStore(random.Random(seed), budget=1, error_rate=error_rate, death_rate=death_rate)
         with pytest.raises((OSError, SimulatedCrash)):
             store.put("slices/x", b"all of it")
         assert text(store, "slices/x") in (None, b"all of it")
@@ -92,8 +92,8 @@ def test_only_folders_that_are_cleaned_up_are_listed_late():
 
 def test_an_answer_may_be_lost_but_not_the_file():
     answers: set[tuple[object, bytes | None]] = set()
-    for rng in CHANCES:
-        store = FaultStore(random.Random(rng), budget=1, error_rate=0.1)
+    for seed in SEEDS:
+        store = FaultStore(random.Random(seed), budget=1, error_rate=0.1)
         try:
             answers.add((store.put_if_absent("manifests/1", b"1"), text(store, "manifests/1")))
         except OSError:
@@ -102,8 +102,8 @@ def test_an_answer_may_be_lost_but_not_the_file():
 
 
 def test_rot_changes_one_file_and_can_be_repaired():
-    for rng in CHANCES:
-        store = FaultStore(random.Random(rng))
+    for seed in SEEDS:
+        store = FaultStore(random.Random(seed))
         assert store.rot() is None
         store.put("slices/x", b"some bytes")
         store.put("leases/1", b"not this one")

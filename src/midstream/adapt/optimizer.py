@@ -1,8 +1,8 @@
 """The best plan: over all trees, of nodes with any number of inputs, by what they would cost.
 
 While the connected sets of streams and the ways to divide them are few enough, all of them are compared
-(``divisions.py``). How many streams that are depends on how keys connect them: of a chain ten and more,
-of a clique eight. Otherwise a search that looks at a part of them finds a plan that costs hardly more
+(``exhaustive_search.py``). How many streams that are depends on how keys connect them: of a chain ten and
+more, of a clique eight. Otherwise a search that looks at a part of them finds a plan that costs hardly more
 (``iterative_search.py``).
 """
 

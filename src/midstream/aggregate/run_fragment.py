@@ -110,8 +110,8 @@ class _AggregationStep:
         result_range = self.program.result_range
         if result_range is not None and until is not None:
             emitted, until = (
-                result_range.first_window_end(windows, emitted),
-                result_range.last_window_end(windows, until),
+                result_range.after_window_end(windows, emitted),
+                result_range.until_window_end(windows, until),
             )
         if until is None or (result_range is not None and result_range.is_empty):
             return

@@ -36,13 +36,13 @@ class ResultTimeRange:
         last = None if self.until is None else self.until + (0 if windows is None else windows.length)
         return timed.filter(as_column(self._mask(times, self.after, last)))
 
-    def first_window_end(self, windows: AggregationWindows, emitted: int | None) -> int | None:
+    def after_window_end(self, windows: AggregationWindows, emitted: int | None) -> int | None:
         """The windows that end by then do not leave any more, or are not this box's."""
         if self.after is None:
             return emitted
         return max(self.after + windows.length, self.after if emitted is None else emitted)
 
-    def last_window_end(self, windows: AggregationWindows, until: int) -> int:
+    def until_window_end(self, windows: AggregationWindows, until: int) -> int:
         """The windows that end by then leave, of those that end until a time."""
         return until if self.until is None else min(until, self.until + windows.length)
 

@@ -1,4 +1,4 @@
-"""History: which columns of a stream a box has stored, for another box that needs them in its own way.
+"""Which columns of a stream a box has stored, for another box that needs them in its own way.
 
 States keep what their own query needs: outputs, columns of conditions, keys in the type of their class.
 Where one key alone places all rows, not even that is stored, as its hash says all of it.

@@ -40,7 +40,7 @@ _ROOM = "there is room again"
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryInputs:
-    """What is asked of the next epoch."""
+    """What the decision about memory follows from, besides sizes."""
 
     settings: MemorySettings | None
     """None without a budget."""
@@ -60,11 +60,11 @@ class MemoryInputs:
     """Whether room is for groups of other partitions: none comes back before what it owes is due."""
 
 
-def decide_memory(context: MemoryContext, sizes: GroupSizes | None, demands: MemoryInputs) -> MemoryDecision:
+def decide_memory(context: MemoryContext, sizes: GroupSizes | None, inputs: MemoryInputs) -> MemoryDecision:
     """What the next epoch does; ``sizes`` are None if there is no budget, and nothing is spilled."""
     if sizes is None:
         return MemoryDecision()
-    decision = _Decision(context, sizes, demands)
+    decision = _Decision(context, sizes, inputs)
     for partition in range(context.places.partitions):
         decision.decide(partition)
     return decision.result()
@@ -74,17 +74,17 @@ def decide_memory(context: MemoryContext, sizes: GroupSizes | None, demands: Mem
 class _Decision:
     context: MemoryContext
     sizes: GroupSizes
-    demands: MemoryInputs
+    inputs: MemoryInputs
     spills: dict[FragmentName, set[int]] = field(default_factory=dict)
     cleanups: dict[FragmentName, dict[int, Cuts]] = field(default_factory=dict)
     changes: dict[tuple[MemoryAction, FragmentName, str], tuple[int, float]] = field(default_factory=dict)
 
     def decide(self, partition: int) -> None:
-        settings = self.demands.settings
+        settings = self.inputs.settings
         active = self.sizes.active[partition]
         budget = settings.budget if settings is not None else float("inf")
-        if settings is not None and self.context.may_spill and not self.demands.waits:
-            forced = self.demands.forced
+        if settings is not None and self.context.may_spill and not self.inputs.waits:
+            forced = self.inputs.forced
             if active > budget:
                 wanted = max(settings.spill_share * active, active - settings.budget)
                 active -= self._spill(partition, settings, wanted, _OVER_BUDGET)
@@ -104,7 +104,7 @@ class _Decision:
             portion += group.size
             active += group.whole_size if comes_back else 0.0
             room = max(budget - active, 0.0)
-        if settings is not None and self.context.may_restore and not due and not self.demands.keeps_room:
+        if settings is not None and self.context.may_restore and not due and not self.inputs.keeps_room:
             self._bring_back(partition, (1 - settings.spill_share) * budget - active)
 
     def result(self) -> MemoryDecision:
@@ -118,8 +118,8 @@ class _Decision:
 
     def _least_portion(self, budget: float) -> float:
         """How many bytes an epoch may clean up in a partition, however little room there is."""
-        settings = self.demands.settings
-        return budget * settings.spill_share if settings is not None and self.demands.has_rows else budget
+        settings = self.inputs.settings
+        return budget * settings.spill_share if settings is not None and self.inputs.has_rows else budget
 
     def _spill(self, partition: int, settings: MemorySettings, wanted: float, reason: str) -> float:
         """Spill groups of so many bytes; returns how many are not active then."""
@@ -150,17 +150,17 @@ class _Decision:
         """Why what a group owes is due; empty if it is not."""
         if self._is_spilled_now(group):
             return ""
-        if self.demands.settings is None:
+        if self.inputs.settings is None:
             return "there is no budget of memory any more"
-        if self.demands.waits:
+        if self.inputs.waits:
             return "a change of plan waits for it"
         if not self._owes(group):
             return ""
-        if self.demands.drains:
+        if self.inputs.drains:
             return "the query is drained"
-        mark, latest = self.context.memory.marks[self._first_cut(group)], self.demands.latest
-        delay = self.demands.settings.cleanup_delay
-        is_late = _has_passed(mark, latest, self.demands.window if delay is None else delay)
+        mark, latest = self.context.memory.marks[self._first_cut(group)], self.inputs.latest
+        delay = self.inputs.settings.cleanup_delay
+        is_late = _has_passed(mark, latest, self.inputs.window if delay is None else delay)
         return "it was owed for longer than cleanupDelay" if is_late else ""
 
     def _owes(self, group: SpillCandidate) -> bool:

@@ -34,7 +34,7 @@ def next_memory_step(
     settings, balances = intent.settings.memory, intent.settings.balance.mode != "off"
     watches = settings is not None and _watches(context, manifest, settings)
     has_sizes = watches or forced is not None or manifest.memory.cuts
-    demands = MemoryInputs(
+    inputs = MemoryInputs(
         settings=settings,
         latest=context.latest,
         window=context.query.longest_window,
@@ -48,7 +48,7 @@ def next_memory_step(
     if sizes is not None and settings is not None and context.new_plan is None:
         statistics = with_intermediate(context.memory.statistics, sizes)
         context = replace_field(context, memory=replace(context.memory, statistics=statistics))
-    decision = decide_memory(context, sizes, demands)
+    decision = decide_memory(context, sizes, inputs)
     return memory_step(
         context,
         decision,

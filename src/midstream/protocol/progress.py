@@ -220,7 +220,17 @@ class EpochProgress:
     @property
     def state_bytes_active(self) -> int:
         """Bytes of all states, without those of rows that are not probed because they were spilled."""
-        return sum(size.bytes for size in self.state.values()) - self.memory.spilled_bytes
+        return sum(size.bytes for size in self.state.values()) - self.state_bytes_spilled
+
+    @property
+    def state_bytes_spilled(self) -> int:
+        """Bytes of rows that are not probed because they were spilled."""
+        return self.memory.spilled_bytes
+
+    @property
+    def state_bytes_touched(self) -> int:
+        """Bytes of the slices that the epoch has opened."""
+        return self.memory.touched_bytes
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form: keys in camel case, times in ISO 8601, durations in milliseconds."""
@@ -250,8 +260,8 @@ class EpochProgress:
                 for name, size in self.state.items()
             },
             "stateBytesActive": self.state_bytes_active,
-            "stateBytesSpilled": self.memory.spilled_bytes,
-            "stateBytesTouched": self.memory.touched_bytes,
+            "stateBytesSpilled": self.state_bytes_spilled,
+            "stateBytesTouched": self.state_bytes_touched,
             "memory": self.memory.to_dict(),
             "work": {
                 **_work(self.work),

@@ -24,7 +24,7 @@ class ReplacementProgress:
     start_epoch: int
     phase: str
     """``catching up``, ``both definitions`` or ``both plans``, or ``ended``."""
-    caught_up_share: float
+    caught_up: float
     """The share of the stored rows it was to get that the new definition has."""
     until: int | None
     """The hand-over time, once the new definition takes part."""
@@ -41,7 +41,7 @@ class ReplacementProgress:
             strategy=now.strategy,
             start_epoch=now.start_epoch,
             phase=_phase(now),
-            caught_up_share=caught_up_share(manifest),
+            caught_up=caught_up_share(manifest),
             until=now.until,
         )
 
@@ -53,7 +53,7 @@ class ReplacementProgress:
             "strategy": self.strategy,
             "startEpoch": self.start_epoch,
             "phase": self.phase,
-            "caughtUp": round(self.caught_up_share, 3),
+            "caughtUp": round(self.caught_up, 3),
             "until": show_event_time(self.until),
         }
 

@@ -69,13 +69,13 @@ class QueryCoordinator:
         else:
             new = None
         if new is None:
-            boxes = cls(Coordinator.resume(given, settings, manifest))
+            coordinator = cls(Coordinator.resume(given, settings, manifest))
         else:
-            boxes = cls._of(given, settings, manifest, new)
+            coordinator = cls._of(given, settings, manifest, new)
         if replacement is not None:
-            query = boxes.new_query(replacement)
+            query = coordinator.new_query(replacement)
             Coordinator.resume(query, settings, replacement.successor)
-        return boxes
+        return coordinator
 
     @classmethod
     def resume_with_another(cls, given: Query, settings: Settings, manifest: Manifest) -> QueryCoordinator:

@@ -22,7 +22,7 @@ Decide = Callable[[Manifest], Verdict | None]
 
 @dataclass(frozen=True)
 class TimedDecision:
-    """The outcome of decider."""
+    """What a decider gives: its verdict, and how long it took."""
 
     manifest: Manifest
     """What it was decided from."""

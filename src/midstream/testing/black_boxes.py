@@ -18,18 +18,18 @@ class BlackBoxRequester:
 
     def __init__(self, seed: int, outcome: SimulationOutcome) -> None:
         # Drawn separately, so that seeds have the same rows and faults with and without them.
-        self._chance = random.Random(f"boxes {seed}")  # noqa: S311  # it must be reproducible
-        self._rate = self._chance.choice((0.0, 0.0, 0.3))
+        self._rng = random.Random(f"boxes {seed}")  # noqa: S311  # it must be reproducible
+        self._rate = self._rng.choice((0.0, 0.0, 0.3))
         self._outcome = outcome
 
     def maybe_ask(self, query: InlineJoin, is_fenced: Callable[[], bool]) -> None:
         """Ask, unless the query cannot have another plan now."""
-        if self._chance.random() >= self._rate:
+        if self._rng.random() >= self._rate:
             return
         if query.query.aggregation is not None and query.coordinator.settings.memory is not None:
             return  # what each of two boxes owes holds back windows of its own
-        plan = draw_plan(self._chance, query.query.names)
-        strategy = self._chance.choice(sorted(BLACK_BOX_STRATEGIES))
+        plan = draw_plan(self._rng, query.query.names)
+        strategy = self._rng.choice(sorted(BLACK_BOX_STRATEGIES))
         with faults_survived(is_fenced):
             try:
                 query.migrate(plan, strategy)

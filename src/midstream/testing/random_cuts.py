@@ -30,13 +30,13 @@ class RandomCuts:
     """How likely it is that an epoch cleans a spilled group up."""
 
     def __call__(
-        self, context: MemoryContext, sizes: GroupSizes | None, demands: MemoryInputs
+        self, context: MemoryContext, sizes: GroupSizes | None, inputs: MemoryInputs
     ) -> MemoryDecision:
         """Decide about an epoch; what must be made is made, and without a budget nothing is spilled."""
         if sizes is None:
             return MemoryDecision()
         rng = random.Random(f"{self.seed} {context.epoch}")  # noqa: S311  # it must be reproducible
-        makes_all = demands.settings is None or demands.drains or demands.waits
+        makes_all = inputs.settings is None or inputs.drains or inputs.waits
         cleanups: dict[FragmentName, dict[int, Cuts]] = {}
         for name, group, cuts in context.memory.spilled():
             if makes_all and (context.may_restore or owes(context, sizes, name, group)):
