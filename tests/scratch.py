@@ -6,15 +6,19 @@ file system with it. Whoever sets ``TMPDIR`` decides instead.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import IO
 
 _MEMORY = Path("/dev/shm")  # noqa: S108  # the folder in it is made by mkdtemp
 _PREFIX = "midstream-tests-"
 _ENOUGH_BYTES = 2 << 30
 """A run of all tests writes some 400 MB, with what processes leave that are killed."""
+_locks: list[IO[bytes]] = []
+"""Held as long as this process lives: nobody else removes its folder."""
 
 
 def scratch_in_memory() -> Path | None:
@@ -24,14 +28,15 @@ def scratch_in_memory() -> Path | None:
     """
     if "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK):
         return None
-    for folder in _MEMORY.glob(f"{_PREFIX}*"):
-        if not Path("/proc", _process_of(folder)).exists():
-            shutil.rmtree(folder, ignore_errors=True)
+    for lock in _MEMORY.glob(f"{_PREFIX}*/lock"):
+        _remove_unless_used(lock)
     if shutil.disk_usage(_MEMORY).free < _ENOUGH_BYTES:
         return None
-    made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_MEMORY)
-    os.environ["TMPDIR"] = tempfile.tempdir = made
-    return Path(made)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_MEMORY))
+    _locks.append((folder / "lock").open("wb"))
+    fcntl.flock(_locks[-1], fcntl.LOCK_EX)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    return folder
 
 
 def is_scratch(folder: Path) -> bool:
@@ -39,5 +44,10 @@ def is_scratch(folder: Path) -> bool:
     return folder.parent == _MEMORY and folder.name.startswith(_PREFIX)
 
 
-def _process_of(scratch: Path) -> str:
-    return scratch.name.removeprefix(_PREFIX).partition("-")[0]
+def _remove_unless_used(lock: Path) -> None:
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
+    except OSError:
+        return  # somebody else's, or in use

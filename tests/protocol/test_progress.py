@@ -261,7 +261,8 @@ def test_fields_are_those_of_the_json_form_in_snake_case():
     )
     progress = progress_of()
     renamed = {"from": "old_plan", "to": "new_plan"}
-    for part in (replacement, migration, *progress.sources.values()):
+    parts: list[Any] = [replacement, migration, *progress.sources.values()]
+    for part in parts:
         given = {_snake_case(renamed.get(key, key)) for key in part.to_dict()}
         assert given == {field.name for field in fields(part)}
     of_query = {"id", "run_id", "name"}
