@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 _NUMBER = re.compile(r"\d{6,}\Z")
 REQUESTS = "requests"
-_SEALED_AS = "request"
+_KIND_IN_FILE = "request"
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class NumberedRequests(Generic[R]):
         """The request in a file. Those of earlier versions have no digest."""
         data = self._store.read(name).to_pybytes()
         try:
-            body = decode_with_digest(_SEALED_AS, data, name) if has_digest(data) else data
+            body = decode_with_digest(_KIND_IN_FILE, data, name) if has_digest(data) else data
         except CheckpointError as error:
             hint = f"delete {name} to go on without it"
             raise CheckpointError(f"the request in {name} must be whole", got=error.got, hint=hint) from None
@@ -74,7 +74,7 @@ class NumberedRequests(Generic[R]):
     def add(self, request: R) -> None:
         """Keep a request; the next epoch to begin may apply it."""
         with self.lock:
-            data = encode_with_digest(_SEALED_AS, self._kind.encode(request))
+            data = encode_with_digest(_KIND_IN_FILE, self._kind.encode(request))
             self._last += 1
             while not self._put(self._name(self._last), data):
                 self._last += 1
