@@ -27,8 +27,8 @@ $(READY): requirements.lock requirements-build.lock pyproject.toml scripts/setup
 demo: setup ## Run the demonstration (ARGS="..." is passed on)
 	@$(WITH_JAVA) .venv/bin/midstream demo $(ARGS)
 
-# Four at a time on two cores: tests of Spark also wait. tests/conftest.py says which come first.
-PYTEST := $(PY) -m pytest -n 4 --dist worksteal
+# Three at a time on two cores: tests of Spark also wait, and a fourth gains nothing. tests/conftest.py says which come first.
+PYTEST := $(PY) -m pytest -n 3 --dist worksteal
 
 test: setup ## Run all tests (ARGS="-k join -x" is passed to pytest; "-n 0" runs one at a time)
 	@$(WITH_JAVA) $(PYTEST) --durations=10 $(ARGS)
