@@ -45,8 +45,6 @@ class AggregatePromises:
         """After which time its windows begin, and until which."""
         self._checked: tuple[int, int] = (-1, 0)
         """The last epoch up to which all was found right, and how many files there were."""
-        self._right_updates: dict[int, tuple[list[int], Missing, Files]] = {}
-        """The groups of epochs whose updates were found right, by their last epoch."""
 
     def check(
         self, files: Files, last: int, groups: Iterable[tuple[list[int], Missing]], emitted: int | None
@@ -62,10 +60,8 @@ class AggregatePromises:
             return
         if self._updates:
             for group, missing in groups:
-                this = group, missing, {epoch: found[epoch] for epoch in group if epoch in found}
-                if group[-1] <= last and self._right_updates.get(group[-1]) != this:
+                if group[-1] <= last:
                     self._check_updates(found, group, missing)
-                    self._right_updates[group[-1]] = this
         else:
             want = self._windows(range(last + 1), until=_NEVER if emitted is None else emitted)
             assert_same_windows(self._rows(found, range(last + 1)), want, self._query)
