@@ -4,6 +4,9 @@ PY := .venv/bin/python
 READY := .venv/setup-done
 PYTHON_DIRS := $(wildcard src tests tools benchmarks)
 
+# Tests start many processes, and each would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Spark finds its JVM through JAVA_HOME. Asked anew each time: a JDK may be upgraded or removed.
 WITH_JAVA = JAVA_HOME="$$(sh scripts/setup.sh java-home)" && export JAVA_HOME &&
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from midstream.storage.remote import RemoteStore, store_at
+from tests.garbage_collection import collect_seldom
 from tests.scratch import is_scratch, scratch_in_memory
 
 # Assertions in what tests share say as much as those in tests.
@@ -70,6 +71,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     filled = max(0, len(items) // workers - len(needs_jvm))
     quick = others[len(others) - filled :]
     items[:] = [*needs_jvm, *quick, *others[: len(others) - filled]]
+
+
+def pytest_collection_finish() -> None:
+    collect_seldom()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from tests.garbage_collection import collect_seldom
+
 T = TypeVar("T")
 
 
@@ -14,7 +16,7 @@ def run_seeds(run: Callable[[int], T], seeds: Sequence[int], limit_seconds: floa
     """The outcome of each seed; an error names the seed that failed, or that took too long."""
     outcomes = []
     # New processes, not forks, since the libraries have threads. They are terminated at the end of the block.
-    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
+    with multiprocessing.get_context("spawn").Pool(os.cpu_count(), collect_seldom) as pool:
         results = pool.imap(run, seeds)
         for seed in seeds:
             # The seeds before this one are done, so it has been waited for about as long as it has run.
