@@ -55,7 +55,7 @@ def sites_of_tasks(
     messages: RDD[Any] = context.parallelize([], tasks)
     for number, sites in enumerate(stages):
         if number:
-            messages = shuffle(messages, tasks)
+            messages = shuffle([messages], tasks)
 
         messages = at_sites(messages, sites, hosts).mapPartitionsWithIndex(_note(number, tasks, seconds))
     noted = {(stage, task): site for stage, task, site in messages.values().collect()}
@@ -79,7 +79,8 @@ def send(context: SparkContext, size: int, hosts: SiteHosts, keepers: Mapping[st
     links = [(one, two, size), (one, three, size // 2), (three, two, size // 4)]
     targets = [link[1] for link in links]
 
-    def bytes_to(task: int, _messages: Iterable[Any]) -> Iterator[Any]:
+    def bytes_to(task: int, messages: Iterable[Any]) -> Iterator[Any]:
+        yield from messages
         left = links[task][2]
         while left:
             yield task, os.urandom(min(left, CHUNK))
@@ -89,7 +90,7 @@ def send(context: SparkContext, size: int, hosts: SiteHosts, keepers: Mapping[st
         yield sum(len(message) for _, message in messages)
 
     sources: RDD[Any] = at_sites(context.parallelize([], len(links)), [link[0] for link in links], hosts)
-    sent = shuffle(sources.mapPartitionsWithIndex(bytes_to), len(links))
+    sent = shuffle([sources.mapPartitionsWithIndex(bytes_to)], len(links))
     before, begin = sent_bytes(keepers), time.monotonic()
     received = at_sites(sent, targets, hosts).mapPartitionsWithIndex(count).collect()
     seconds, after = time.monotonic() - begin, sent_bytes(keepers)

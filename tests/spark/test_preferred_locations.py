@@ -44,9 +44,9 @@ def test_a_shuffle_moves_its_stage_and_not_the_one_before(context):
         return context.parallelize(range(40), 4).map(lambda number: (number % 4, b"%d" % number))
 
     before = with_preferred_locations(messages(), PLACES[::-1])
-    placed = with_preferred_locations(shuffle(before, 4), PLACES)
+    placed = with_preferred_locations(shuffle([before], 4), PLACES)
     assert placed.mapPartitions(lambda records: [sorted(records)]).collect() == (
-        shuffle(messages(), 4).mapPartitions(lambda records: [sorted(records)]).collect()
+        shuffle([messages()], 4).mapPartitions(lambda records: [sorted(records)]).collect()
     )
     found = preferred(placed)
     # Without a place, a task would rather be where most of the output is that it gets.

@@ -59,25 +59,25 @@ class SparkExecution:
         context = self.session.sparkContext
         context.setLocalProperty(EPOCH_PROPERTY, str(program.epoch))
         ranges = TaskRanges.for_places(program.places, context.defaultParallelism, self.hosts)
-        messages = self._arriving(context, program, ranges)
+        sources = [self._arriving(context, program, ranges)]
         writer = self.outputs.writer(program)
         if program.migration_step is not None and program.migration_step.moves:
             tasks = _at_their_sites(
                 context.parallelize(slices_by_task(program, ranges), ranges.tasks), ranges
             )
-            moved = tasks.mapPartitionsWithIndex(move_task(program, ranges, self.store))
-            messages = messages.union(moved)
+            sources.append(tasks.mapPartitionsWithIndex(move_task(program, ranges, self.store)))
         if program.replay is not None:
             old = program.replay.source
             senders = TaskRanges.for_cores(old.places.partitions, context.defaultParallelism)
             tasks = context.parallelize(slices_by_task(old, senders), senders.tasks)
             replay = replay_task(program, program.replay, senders, ranges, self.store)
-            messages = messages.union(tasks.mapPartitionsWithIndex(replay))
+            sources.append(tasks.mapPartitionsWithIndex(replay))
         from_driver = slice_messages(program, ranges)
         for stage in range(program.stages):
             task = stage_task(program, stage, ranges, self.store, writer)
-            shuffled = _at_their_sites(shuffle(messages, ranges.tasks, from_driver), ranges)
+            shuffled = _at_their_sites(shuffle(sources, ranges.tasks, from_driver), ranges)
             messages = shuffled.mapPartitionsWithIndex(task)
+            sources = [messages]
             from_driver = []  # tasks pass on what later stages need
         reports = [message for message in messages.values().collect() if isinstance(message, ControlMessage)]
         for message in reports:

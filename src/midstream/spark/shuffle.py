@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 from pyspark import RDD, SparkContext
@@ -20,10 +21,14 @@ _DRIVER_TASK_BYTES = 500_000
 
 
 def shuffle(
-    messages: RDD[AddressedMessage], tasks: int, from_driver: Sequence[AddressedMessage] = ()
+    sources: Sequence[RDD[AddressedMessage]], tasks: int, from_driver: Sequence[AddressedMessage] = ()
 ) -> RDD[AddressedMessage]:
-    """The messages of tasks and of the driver, at the tasks that they are addressed to."""
-    context = messages.context
+    """The messages of tasks and of the driver, at the tasks that they are addressed to.
+
+    What several sources send is put together in the JVM: a union of them would send all of it through a
+    second Python worker.
+    """
+    context = sources[0].context
     serializer = context._unbatched_serializer
 
     def records(_origin: int, messages: Iterable[AddressedMessage]) -> Iterator[bytes]:
@@ -31,16 +36,17 @@ def shuffle(
             yield struct.pack("!q", task)
             yield serializer.dumps((task, message))  # type: ignore[no-untyped-call]
 
-    keyed = messages.mapPartitionsWithIndex(records, preservesPartitioning=True)
-    # The records are serialized already: task and message alternate.
-    keyed._bypass_serializer = True  # type: ignore[attr-defined]
-    jvm = _jvm(context)
-    pairs = jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
+    keyed = [source.mapPartitionsWithIndex(records, preservesPartitioning=True) for source in sources]
+    for rdd in keyed:
+        # The records are serialized already: task and message alternate.
+        rdd._bypass_serializer = True  # type: ignore[attr-defined]
+    sent = [rdd._jrdd for rdd in keyed]
     if from_driver:
         groups = [list(records(0, [message])) for message in from_driver]
-        sent = _parallelize(context, groups, keyed._jrdd_deserializer)
-        pairs = pairs.union(jvm.PairwiseRDD(sent.rdd()).asJavaPairRDD())
-    shuffled = pairs.partitionBy(jvm.PythonPartitioner(tasks, 0))
+        sent.append(_parallelize(context, groups, keyed[0]._jrdd_deserializer))
+    jvm = _jvm(context)
+    pairs = [jvm.PairwiseRDD(rdd.rdd()).asJavaPairRDD() for rdd in sent]
+    shuffled = reduce(lambda one, other: one.union(other), pairs).partitionBy(jvm.PythonPartitioner(tasks, 0))
     return RDD(jvm.PythonRDD.valueOfPair(shuffled), context, serializer)
 
 
