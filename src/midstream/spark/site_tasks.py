@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple, TypeVar
 
 from pyspark import RDD, SparkContext, TaskContext
@@ -64,7 +64,8 @@ def find_site_hosts(context: SparkContext) -> dict[str, tuple[str, ...]]:
         return {}
     places = [[f"executor_{known.hostPort().rpartition(':')[0]}_{known.id()}"] for known in executors]
     numbers = context.parallelize(range(len(places)), len(places))
-    answers = with_preferred_locations(numbers, places).mapPartitions(_answer).collect()
+    # Each task reads its number: Spark ends a worker that leaves some of its input.
+    answers = with_preferred_locations(numbers, places).map(_answer).collect()
     # A task may have run elsewhere than it should.
     hosts = _hosts_of_tasks(context, answers[0].stage, {answer.task for answer in answers})
     found: dict[str, set[str]] = {}
@@ -89,11 +90,11 @@ class _Answer(NamedTuple):
     site: str | None
 
 
-def _answer(_numbers: Iterable[int]) -> Iterator[_Answer]:
+def _answer(_number: int) -> _Answer:
     context = TaskContext.get()
     if context is None:
         raise InternalError("a task must have a context", got="none")
-    yield _Answer(context.stageId(), context.taskAttemptId(), running_site())
+    return _Answer(context.stageId(), context.taskAttemptId(), running_site())
 
 
 def _hosts_of_tasks(context: SparkContext, stage: int, tasks: Set[int]) -> dict[int, str]:

@@ -112,7 +112,8 @@ def _ask_workers(context: SparkContext, packages: Sequence[str]) -> list[Worker]
     def run() -> None:
         context.setJobGroup(group, "which packages do Spark's workers have?")
         try:
-            job = context.parallelize(range(tasks), tasks).mapPartitions(_probe(tuple(packages)))
+            # Each task reads its number: Spark ends a worker that leaves some of its input.
+            job = context.parallelize(range(tasks), tasks).map(_probe(tuple(packages)))
             answers.extend(Worker(*answer) for answer in job.collect())
         except (Py4JError, PySparkException) as error:
             errors.append(error)
@@ -131,10 +132,10 @@ def _ask_workers(context: SparkContext, packages: Sequence[str]) -> list[Worker]
 _Answer = tuple[str, str, dict[str, str | None]]
 
 
-def _probe(packages: tuple[str, ...]) -> Callable[[Iterable[int]], Iterator[_Answer]]:
+def _probe(packages: tuple[str, ...]) -> Callable[[int], _Answer]:
     """The task. Workers without Midstream must be able to run it: an inner function is sent as a whole."""
 
-    def probe(_numbers: Iterable[int]) -> Iterator[_Answer]:
+    def probe(_number: int) -> _Answer:
         versions: dict[str, str | None] = {}
         for name in packages:
             try:
@@ -147,7 +148,7 @@ def _probe(packages: tuple[str, ...]) -> Callable[[Iterable[int]], Iterator[_Ans
         except ImportError as error:
             # Packages may be there and not load: native code of another machine, or in a zip.
             versions[str(error.name or "midstream").partition(".")[0]] = None
-        yield socket.gethostname(), f"Python {platform.python_version()}, {sys.executable}", versions
+        return socket.gethostname(), f"Python {platform.python_version()}, {sys.executable}", versions
 
     return probe
 
