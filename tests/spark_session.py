@@ -19,6 +19,8 @@ _CONFIG = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
+    # Until it kills the Python worker of a task that was cancelled, the task's thread in the JVM never rests.
+    "spark.python.task.killTimeout": "100ms",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
