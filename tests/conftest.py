@@ -88,10 +88,6 @@ def spark() -> Iterator[object]:
         "spark.log.level": "ERROR",
         # Small epochs mostly wait for Python workers otherwise.
         "spark.python.unix.domain.socket.enabled": "true",
-        # Where Hadoop's native library is missing, the default starts 50 processes an epoch.
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
     }
     session = make_session("local[2]", config)
     # Any test may be the first of its process: a DataFrame of Python values keeps the Python it is made with.

@@ -14,7 +14,13 @@ from tests.spark_home import spark_home
 # Short queries gain nothing from a second compiler or a parallel collector. The code of all tests takes more
 # room than the first compiler alone gets, and making room again and again takes an eighth of the JVM's time.
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn256m -XX:ReservedCodeCacheSize=240m"
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_FILE_MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
+USERS_FILE_MANAGER = {_FILE_MANAGER: f"{_FILE_MANAGERS}.FileContextBasedCheckpointFileManager"}
+"""For sessions that may die or pause while Spark writes files of its own, which it does as for users."""
 _CONFIG = {
+    # Where Hadoop's native library is missing, Spark's default starts 50 processes an epoch.
+    _FILE_MANAGER: f"{_FILE_MANAGERS}.FileSystemBasedCheckpointFileManager",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",

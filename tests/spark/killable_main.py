@@ -19,7 +19,7 @@ from midstream.spark.query import JoinStreamingQuery
 from tests.spark.driver_course import DriverCourse, Life
 from tests.spark.feed import Feed
 from tests.spark.process_faults import failing_tasks
-from tests.spark_session import make_session
+from tests.spark_session import USERS_FILE_MANAGER, make_session
 
 SELECTED = ("a.id", "b.id", "c.id")
 _NOTES_KEPT = "spark.sql.streaming.minBatchesToRetain"
@@ -63,19 +63,21 @@ def start(
         spark.conf.unset(_NOTES_KEPT)
 
 
-def session(master: str) -> SparkSession:
+def session(master: str, config: Mapping[str, str]) -> SparkSession:
     """A session of this process's own."""
-    config = {
+    given = {
         # Most lives are too short for code that was generated to pay off.
         "spark.sql.codegen.wholeStage": "false",
         "spark.log.level": "OFF",
         "spark.executor.memory": "1g",
+        **config,
     }
-    return make_session(master, config)
+    return make_session(master, given)
 
 
 def main(root: Path, life: Life) -> None:
-    spark = session(life.master)
+    # At a crash point Spark is writing nothing.
+    spark = session(life.master, {} if life.point else USERS_FILE_MANAGER)
     course = DriverCourse(life, new=lambda: join_of(spark, root, "new"))
     with failing_tasks(root / "struck", life.faults) if life.faults else nullcontext():
         course.run(lambda: start(spark, root, life.options, life.definition))

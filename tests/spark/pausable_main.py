@@ -21,6 +21,7 @@ from midstream import FencedError
 from midstream.runtime.crash_points import crash_hook
 from tests.spark.killable_main import session, start
 from tests.spark.process_faults import IN_DRIVERS, IN_TASKS, Fault, failing_tasks
+from tests.spark_session import USERS_FILE_MANAGER
 
 FENCED = 3
 
@@ -68,7 +69,7 @@ class _Pauses:
 
 
 def main(root: Path, pause: Pause) -> None:
-    spark = session("local[2]")
+    spark = session("local[2]", USERS_FILE_MANAGER)
     pauses = _Pauses(pause)
     with ExitStack() as stack:
         stack.enter_context(crash_hook(pauses))
