@@ -10,6 +10,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from operator import is_
 from typing import Literal
 
 import pyarrow as pa
@@ -34,6 +36,23 @@ Files = Mapping[int, Mapping[str, pa.Buffer]]
 """What is published, by epoch and name."""
 
 
+@dataclass(frozen=True)
+class _Group:
+    """All that the comparison of the updates of some epochs depends on."""
+
+    epochs: list[int]
+    missing: Missing
+    files: list[Mapping[str, pa.Buffer]]
+    made: list[pa.Table]
+    """The results of all epochs up to the last one."""
+    begins: tuple[int | None, int | None]
+
+    def is_same(self, other: _Group) -> bool:
+        """Whether the comparison has the same outcome: tables must be the same objects."""
+        mine, others = ((g.epochs, g.missing, g.files, g.begins, len(g.made)) for g in (self, other))
+        return mine == others and all(map(is_, self.made, other.made))
+
+
 class AggregatePromises:
     """What is published of a query with aggregates."""
 
@@ -45,6 +64,8 @@ class AggregatePromises:
         """After which time its windows begin, and until which."""
         self._checked: tuple[int, int] = (-1, 0)
         """The last epoch up to which all was found right, and how many files there were."""
+        self._right: dict[int, _Group] = {}
+        """By the last epoch of a group of epochs, what was found right of it, so that it is compared once."""
 
     def check(
         self, files: Files, last: int, groups: Iterable[tuple[list[int], Missing]], emitted: int | None
@@ -68,6 +89,14 @@ class AggregatePromises:
         self._checked = (last, count)
 
     def _check_updates(self, files: Files, epochs: list[int], missing: Missing) -> None:
+        made = self._expected.tables["results"][: epochs[-1] + 1]
+        group = _Group(epochs, missing, [files.get(epoch, {}) for epoch in epochs], made, self.begins)
+        right = self._right.get(epochs[-1])
+        if right is None or not right.is_same(group):
+            self._compare_updates(files, epochs, missing)
+            self._right[epochs[-1]] = group
+
+    def _compare_updates(self, files: Files, epochs: list[int], missing: Missing) -> None:
         for epoch in epochs:
             got = self._rows(files, [epoch])
             once = last_updates([got], self._query).num_rows == got.num_rows
