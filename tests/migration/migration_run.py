@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import pyarrow as pa
 
@@ -55,13 +56,20 @@ class MigrationRun(RecordedRun):
 def run_migration(
     how: StrategyCase,
     new: str = REORDERED,
-    epochs: int = 12,
     background_epochs: int | None = None,
     query: Query = QUERY,
 ) -> MigrationRun:
+    """A run over twelve epochs with a migration. Tests share it, so it must not go on."""
+    return _run_migration(how, new, background_epochs, query)
+
+
+@cache
+def _run_migration(
+    how: StrategyCase, new: str, background_epochs: int | None, query: Query
+) -> MigrationRun:
     run = MigrationRun(query).go(START)
     run.migrate(new, how)
-    return run.go(epochs - START, background_epochs)
+    return run.go(12 - START, background_epochs)
 
 
 def slices_of(manifest: Manifest, *states: str) -> list[Slice]:
@@ -82,5 +90,7 @@ def work_of(names: str, plan: str) -> WorkCounts:
     return join.report.work
 
 
+@cache
 def run_unchanged(epochs: int = 12, query: Query = QUERY) -> MigrationRun:
+    """A run without a migration. Tests share it, so it must not go on."""
     return MigrationRun(query).go(epochs)

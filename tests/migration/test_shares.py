@@ -168,7 +168,9 @@ def test_isolated_plans_never_compare_or_store_more_than_parallel_track(new: str
 
 
 def test_the_next_migration_shares_states_of_the_last_one():
-    run = run_migration(HYBRID, epochs=8)
+    run = MigrationRun().go(START)
+    run.migrate(REORDERED, HYBRID)
+    run.go(5)
     run.migrate("(c d) (a b)", SHARING)
     run.go(8)
     states = {s.owner.state for s in run.manifests[-1].slices}

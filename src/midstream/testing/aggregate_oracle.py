@@ -83,7 +83,6 @@ def aggregate_results(
     *names, time = results.schema.names
     columns = {f"c{i}": results.column(name) for i, name in enumerate(names)} | {"time": results.column(time)}
     with database().cursor() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
         connection.register("joined", pa.table(columns))
         found = connection.sql(_sql(aggregation, names, after, until)).to_arrow_table()
     return _as_results(aggregation, found)

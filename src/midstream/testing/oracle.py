@@ -7,7 +7,7 @@ that no value changes its type or its bits in another system.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 import duckdb
 import numpy as np
@@ -23,27 +23,32 @@ from midstream.query.types import common_type
 
 _ROW = "#row"
 _TIME = "#time"
+_ZONE = "UTC"
 
 
-def batch_join(query: Query, tables: Mapping[str, pa.Table], *, zone: str = "UTC") -> pa.Table:
+def batch_join(query: Query, tables: Mapping[str, pa.Table], *, zone: str = _ZONE) -> pa.Table:
     """All results over the tables, in no particular order."""
     return outputs(query, tables, matching_rows(query, tables, zone=zone))
 
 
-def matching_rows(query: Query, tables: Mapping[str, pa.Table], *, zone: str = "UTC") -> pa.Table:
+def matching_rows(query: Query, tables: Mapping[str, pa.Table], *, zone: str = _ZONE) -> pa.Table:
     """The results as row numbers: a column per stream."""
     with database().cursor() as connection:
-        connection.execute(f"SET TimeZone = '{zone}'")
+        if zone != _ZONE:
+            connection.execute(f"SET TimeZone = '{zone}'")
         for stream in query.streams:
             table = tables[stream.name]
             connection.register(stream.name, _prepare(table, stream.time))
-        return connection.sql(batch_sql(query)).to_arrow_table()
+        # Numbers without nulls: as a relation, the query would be bound twice.
+        return pa.table(connection.execute(batch_sql(query)).fetchnumpy())
 
 
 @cache
 def database() -> duckdb.DuckDBPyConnection:
-    """One empty database for all joins: opening one takes longer than a small join."""
-    return duckdb.connect(":memory:", config={"threads": 1})
+    """One empty database for all joins: opening one takes longer than a small join. Its cursors are in UTC."""
+    connection = duckdb.connect(":memory:", config={"threads": 1})
+    connection.execute(f"SET GLOBAL TimeZone = '{_ZONE}'")
+    return connection
 
 
 def outputs(query: Query, tables: Mapping[str, pa.Table], rows: pa.Table) -> pa.Table:
@@ -111,6 +116,7 @@ def _sql_type(dtype: pa.DataType) -> str:
     }[dtype]
 
 
+@lru_cache(maxsize=256)
 def _residual(text: str) -> str:
     """The text in DuckDB's dialect, with Spark's semantics where the two differ."""
     tree = sqlglot.parse_one(text, read="spark").transform(_as_spark_means)
