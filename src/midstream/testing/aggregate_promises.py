@@ -97,16 +97,16 @@ class AggregatePromises:
             self._right[epochs[-1]] = group
 
     def _compare_updates(self, files: Files, epochs: list[int], missing: Missing) -> None:
-        for epoch in epochs:
-            got = self._rows(files, [epoch])
-            once = last_updates([got], self._query).num_rows == got.num_rows
+        got = {epoch: self._rows(files, [epoch]) for epoch in epochs}
+        for epoch, table in got.items():
+            once = last_updates([table], self._query).num_rows == table.num_rows
             assert once, f"a group must come once in epoch {epoch}"
-        updates = last_updates([self._rows(files, [epoch]) for epoch in epochs], self._query)
-        of_all, changed = self._windows(range(epochs[-1] + 1)), self._windows(epochs)
+        updates = last_updates(list(got.values()), self._query)
         if missing == "nothing":
-            assert_same_windows(updates, only_groups_of(of_all, changed, self._query), self._query)
+            changed = self._windows(range(epochs[-1] + 1), since=epochs[0])
+            assert_same_windows(updates, changed, self._query)
             return
-        known = only_groups_of(updates, of_all, self._query)
+        known = only_groups_of(updates, self._windows(range(epochs[-1] + 1)), self._query)
         assert known.num_rows == updates.num_rows, "a group must have results"
 
     def check_variation(self, got: list[pa.Table], emitted: int | None) -> None:
@@ -121,13 +121,17 @@ class AggregatePromises:
         want = aggregate_results(self._query, results, until=until)
         assert_same_windows(pa.concat_tables(got), want, self._query)
 
-    def _windows(self, epochs: Iterable[int], until: int | None = None) -> pa.Table:
-        """The windows over the results of some epochs, those that are its own and that end by a time."""
+    def _windows(self, epochs: Iterable[int], until: int | None = None, since: int = 0) -> pa.Table:
+        """The windows over the results of some epochs, those that are its own and that end by a time.
+
+        Of their groups, those that have a result since some epoch.
+        """
         length = aggregation_of(self._query).windows.length
         after, last = (None if begin is None else begin + length for begin in self.begins)
         ends = [end for end in (until, last) if end is not None]
-        results = self._results(epochs)
-        return aggregate_results(self._query, results, after=after, until=min(ends, default=None))
+        results, before = self._results(epochs), self._results(range(since)).num_rows
+        until = min(ends, default=None)
+        return aggregate_results(self._query, results, after=after, until=until, since=before)
 
     def _results(self, epochs: Iterable[int]) -> pa.Table:
         made = self._expected.tables["results"]
