@@ -64,9 +64,7 @@ def run_migration(
 
 
 @cache
-def _run_migration(
-    how: StrategyCase, new: str, background_epochs: int | None, query: Query
-) -> MigrationRun:
+def _run_migration(how: StrategyCase, new: str, background_epochs: int | None, query: Query) -> MigrationRun:
     run = MigrationRun(query).go(START)
     run.migrate(new, how)
     return run.go(12 - START, background_epochs)
