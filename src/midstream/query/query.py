@@ -37,6 +37,10 @@ class Query:
     topology: Topology | None = None
     """Where the streams live, if they live at sites."""
 
+    def __hash__(self) -> int:
+        """Of what tells queries apart as a rule: layouts are looked up by it, and types take long to hash."""
+        return hash((self.names, self.equalities, self.windows))
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the streams, in the order in which they were given."""
