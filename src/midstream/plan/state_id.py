@@ -42,8 +42,12 @@ class StateId(str):
         return StateId("".join(part for part in parts if part))
 
     @staticmethod
+    @lru_cache(maxsize=4096)
     def parse(text: str) -> StateId:
-        """The id from its text; a ``ValueError`` if the text is not one."""
+        """The id from its text; a ``ValueError`` if the text is not one.
+
+        Each slice in a manifest has the text of a state, and there are few states.
+        """
         if not _TEXT.match(text):
             raise ValueError(f"{text!r} is not the id of a state")
         return StateId(text)
