@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import NewType
 
 from midstream.errors import QueryError, show_value
@@ -55,6 +56,17 @@ def duration(text: str | timedelta, what: str) -> Micros:
     hint = "write a number and a unit, e.g. '10 seconds', '30 minutes', '1 hour 30 minutes'"
     if not isinstance(text, str) or not text.strip():
         raise QueryError(f"{what} must be a duration", got=show_value(text), hint=hint)
+    total = _read(text)
+    if total is None:
+        if _NO_FIXED_LENGTH.search(text):
+            hint = "months and years have no fixed length: write days or weeks, e.g. '30 days'"
+        raise QueryError(f"{what} must be a duration", got=repr(text), hint=hint)
+    return _bounded(total, text, what)
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str) -> int | None:
+    """The sum of the parts of a duration, None if it is no duration; every manifest has the same few."""
     body = text.strip()
     body = body[len("interval") :] if body.lower().startswith("interval ") else body
     total, position = 0, 0
@@ -62,13 +74,11 @@ def duration(text: str | timedelta, what: str) -> Micros:
         part = _PART.match(body, position)
         unit = _unit(part.group(2)) if part else None
         if part is None or unit is None:
-            if _NO_FIXED_LENGTH.search(body):
-                hint = "months and years have no fixed length: write days or weeks, e.g. '30 days'"
-            raise QueryError(f"{what} must be a duration", got=repr(text), hint=hint)
+            return None
         # A number with too many digits is an infinite float, which cannot be rounded.
         total += round(min(float(part.group(1)) * unit, 2 * _MAX_DURATION))
         position = part.end()
-    return _bounded(total, text, what)
+    return total
 
 
 def _bounded(micros: int, given: str | timedelta, what: str) -> Micros:

@@ -8,7 +8,7 @@ when rows are encoded (see :mod:`midstream.query.keys` for the pairs that need a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
+from functools import lru_cache, reduce
 
 import pyarrow as pa
 from pyarrow import types
@@ -80,6 +80,7 @@ def type_family(dtype: pa.DataType) -> str | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def show_type(dtype: pa.DataType) -> str:
     """The name by which Spark users know the type; Arrow's own for a type that only it has."""
     if types.is_timestamp(dtype):
