@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_field
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -95,13 +96,13 @@ class HealthFacts:
     samples: Sequence[StateSample] = ()
     """How large state was, oldest first; the last one goes on."""
 
-    @property
+    @cached_property
     def newest_time(self) -> int | None:
         """The newest event time of all streams."""
         times = [stream.latest for stream in self.manifest.streams.values() if stream.latest is not None]
         return max(times, default=None)
 
-    @property
+    @cached_property
     def window(self) -> int | None:
         """The largest window; None if there is none."""
         return max((bound for *_, bound in self.query.windows.bounds), default=None)
