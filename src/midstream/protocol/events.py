@@ -14,8 +14,7 @@ import msgspec
 
 from midstream.adapt.amounts import show_amount, show_cost, show_gain
 from midstream.adapt.single_partition import describe_unplaced
-from midstream.plan.build_layout import build_layout
-from midstream.plan.tree import parse_plan
+from midstream.migration.lifecycle import layout_of
 from midstream.protocol.event import Event, Severity, pluralized
 from midstream.protocol.memory_events import memory_events
 from midstream.protocol.place_events import place_events
@@ -218,9 +217,9 @@ def _plan_events(query: Query, before: Manifest, after: Manifest) -> Iterator[Ev
     begins = migration is not None and after.migrations > before.migrations
     if after.routings[-1].partitions == 1 or not (begins or before.epoch < 0):
         return
-    plan = parse_plan(migration.new_plan if migration and begins else after.plan, query.names)
-    if nodes := describe_unplaced(build_layout(query, plan)):
-        yield SinglePartitionPlan(batch_id=after.epoch, plan=str(plan), nodes=nodes)
+    plan = migration.new_plan if migration and begins else after.plan
+    if nodes := describe_unplaced(layout_of(query, plan, {})):
+        yield SinglePartitionPlan(batch_id=after.epoch, plan=plan, nodes=nodes)
 
 
 def _migration_events(before: Manifest, after: Manifest) -> Iterator[Event]:
