@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -242,6 +243,7 @@ def _process_exists(pid: int) -> bool:
     return True
 
 
+@cache
 def _machine() -> str:
     """The boot id of this machine and its namespace of process ids; without these, the name of the host."""
     boot_id, namespace = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")

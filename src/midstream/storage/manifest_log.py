@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -44,8 +45,7 @@ class _Closed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     closed_by: int
 
 
-@dataclass(frozen=True, order=True)
-class ManifestName:
+class ManifestName(NamedTuple):
     """The name of a manifest's file; names are ordered from old to new."""
 
     lease: int
