@@ -1,12 +1,16 @@
 """Plans without cross products, told from others without the optimizer, which is to take no others."""
 
+from functools import cache, partial
+
 from midstream.plan.tree import Plan, all_plans
 from midstream.query.query import Query
 
 
 def connected_plans(query: Query) -> list[Plan]:
     """All plans in which key classes connect the streams of every node."""
-    return [plan for plan in all_plans(query.names) if is_connected(query, plan)]
+    # Plans have the same sets of streams again and again.
+    are_connected = cache(partial(_are_connected, query))
+    return [p for p in all_plans(query.names) if all(are_connected(node.streams) for node in p.nodes())]
 
 
 def is_connected(query: Query, plan: Plan) -> bool:

@@ -158,6 +158,7 @@ def statistics_of(
         statistics = advance_by(query, statistics, 0.0, {})
     for epoch in epochs:
         keys: dict[str, KeyCounts] = {}
+        sampling = samplings(query, statistics)
         for name, table in epoch.items():
             by_class = pa.table(
                 {
@@ -173,7 +174,7 @@ def statistics_of(
             )
             for partition in range(partitions):
                 rows = by_class.take(pa.array(np.arange(partition, by_class.num_rows, partitions)))
-                counted = count_keys(query, name, (), rows, samplings(query, statistics))
+                counted = count_keys(query, name, (), rows, sampling)
                 for column, counts in counted.items():
                     keys[column] = KeyCounts.merge([keys.get(column, KeyCounts()), counts])
         row_counts = {name: table.num_rows for name, table in epoch.items()}

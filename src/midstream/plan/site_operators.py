@@ -14,6 +14,7 @@ sink is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -108,8 +109,9 @@ def union(sets: Iterable[Operators]) -> Operators:
     return tuple(dict.fromkeys(operator for operators in sets for operator in operators))
 
 
-def windows_in(operators: Iterable[SiteOperator]) -> frozenset[str]:
-    """The streams whose windows are kept where these operators are."""
+@lru_cache(maxsize=4096)
+def windows_in(operators: Operators) -> frozenset[str]:
+    """The streams whose windows are kept where these operators are: a site asks with every message."""
     return frozenset(operator.stream for operator in operators if isinstance(operator, UpdateOperator))
 
 

@@ -135,10 +135,9 @@ class Switches:
 
     def _forget(self, next_epoch: int) -> None:
         """Drop operators that no epoch uses any more."""
-        for head, versions in self.state.in_use.items():
-            begun = [number for number, (epoch, _) in enumerate(versions) if epoch <= next_epoch]
-            if begun and begun[-1]:
-                self.state.in_use[head] = versions[begun[-1] :]
+        for versions in self.state.in_use.values():
+            while len(versions) > 1 and versions[1][0] <= next_epoch:
+                del versions[0]
 
 
 def _at(versions: list[tuple[int, Operators]], epoch: int) -> Operators:
