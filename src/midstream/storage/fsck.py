@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -223,28 +223,32 @@ class _SliceChecks:
         is_spread = owner.state in self._spread
         if is_spread and not np.all(self._places.held(slice_)[group_of(rows.hashes, self._places.groups)]):
             return f"has rows of other partitions than {owner.partition}"
-        self._check_references(slice_, rows)
-        return None
-
-    def _check_references(self, slice_: Slice, rows: IndexRows) -> None:
-        """Every reference of use must be to a segment of payload, if its stream has payload at all."""
-        # Expired rows may lose their payload before compaction drops them, unless they may owe something.
-        rows = self._retention.useful(rows, slice_)
-        if slice_.owner.state in self._spread:
-            for reader in self._places.readers(slice_):
-                ranges = self._places.own_ranges(slice_, reader)
-                own = rows if ranges is None else in_ranges(rows, *ranges)
-                self._check_references_in(reader, slice_, own)
-        else:
-            self._check_references_in(None, slice_, rows)
-
-    def _check_references_in(self, partition: int | None, slice_: Slice, rows: IndexRows) -> None:
-        """Every reference must be to a segment that a partition reads, or any partition."""
-        for name, references in rows.references.items():
-            if name in self._stored and not self._index(name).has(split_references(references)[0], partition):
+        if any(self._without_payload(slice_, rows)):
+            # Expired rows may lose their payload before compaction drops them, unless they may owe something.
+            for name in self._without_payload(slice_, self._retention.useful(rows, slice_)):
                 what = f"refers to rows of {name} that are in no slice"
                 remedy = "restore the checkpoint from a copy"
                 self.dangling.append(Problem(f"{SLICES}/{slice_.name}", what, remedy))
+        return None
+
+    def _without_payload(self, slice_: Slice, rows: IndexRows) -> Iterator[StateId]:
+        """The streams that have payload, but not all that rows of a slice refer to.
+
+        Each partition that reads the slice must read that payload, too.
+        """
+        if slice_.owner.state not in self._spread:
+            yield from self._without_payload_in(None, rows)
+            return
+        for reader in self._places.readers(slice_):
+            ranges = self._places.own_ranges(slice_, reader)
+            own = rows if ranges is None else in_ranges(rows, *ranges)
+            yield from self._without_payload_in(reader, own)
+
+    def _without_payload_in(self, partition: int | None, rows: IndexRows) -> Iterator[StateId]:
+        """The same for the rows of one partition; if it is None, any partition may read the payload."""
+        for name, references in rows.references.items():
+            if name in self._stored and not self._index(name).has(split_references(references)[0], partition):
+                yield name
 
     def _index(self, state: StateId) -> _SegmentIndex:
         """Where the segments of a state are; it is asked for when all payload slices were opened."""
@@ -285,8 +289,8 @@ class _SegmentIndex:
 
     def has(self, referenced: Integers, partition: int | None) -> bool:
         """Whether each segment is in a slice that a partition reads; in any slice, without a partition."""
-        first = np.searchsorted(self.segments, referenced)
-        count = np.searchsorted(self.segments, referenced, side="right") - first
+        first = self.segments.searchsorted(referenced)
+        count = self.segments.searchsorted(referenced, side="right") - first
         found = np.zeros(len(referenced), np.bool_)
         for number in range(int(count.max(initial=0))):
             is_there = count > number
