@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import sqlglot
 from sqlglot import exp
@@ -15,13 +16,12 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def parse(text: str, what: str) -> exp.Expr:
-    """Parse one expression; several statements, or none, are refused."""
+    """Parse one expression; several statements, or none, are refused. The tree is only to be read."""
     if not isinstance(text, str) or not text.strip():
         hint = "write columns with their streams, as in a.x"
         raise QueryError(f"{what} must be the text of one expression", got=show_value(text), hint=hint)
     try:
-        check_interval_texts(sqlglot.tokenize(text, read="spark"), text)
-        statements = sqlglot.parse(text, read="spark")
+        statements = _statements(text)
     except SqlglotError as error:
         got, hint = _syntax_error(text, error)
         raise QueryError(f"{what} must be valid SQL", got=got, hint=hint) from None
@@ -30,6 +30,13 @@ def parse(text: str, what: str) -> exp.Expr:
             f"{what} must be one expression", got=repr(text), hint="leave out semicolons and comments"
         )
     return statements[0]
+
+
+@lru_cache(maxsize=1024)
+def _statements(text: str) -> tuple[exp.Expr | None, ...]:
+    """The statements of a text; a query has the same texts each time that it is built."""
+    check_interval_texts(sqlglot.tokenize(text, read="spark"), text)
+    return tuple(sqlglot.parse(text, read="spark"))
 
 
 def _syntax_error(text: str, error: SqlglotError) -> tuple[str, str]:
