@@ -130,13 +130,16 @@ def first_difference(definition: dict[str, Any], query: Query, settings: Setting
     Columns of a source that the query does not use are in no state: they may be added, removed and changed.
     """
     read_persisted_options(definition)
+    current = definition_of(query, settings)
+    if definition == current:
+        return None
     kept = _kept_columns(definition)
     used = {
         name: query.columns_of(name) | {ref.path[0] for ref, _ in kept if ref.stream == name}
         for name in query.names
     }
     stored = _with_current_type_names(definition, query)
-    before_now = (_fixed(stored, used), _fixed(definition_of(query, settings), used))
+    before_now = (_fixed(stored, used), _fixed(current, used))
     for path, before, now in _differences(*before_now, ()):
         show = ", ".join if path == _ORDER else _show
         return Difference(
