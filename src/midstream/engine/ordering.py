@@ -12,12 +12,15 @@ import numpy.typing as npt
 
 Order = npt.NDArray[np.intp]
 
+# So few integers NumPy itself sorts faster.
+_FEW = 1024
+
 
 def stable_order(values: npt.NDArray[np.uint64] | npt.NDArray[np.int64]) -> Order:
     """The positions that sort ``values`` in ascending order."""
     count = len(values)
-    if count < 2:
-        return np.arange(count)
+    if count < _FEW:
+        return np.argsort(values, kind="stable")
     lowest = values.min()
     spread = values.view(np.uint64) - lowest.view(np.uint64)
     bits = (count - 1).bit_length()
