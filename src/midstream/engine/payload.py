@@ -20,6 +20,9 @@ from midstream.errors import InternalError
 
 _METADATA_KEY = b"midstream.segments"
 
+# Tables that are no larger together are made one when rows of them are first fetched.
+_COMBINED_BYTES = 1 << 16
+
 IsUseless = Callable[[Sequence[int], int], bool]
 """Whether rows are of no use that are not after these times, one of each stream, nor after an epoch."""
 
@@ -68,8 +71,12 @@ class Payload:
 
     @cached_property
     def tables(self) -> Sequence[pa.Table]:
-        """The tables, oldest first."""
-        return self.open_tables()
+        """The tables, oldest first; one table if they are small: it takes less time to fetch from."""
+        tables = self.open_tables()
+        if len(tables) < 2 or sum(table.get_total_buffer_size() for table in tables) > _COMBINED_BYTES:
+            return tables
+        entries = np.concatenate([segments_of(table) for table in tables])
+        return [_with_segments(pa.concat_tables(tables).combine_chunks(), entries)]
 
     def fetch(self, columns: Sequence[str], references: Integers) -> pa.Table:
         """The columns of the referenced rows, in the order of the references."""
