@@ -52,7 +52,8 @@ class Admitted:
 
     table: pa.Table
     count: StreamCounts
-    late: pa.Table
+    late: pa.Table | None
+    """None if there are none."""
 
 
 def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
@@ -76,10 +77,12 @@ def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
         future=future,
         ranges=(robust_range(times[in_time], program.query.longest_window),) if accepted.num_rows else (),
     )
+    if not set_aside:
+        return Admitted(accepted, count, None)
     out = ~in_time
     reasons = np.where(has_time[out], np.where(is_future[out], _FUTURE, _LATE), _NULL_TIME)
-    rows = table.filter(as_column(out)) if set_aside else table.slice(0, 0)
-    return Admitted(accepted, count, rows.append_column(REASON, _REASONS.take(as_column(reasons))))
+    late = table.filter(as_column(out)).append_column(REASON, _REASONS.take(as_column(reasons)))
+    return Admitted(accepted, count, late)
 
 
 def ingest(program: Program, partition: int, key: Key, target: FragmentInput, table: pa.Table) -> Ingested:
@@ -131,7 +134,8 @@ def _ingest(
 def concat_arrivals(name: StateId, tables: Sequence[pa.Table]) -> pa.Table:
     """All rows that arrived at an input in one table, if its columns are not too large."""
     table = pa.concat_tables(tables)
-    if table.nbytes < MAX_COLUMN_BYTES:
+    # The size of whole buffers is known at once; that of the parts that columns use is summed up.
+    if sum(part.get_total_buffer_size() for part in tables) < MAX_COLUMN_BYTES:
         return table
     for column in table.column_names:
         if table.column(column).nbytes >= MAX_COLUMN_BYTES:

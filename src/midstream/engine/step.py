@@ -142,7 +142,7 @@ class _Step:
                 self.counts[stream] = each.count
                 key = self.fragment.key
                 self.keys |= count_keys(program.query, stream, key, each.table, program.sampling)
-                if each.late.num_rows:
+                if each.late is not None:
                     self.late[stream] = each.late
         table = concat_arrivals(target.id, with_replayed(target, replayed, [*accepted, *copies]))
         if table.num_rows:
