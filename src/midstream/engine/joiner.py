@@ -274,7 +274,7 @@ class Joiner:
                 # Of what has come in this epoch, all payload is here.
                 checks = live_only or (self.live_only and run.stored_in is not None)
                 joined = self._check(needles, run, left, right, probe, live_only=checks)
-                if len(joined):
+                if joined is not None:
                     extended.append(joined)
             comparisons = len(needles) * len(run)
             self.record(WorkCounts(probes=len(needles), candidates=candidates, comparisons=comparisons))
@@ -302,7 +302,7 @@ class Joiner:
         probe: Probe,
         *,
         live_only: bool,
-    ) -> IndexRows:
+    ) -> IndexRows | None:
         """Join the candidates that are within the windows, have equal keys, and pass the residuals.
 
         The windows come first: they are cheapest, and expired rows of the state never pass them, so the
@@ -323,18 +323,19 @@ class Joiner:
             found = {name: times[right] for name, times in run.times.items()}
             live = self.expiry.is_live(found, self._last_epoch(run))
             left, right = left[live], right[live]
-        if self.expiry.changes and len(left):
-            combined = self._may_be_combined(self._combine(rows.take(left), run.take(right)))
-            left, right = left[combined], right[combined]
+        if not len(left):
+            return None
+        rows, others = rows.take(left), run.take(right)
+        if self.expiry.changes:
+            rows, others = _where(self._may_be_combined(self._combine(rows, others)), rows, others)
         for key_class in probe.verify:
-            if len(left):
-                equal = self._equal(rows.take(left), run.take(right), key_class)
-                left, right = left[equal], right[equal]
-        joined = self._combine(rows.take(left), run.take(right))
+            if len(rows):
+                rows, others = _where(self._equal(rows, others, key_class), rows, others)
+        joined = self._combine(rows, others)
         for index in probe.residuals:
             if len(joined):
                 joined = self._filter(joined, index)
-        return joined
+        return joined if len(joined) else None
 
     def _may_be_combined(self, rows: IndexRows) -> npt.NDArray[np.bool_]:
         """Which rows are within the windows although these have changed since some components arrived."""
@@ -361,6 +362,11 @@ class Joiner:
             columns = {column_name(r): self.fetch(rows, r.stream, column_name(r)) for r in residual.columns}
             passed = filter_residual(residual, columns).to_numpy()
         return rows.take(passed)
+
+
+def _where(chosen: Mask, rows: IndexRows, others: IndexRows) -> tuple[IndexRows, IndexRows]:
+    """Rows and their partners; most often all are chosen."""
+    return (rows, others) if chosen.all() else (rows.take(chosen), others.take(chosen))
 
 
 def _those(pairs: tuple[Positions, Positions], chosen: Mask) -> tuple[Positions, Positions]:
