@@ -6,6 +6,7 @@ The parsers are in other modules, so that tasks, which only need the values, do 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -24,19 +25,19 @@ class Equality:
         return f"{self.left} = {self.right}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Residual:
     """Any other condition over two or more streams; a row passes only if it is true, not if it is null."""
 
     text: str
     expression: Expression
 
-    @property
+    @cached_property
     def columns(self) -> tuple[ColumnRef, ...]:
         """The columns that the condition reads, each once."""
         return tuple(dict.fromkeys(columns(self.expression)))
 
-    @property
+    @cached_property
     def streams(self) -> frozenset[str]:
         """The streams whose rows must have met before the condition can be checked."""
         return frozenset(ref.stream for ref in self.columns)

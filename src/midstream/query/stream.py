@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -47,7 +48,8 @@ class Stream:
         return dtype
 
 
-def _dotted(parts: Iterable[str]) -> str:
+@lru_cache(maxsize=4096)
+def _dotted(parts: tuple[str, ...]) -> str:
     """A dotted name; parts that are no words are in back-quotes."""
     return ".".join(p if _NAME.match(p) else "`" + p.replace("`", "``") + "`" for p in parts)
 

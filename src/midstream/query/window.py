@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import permutations, product
 
 from midstream.values import Micros
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Windows:
     """The closed bounds of all pairs; a pair that is not in the table is unbounded."""
 
@@ -22,8 +23,11 @@ class Windows:
 
     def bound(self, a: str, b: str) -> Micros | None:
         """The bound of a pair, or None if it has none."""
-        pair = (a, b) if a <= b else (b, a)
-        return next((bound for x, y, bound in self.bounds if (x, y) == pair), None)
+        return self._by_pair.get((a, b) if a <= b else (b, a))
+
+    @cached_property
+    def _by_pair(self) -> dict[tuple[str, str], Micros]:
+        return {(a, b): bound for a, b, bound in self.bounds}
 
     def unbounded(self, streams: Sequence[str]) -> tuple[tuple[str, str], ...]:
         """Pairs of streams that need a bound so that all pairs have one, the fewest that will do."""
