@@ -162,10 +162,10 @@ def _count(hashes: Hashes, times: Times, sampling: Sampling) -> KeyCounts:
         counted |= hashes == key
     keys, times, rows = _entries(hashes, times, counted, sampling.bucket)
     threshold = lower_threshold(keys, always, threshold, _MAX_SAMPLED_ENTRIES)
-    kept = is_sampled(keys, threshold) | np.isin(keys, always)
-    return KeyCounts(
-        threshold, keys[kept].tobytes(), times[kept].tobytes(), rows[kept].tobytes(), frequent.tobytes()
-    )
+    if threshold < 1.0:
+        kept = is_sampled(keys, threshold) | np.isin(keys, always)
+        keys, times, rows = keys[kept], times[kept], rows[kept]
+    return KeyCounts(threshold, keys.tobytes(), times.tobytes(), rows.tobytes(), frequent.tobytes())
 
 
 def _recent(hashes: Hashes, times: Times, window: int | None) -> tuple[Hashes, Times]:
@@ -190,6 +190,8 @@ def _entries(
 
 def lower_threshold(keys: Hashes, always: Hashes, threshold: float, most: int) -> float:
     """The threshold, lowered so far that no more than so many entries of keys not always kept are below."""
+    if len(keys) <= most:
+        return threshold
     others = fractions(keys[~np.isin(keys, always)])
     others = others[others < threshold]
     if len(others) <= most:
