@@ -142,8 +142,10 @@ class Places:
         if owner.kind == "deferred":
             # Results belong to no group.
             return (owner.partition % self.partitions,)
-        first, end = self._tables_of(slice_)
         places = self._of(slice_)
+        if len(self.tables) == 1 and not places.has_hot_keys:
+            return (owner.partition,)
+        first, end = self._tables_of(slice_)
         # Whoever has a row may refer to payload by whatever copy of it.
         exactly = places.has_hot_keys and owner.kind != "payload"
         streams = owner.state.streams if exactly else None
