@@ -85,7 +85,7 @@ class IndexRows:
     @staticmethod
     def from_table(table: pa.Table, key: Key, stored_in: Slice | None = None) -> IndexRows:
         """An index slice as rows; nothing is copied."""
-        arrays = {name: as_array(table.column(name)) for name in table.column_names}
+        arrays = dict(zip(table.schema.names, map(as_array, table.columns), strict=True))
         return IndexRows(
             key,
             arrays["hash"].view(np.uint64),

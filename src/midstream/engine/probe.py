@@ -32,13 +32,13 @@ def candidate_pairs(
     needles, state = rows.hashes, run.hashes
     if len(state) == 0:
         return
-    low = np.searchsorted(state, needles, side="left")
+    low = state.searchsorted(needles, side="left")
     # In a selective join most needles have no match; only the others need the end of their range.
-    matched = np.flatnonzero(state[np.minimum(low, len(state) - 1)] == needles)
+    matched = np.flatnonzero(state.take(low, mode="clip") == needles)
     if len(matched) == 0:
         return
     low = low[matched]
-    counts = np.searchsorted(state, needles[matched], side="right") - low
+    counts = state.searchsorted(needles[matched], side="right") - low
     if counts.max() >= hot_keys.HOT_KEY_ROWS:
         matched, low, counts = _narrow_hot_keys(rows, run, windows, (matched, low, counts))
     ends = np.cumsum(counts)

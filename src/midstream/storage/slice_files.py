@@ -88,7 +88,7 @@ class SliceFiles:
         if not trusted and hashlib.sha256(data).hexdigest() != slice_.sha256:
             raise _damaged(slice_, "another digest")
         try:
-            table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+            table = pa.ipc.open_file(data).read_all()
             problem = None if trusted else validation_error(slice_, table) or self._foreign(slice_, table)
         except _UNREADABLE:
             raise _damaged(slice_, "bytes that cannot be decoded") from None
