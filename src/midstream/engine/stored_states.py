@@ -27,6 +27,8 @@ class StoredStates:
         self._is_placed = bool(fragment.key)
         self._home = program.places.home(fragment.site)
         self._inserted: dict[tuple[StateId, Key], list[IndexRows]] = {}
+        self._runs: dict[str, IndexRows] = {}
+        """The rows of slices, by their names: several nodes may search the same."""
 
     @cached_property
     def groups(self) -> list[int]:
@@ -73,6 +75,8 @@ class StoredStates:
         return sorted(found, key=lambda slice_: slice_.first_epoch)
 
     def _run(self, slice_: Slice) -> IndexRows:
-        rows = IndexRows.from_table(self._open_slice(slice_), slice_.owner.key, slice_)
-        # Slices of formats before 4 are not in this order until they are merged.
-        return rows if slice_.by_time else in_time_order(rows)
+        if slice_.name not in self._runs:
+            rows = IndexRows.from_table(self._open_slice(slice_), slice_.owner.key, slice_)
+            # Slices of formats before 4 are not in this order until they are merged.
+            self._runs[slice_.name] = rows if slice_.by_time else in_time_order(rows)
+        return self._runs[slice_.name]
