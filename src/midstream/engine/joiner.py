@@ -359,8 +359,10 @@ class Joiner:
     def _filter(self, rows: IndexRows, index: int) -> IndexRows:
         residual = self.query.residuals[index]
         with error_context(condition=residual.text, columns=residual.columns):
-            columns = {column_name(r): self.fetch(rows, r.stream, column_name(r)) for r in residual.columns}
-            passed = filter_residual(residual, columns).to_numpy()
+            names = [column_name(ref) for ref in residual.columns]
+            streams = [ref.stream for ref in residual.columns]
+            fetched = self.fetch_all(rows, list(zip(streams, names, strict=True)))
+            passed = filter_residual(residual, dict(zip(names, fetched, strict=True))).to_numpy()
         return rows.take(passed)
 
 
