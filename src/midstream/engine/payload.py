@@ -71,18 +71,21 @@ class Payload:
 
     @cached_property
     def tables(self) -> Sequence[pa.Table]:
-        """The tables, oldest first; one table if they are small: it takes less time to fetch from."""
-        tables = self.open_tables()
-        if len(tables) < 2 or sum(table.get_total_buffer_size() for table in tables) > _COMBINED_BYTES:
-            return tables
-        entries = np.concatenate([segments_of(table) for table in tables])
-        return [_with_segments(pa.concat_tables(tables).combine_chunks(), entries)]
+        """The tables, oldest first."""
+        return self.open_tables()
 
     def fetch(self, columns: Sequence[str], references: Integers) -> pa.Table:
         """The columns of the referenced rows, in the order of the references."""
         if not self.tables:
             raise InternalError("every reference must lead to a row", got="no payload at all")
-        return _gather([table.select(columns) for table in self.tables], self._positions(references))
+        return _gather([table.select(columns) for table in self._pieces], self._positions(references))
+
+    @cached_property
+    def _pieces(self) -> Sequence[pa.Table]:
+        """The tables, or if they are small, one table with all their rows: fetching takes less time."""
+        if len(self.tables) < 2 or sum(t.get_total_buffer_size() for t in self.tables) > _COMBINED_BYTES:
+            return self.tables
+        return [pa.concat_tables(self.tables).combine_chunks()]
 
     @cached_property
     def _starts(self) -> tuple[Integers, Integers]:
