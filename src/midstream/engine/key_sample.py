@@ -145,8 +145,7 @@ def merge_entries(
 
 
 def _count(hashes: Hashes, times: Times, sampling: Sampling) -> KeyCounts:
-    inspected, rows_with = np.unique(hashes[:: max(1, len(hashes) // _INSPECTED_ROWS)], return_counts=True)
-    frequent = inspected[rows_with >= _MIN_FREQUENT_ROWS]
+    frequent = _frequent(hashes)
     hashes, times = _recent(hashes, times, sampling.window)
     always = np.frombuffer(sampling.always_counted, np.uint64)
     threshold = sampling.threshold
@@ -166,6 +165,15 @@ def _count(hashes: Hashes, times: Times, sampling: Sampling) -> KeyCounts:
         kept = is_sampled(keys, threshold) | np.isin(keys, always)
         keys, times, rows = keys[kept], times[kept], rows[kept]
     return KeyCounts(threshold, keys.tobytes(), times.tobytes(), rows.tobytes(), frequent.tobytes())
+
+
+def _frequent(hashes: Hashes) -> Hashes:
+    """The hashes that many of the inspected rows have."""
+    inspected = hashes[:: max(1, len(hashes) // _INSPECTED_ROWS)]
+    if len(inspected) < _MIN_FREQUENT_ROWS:
+        return inspected[:0]
+    values, rows = np.unique(inspected, return_counts=True)
+    return values[rows >= _MIN_FREQUENT_ROWS]
 
 
 def _recent(hashes: Hashes, times: Times, window: int | None) -> tuple[Hashes, Times]:
