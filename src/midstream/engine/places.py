@@ -142,9 +142,9 @@ class Places:
         if owner.kind == "deferred":
             # Results belong to no group.
             return (owner.partition % self.partitions,)
-        places = self._of(slice_)
-        if len(self.tables) == 1 and not places.has_hot_keys:
+        if self._are_fixed:
             return (owner.partition,)
+        places = self._of(slice_)
         first, end = self._tables_of(slice_)
         # Whoever has a row may refer to payload by whatever copy of it.
         exactly = places.has_hot_keys and owner.kind != "payload"
@@ -177,7 +177,7 @@ class Places:
 
     def sources(self, partition: int, key: Key, site: Site = "") -> tuple[int, ...]:
         """The partitions in whose slices rows of a partition may be."""
-        if len(self.tables) == 1 and not self.of_key(key, site).has_hot_keys:
+        if self._are_fixed:
             return (partition,)
         if (partition, key, site) not in self._sources:
             sources = self.of_key(key, site).sources(partition)
@@ -188,6 +188,8 @@ class Places:
 
     def hidden(self, slice_: Slice, partition: int) -> Hashes:
         """The hot keys of a partition whose rows in a slice are those of others."""
+        if self._are_fixed:
+            return _NONE
         places, owner = self._of(slice_), slice_.owner
         if not places.has_hot_keys:
             return _NONE
@@ -246,6 +248,11 @@ class Places:
             return last, last + 1
         first = max((n for since, n in self._number.items() if since <= slice_.first_epoch), default=0)
         return min(first, last), last + 1
+
+    @cached_property
+    def _are_fixed(self) -> bool:
+        """Whether the rows of every group have been in one partition all along; asked for each slice."""
+        return len(self.tables) == 1 and not self.tables[0].spread
 
     @cached_property
     def _number(self) -> dict[int, int]:
