@@ -35,13 +35,13 @@ def as_array(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 def _values(array: pa.Array) -> npt.NDArray[Any]:
     """The values of one chunk: booleans are unpacked from bits, numbers are not copied."""
     _validity, data = array.buffers()
-    if types.is_boolean(array.type):
+    kind = array.type
+    if types.is_boolean(kind):
         bits = np.frombuffer(data, np.uint8) if len(array) else np.empty(0, np.uint8)
         unpacked = np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :]
         return unpacked.view(np.bool_)
-    dtype = np.dtype(array.type.to_pandas_dtype())
     if not len(array):
-        return np.empty(0, dtype)
-    values = np.frombuffer(data, dtype, len(array), array.offset * dtype.itemsize)
-    values.flags.writeable = False
+        return np.empty(0, kind.to_pandas_dtype())
+    values = np.frombuffer(data, kind.to_pandas_dtype(), len(array), array.offset * kind.byte_width)
+    values.setflags(write=False)
     return values

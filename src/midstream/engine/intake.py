@@ -67,15 +67,16 @@ def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
         in_time &= times >= watermark
     accepted = table if in_time.all() else table.filter(as_column(in_time))
     set_aside = table.num_rows - accepted.num_rows
+    accepted_times = times[in_time]
     nulls, future = time.null_count, int(is_future.sum())
     count = StreamCounts(
         accepted=accepted.num_rows,
         late=set_aside - nulls - future,
         null_time=nulls,
-        latest=int(times[in_time].max()) if accepted.num_rows else None,
+        latest=int(accepted_times.max()) if accepted.num_rows else None,
         bytes=accepted.nbytes,
         future=future,
-        ranges=(robust_range(times[in_time], program.query.longest_window),) if accepted.num_rows else (),
+        ranges=(robust_range(accepted_times, program.query.longest_window),) if accepted.num_rows else (),
     )
     if not set_aside:
         return Admitted(accepted, count, None)
