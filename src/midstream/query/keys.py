@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ from midstream.query.stream import ColumnRef, Stream
 from midstream.query.types import common_type, fits_in_hash, show_type
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KeyClass:
     """Columns with one value in every result. ``members`` of the same stream must equal each other too."""
 
@@ -28,7 +29,7 @@ class KeyClass:
     type: pa.DataType
     members: tuple[ColumnRef, ...]
 
-    @property
+    @cached_property
     def streams(self) -> frozenset[str]:
         """The streams that have a column in the class."""
         return frozenset(ref.stream for ref in self.members)

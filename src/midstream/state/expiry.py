@@ -68,8 +68,9 @@ class Expiry:
         self, streams: Sequence[str], latest: Sequence[int], last_epoch: int | None = None
     ) -> bool:
         """Whether all rows are dead whose components are not after ``latest``, nor after ``last_epoch``."""
-        expiries = (self, *self._before_changes(last_epoch))
-        return any(expiry._has_expired_now(streams, latest) for expiry in expiries)
+        return self._has_expired_now(streams, latest) or any(
+            earlier._has_expired_now(streams, latest) for earlier in self._before_changes(last_epoch)
+        )
 
     def time_left(self, streams: Sequence[str], latest: Sequence[int]) -> int | None:
         """How far watermarks have to go until rows up to ``latest`` have expired; None if they never do."""
