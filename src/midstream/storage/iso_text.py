@@ -38,7 +38,7 @@ def time_texts(times: Integers, unit: str, *, zoned: bool) -> pl.Series:
     return _joined(*parts, "+00:00" if zoned else "")
 
 
-def _date_parts(days: Integers) -> list[pl.Series | str]:
+def _date_parts(days: Integers) -> list[pl.Expr | str]:
     since = days.astype(np.int64) + _DAYS_FROM_MARCH_OF_YEAR_0
     day = since % _DAYS_PER_400_YEARS
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
@@ -50,21 +50,22 @@ def _date_parts(days: Integers) -> list[pl.Series | str]:
     year = year + since // _DAYS_PER_400_YEARS * 400 + next_year
     month = month + np.where(next_year, -9, 3)
     sign = np.select([year < 0, year > 9999], ["-", "+"], "")
-    return [pl.Series(sign), _padded(np.abs(year), 4), "-", _padded(month, 2), "-", _padded(day, 2)]
+    return [pl.lit(pl.Series(sign)), _padded(np.abs(year), 4), "-", _padded(month, 2), "-", _padded(day, 2)]
 
 
-def _fraction(parts: Integers, digits: int) -> pl.Series:
+def _fraction(parts: Integers, digits: int) -> pl.Expr:
     """What follows the second: nothing if it is whole, else as many groups of three digits as it takes."""
-    text = pl.lit(_joined(".", _padded(parts, digits)))
+    text = pl.concat_str([pl.lit("."), _padded(parts, digits)])
     for shown in range(digits - 3, -1, -3):
         enough = pl.lit(pl.Series(parts % 10 ** (digits - shown) == 0))
         text = pl.when(enough).then(text.str.slice(0, shown + 1 if shown else 0)).otherwise(text)
-    return pl.select(text.alias("fraction")).to_series()
+    return text
 
 
-def _padded(numbers: Integers, digits: int) -> pl.Series:
-    return pl.Series(numbers).cast(pl.String).str.zfill(digits)
+def _padded(numbers: Integers, digits: int) -> pl.Expr:
+    return pl.lit(pl.Series(numbers)).cast(pl.String).str.zfill(digits)
 
 
-def _joined(*parts: pl.Series | str) -> pl.Series:
-    return pl.select(pl.concat_str([pl.lit(part) for part in parts]).alias("text")).to_series()
+def _joined(*parts: pl.Expr | str) -> pl.Series:
+    texts = (pl.lit(part) if isinstance(part, str) else part for part in parts)
+    return pl.select(pl.concat_str(texts).alias("text")).to_series()

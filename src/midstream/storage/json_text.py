@@ -116,8 +116,8 @@ def _or_null(texts: pl.Series, array: pa.Array) -> pl.Series:
 
 def _encoded(values: pl.Series) -> pl.Series:
     """The text of values that Polars writes correctly, and of nulls."""
-    objects = values.alias("v").to_frame().to_struct().struct.json_encode()
-    return objects.str.strip_prefix('{"v":').str.strip_suffix("}")
+    objects = pl.struct(pl.lit(values).alias("v")).struct.json_encode()
+    return pl.select(objects.str.strip_prefix('{"v":').str.strip_suffix("}").alias("text")).to_series()
 
 
 def _integers(array: pa.Array) -> Integers:
