@@ -32,6 +32,14 @@ def as_array(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     return np.concatenate([np.empty(0, column.type.to_pandas_dtype()), *map(_values, column.chunks)])
 
 
+def is_valid(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Which values of a column are not null."""
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    valid: npt.NDArray[np.bool_] = as_array(column.is_valid())
+    return valid
+
+
 def _values(array: pa.Array) -> npt.NDArray[Any]:
     """The values of one chunk: booleans are unpacked from bits, numbers are not copied."""
     _validity, data = array.buffers()

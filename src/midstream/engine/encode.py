@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from midstream.engine.arrays import as_array, as_column
+from midstream.engine.arrays import as_array, as_column, is_valid
 from midstream.engine.error_context import error_context
 from midstream.engine.hashing import Hashes, hash_key
 from midstream.engine.micros import int64_micros
@@ -82,7 +82,7 @@ class Encoder:
         with error_context(streams=[self.stream]):
             time = table.column(time_column(self.stream))
             joins = self._can_join(table)
-            is_sent = joins | as_array(time.is_null())
+            is_sent = joins | ~is_valid(time)
             null_keys = table.num_rows - int(is_sent.sum())
             if null_keys:
                 table, joins = table.filter(as_column(is_sent)), joins[is_sent]
@@ -113,7 +113,7 @@ class Encoder:
             # Keys that are not compared are not sent: the hash says all of them.
             others = [to for to in self.destinations if to.columns != sent_to.columns]
             for name in {name for to in others for name in to.columns}:
-                joins &= as_array(table.column(name).is_valid())
+                joins &= is_valid(table.column(name))
             hashes = as_array(table.column(HASH)).view(np.uint64)
             yield from self._split(table, joins, {sent_to.columns: hashes})
 
@@ -146,7 +146,7 @@ class Encoder:
         joins = np.ones(table.num_rows, np.bool_)
         for first, *others in self.keys:
             with error_context(columns=self._shown((first, *others))):
-                joins &= as_array(table.column(first).is_valid())
+                joins &= is_valid(table.column(first))
                 for other in others:
                     # Polars compares NaN and -0.0 as Spark does.
                     equal = pl.from_arrow(table.column(first)) == pl.from_arrow(table.column(other))

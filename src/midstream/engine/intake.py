@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from midstream.engine.arrays import as_array, as_column
+from midstream.engine.arrays import as_array, as_column, is_valid
 from midstream.engine.encode import ARRIVAL_EPOCH, HASH, time_column
 from midstream.engine.event_times import robust_range
 from midstream.engine.index_rows import IndexRows, in_time_order, sort_rows
@@ -60,7 +60,7 @@ def admit(program: Program, stream: str, table: pa.Table) -> Admitted:
     """Set aside the rows of a stream that are late, from the future, or without a time."""
     time = table.column(time_column(stream))
     watermark, latest_allowed = program.watermarks[stream], program.latest_allowed.get(stream)
-    has_time, times = as_array(time.is_valid()), as_array(time)
+    has_time, times = is_valid(time), as_array(time)
     is_future = np.zeros_like(has_time) if latest_allowed is None else has_time & (times > latest_allowed)
     in_time = has_time & ~is_future
     if watermark is not None:
