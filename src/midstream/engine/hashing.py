@@ -43,7 +43,7 @@ def hash_key(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> Hashes
 
 def hash_values(values: pa.Array | pa.ChunkedArray) -> Hashes:
     """Hash a column without nulls."""
-    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    array = _as_one(values) if isinstance(values, pa.ChunkedArray) else values
     if types.is_string(array.type) or types.is_binary(array.type):
         return _hash_bytes(array)
     if types.is_decimal(array.type):
@@ -51,6 +51,11 @@ def hash_values(values: pa.Array | pa.ChunkedArray) -> Hashes:
         words = words[2 * array.offset : 2 * (array.offset + len(array))].reshape(-1, 2)
         return _mix(_mix(words[:, 0]) * _FOLD + words[:, 1])
     return _mix(_as_words(array))
+
+
+def _as_one(values: pa.ChunkedArray) -> pa.Array:
+    """All chunks as one; a single one is not copied, unless it is empty: then it may lack buffers."""
+    return values.chunk(0) if values.num_chunks == 1 and len(values) else values.combine_chunks()
 
 
 def values_of_hashes(hashes: Hashes, dtype: pa.DataType) -> pa.Array:
