@@ -35,12 +35,12 @@ def make_segments(table: pa.Table, segments: Sequence[tuple[int, ...]]) -> pa.Ta
 def merge_payload(tables: Sequence[pa.Table], useless: Sequence[IsUseless]) -> pa.Table:
     """Merge the tables of payload slices, without the segments in which no row is of use."""
     pieces: list[pa.Table] = []
-    live: list[Integers] = []
+    live: list[list[int]] = []
     for table, is_useless in zip(tables, useless, strict=True):
         start = 0
-        for entry in segments_of(table):
-            rows = int(entry[1])
-            if not is_useless(entry[2:].tolist(), epoch_of_segment(int(entry[0]))):
+        for entry in segments_of(table).tolist():
+            segment, rows, *latest = entry
+            if not is_useless(latest, epoch_of_segment(segment)):
                 pieces.append(table.slice(start, rows))
                 live.append(entry)
             start += rows
