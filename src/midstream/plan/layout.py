@@ -100,6 +100,11 @@ class Fragment:
         """The inputs by their ids."""
         return {input_.id: input_ for input_ in self.inputs}
 
+    @cached_property
+    def streams(self) -> tuple[str, ...]:
+        """The streams whose rows enter it."""
+        return tuple(dict.fromkeys(stream for input_ in self.inputs for stream in input_.streams))
+
     def renamed(self, ids: Mapping[StateId, StateId]) -> Fragment:
         """The fragment with new ids for some of its states."""
         inputs = tuple(replace(input_, id=ids.get(input_.id, input_.id)) for input_ in self.inputs)

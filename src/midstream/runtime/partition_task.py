@@ -49,12 +49,6 @@ class OutputWriter(Protocol):
         """Stage the late rows of a fragment, by stream."""
 
 
-def _streams(fragment: Fragment) -> list[str]:
-    return list(
-        dict.fromkeys(stream for fragment_input in fragment.inputs for stream in fragment_input.streams)
-    )
-
-
 class _Reader:
     """Opens each slice at most once in a step, and measures the time that takes."""
 
@@ -227,7 +221,7 @@ class StageRun:
 
     def _encode(self, new: NewSlice) -> EncodedSlice:
         crash_point("before a slice is written")
-        with error_context(streams=new.slice.owner.state.streams, columns=new.table.column_names):
+        with error_context(streams=new.slice.owner.state.streams, columns=new.table.schema.names):
             return self._files.encode(new)
 
     def _write(self) -> None:
@@ -256,7 +250,7 @@ class StageRun:
         return outputs
 
     def _within(self, fragment: Fragment) -> Callable[..., AbstractContextManager[None]]:
-        return partial(error_context, batch=self._program.epoch, streams=_streams(fragment))
+        return partial(error_context, batch=self._program.epoch, streams=fragment.streams)
 
     @contextmanager
     def _measured(self) -> Iterator[None]:
