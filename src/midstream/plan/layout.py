@@ -42,6 +42,10 @@ class Node:
     probes: tuple[tuple[Probe, ...], ...]
     """For each input in which order its new rows probe the others; nothing if they are only probed here."""
 
+    def __hash__(self) -> int:
+        """Every step looks its nodes up, and their probes are many values."""
+        return hash((self.id, self.inputs))
+
     def renamed(self, ids: Mapping[StateId, StateId]) -> Node:
         """The node with new ids for some of its states."""
         probes = tuple(
