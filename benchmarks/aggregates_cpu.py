@@ -103,7 +103,7 @@ def query(way: str) -> Query:
         select = ["a.g", "b.v AS b", "c.v AS c", "d.v AS d"]
         return build_query(STREAMS, on, default_window=within, select=select)
     asked = read_aggregation(["a.g", window("10 seconds", "1 second")], calls, STREAMS)
-    asked = replace(asked, updates=way.endswith(UPDATES))
+    asked = replace(asked, is_update_mode=way.endswith(UPDATES))
     return build_query(STREAMS, on, default_window=within, aggregation=asked)
 
 

@@ -68,7 +68,7 @@ def test_windows_leave_once(every):
 def test_an_epoch_that_runs_again_writes_the_same(updates):
     """Attempts of an epoch give the same slices, bit by bit: their names are digests of what is in them."""
     query = aggregated_query()
-    query = replace(query, aggregation=replace(aggregation_of(query), updates=updates))
+    query = replace(query, aggregation=replace(aggregation_of(query), is_update_mode=updates))
     names = []
     for _ in range(2):
         join = InlineJoin(query, settings=SETTINGS)

@@ -17,7 +17,7 @@ def test_groups_windows_and_aggregates_are_explained():
         "  by a.k, windows of 20 seconds, 5 seconds apart, by the time of the latest component\n"
         "  count(*) AS n"
     )
-    updating = replace(query, aggregation=replace(aggregation_of(query), updates=True))
+    updating = replace(query, aggregation=replace(aggregation_of(query), is_update_mode=True))
     assert explain(updating, build_layout(query, default_plan(query)), {}) == (
         f"{text}\n  in update mode: a group comes out whenever it changes"
     )

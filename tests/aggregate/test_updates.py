@@ -49,7 +49,7 @@ SETTINGS = Settings(2, 8)
 
 def updating(query: Query) -> Query:
     """The query in update mode."""
-    return replace(query, aggregation=replace(aggregation_of(query), updates=True))
+    return replace(query, aggregation=replace(aggregation_of(query), is_update_mode=True))
 
 
 @dataclass

@@ -123,7 +123,7 @@ def test_a_run_with_restarts_and_a_migration_gives_what_the_built_in_median_give
 
 def test_updates_have_what_the_built_in_median_gives():
     query = user_query(median_of("b.v"), "median(b.v) AS exact", "count(*) AS n")
-    join = InlineJoin(replace(query, aggregation=replace(aggregation_of(query), updates=True)))
+    join = InlineJoin(replace(query, aggregation=replace(aggregation_of(query), is_update_mode=True)))
     out = pa.concat_tables(run_all(join, generate(dict.fromkeys("abc", SHAPE), epochs=8, seed=3)))
     assert max(out.column("n").to_pylist()) > 3
     assert out.column("mine").to_pylist() == out.column("exact").to_pylist()

@@ -30,8 +30,8 @@ def drawn_rows(streams: str) -> st.SearchStrategy[IndexRows]:
 def drawn_windows() -> st.SearchStrategy[Windows]:
     pairs = [("a", "c"), ("a", "d"), ("b", "c"), ("b", "d")]
     return st.tuples(*[BOUNDS] * len(pairs)).map(
-        lambda bounds: Windows(
-            tuple((*p, Micros(b)) for p, b in zip(pairs, bounds, strict=True) if b is not None)
+        lambda widths: Windows(
+            tuple((*p, Micros(b)) for p, b in zip(pairs, widths, strict=True) if b is not None)
         )
     )
 
@@ -44,11 +44,11 @@ def pairs_of(rows: IndexRows, run: IndexRows, windows: Windows) -> list[tuple[in
 def is_near(rows: IndexRows, i: int, run: IndexRows, j: int, windows: Windows) -> bool:
     """Whether two rows are within the windows, as far as the time by which the run is sorted tells."""
     run_time = int(run.times[run.time_order_stream][j])
-    bounds = [
-        (int(times[i]), windows.bound(name, run.time_order_stream)) for name, times in rows.times.items()
+    widths = [
+        (int(times[i]), windows.width(name, run.time_order_stream)) for name, times in rows.times.items()
     ]
     # A bound of more than 63 bits is ignored here; the check of all windows applies it later.
-    return all(bound is None or bound > LATEST or abs(time - run_time) <= bound for time, bound in bounds)
+    return all(width is None or width > LATEST or abs(time - run_time) <= width for time, width in widths)
 
 
 @given(drawn_rows("a"), drawn_rows("c"), st.sampled_from([1, 2, 3, 5, 1000]))

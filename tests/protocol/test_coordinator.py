@@ -9,9 +9,9 @@ from midstream.plan.state_id import StateId
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import RETIRED_KEPT, Coordinator, deletable_slices, still_holds
 from midstream.protocol.intent import Intent
+from midstream.protocol.query_terms import describe_outputs
 from midstream.protocol.report import Report, add_reports, encode_report
 from midstream.protocol.settings import Settings, check_same_definition
-from midstream.protocol.terms import describe_outputs
 from midstream.state.manifest import Retired, StreamProgress
 from midstream.state.slices import Slice, SliceOwner
 from tests.helpers import small_query

@@ -121,10 +121,10 @@ def test_windows_close_by_the_shortest_path():
     windows = imply_windows(
         "abcd", None, {("a", "b"): Micros(5), ("c", "b"): Micros(10), ("a", "c"): Micros(100)}
     )
-    assert windows.bounds == (("a", "b", 5), ("a", "c", 15), ("b", "c", 10))
-    assert (windows.bound("c", "a"), windows.bound("a", "d")) == (15, None)
+    assert windows.widths == (("a", "b", 5), ("a", "c", 15), ("b", "c", 10))
+    assert (windows.width("c", "a"), windows.width("a", "d")) == (15, None)
     default_window = imply_windows("abc", Micros(7), {("a", "b"): Micros(3)})
-    assert default_window.bounds == (("a", "b", 3), ("a", "c", 7), ("b", "c", 7))
+    assert default_window.widths == (("a", "b", 3), ("a", "c", 7), ("b", "c", 7))
 
 
 def test_the_stream_with_the_narrowest_bound_to_others_is_first():
@@ -150,10 +150,10 @@ def test_the_stream_with_the_narrowest_bound_to_others_is_first():
 def test_closing_the_windows_changes_no_result(stated, default_window, times):
     time_of = dict(zip("abcd", times, strict=True))
 
-    def is_within(bounds):
-        return all(abs(time_of[x] - time_of[y]) <= bound for (x, y), bound in bounds.items())
+    def is_within(widths):
+        return all(abs(time_of[x] - time_of[y]) <= width for (x, y), width in widths.items())
 
-    closed = {(x, y): bound for x, y, bound in imply_windows("abcd", default_window, stated).bounds}
+    closed = {(x, y): width for x, y, width in imply_windows("abcd", default_window, stated).widths}
     open_bounds = {}
     for x, y in np.array(np.meshgrid(list("abcd"), list("abcd"))).T.reshape(-1, 2).tolist():
         if x < y and ((x, y) in stated or default_window is not None):

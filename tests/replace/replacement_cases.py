@@ -96,7 +96,7 @@ def _columns(query: Query) -> list[object]:
 def _windowed(query: Query, window: Micros) -> Query:
     """The query with a window for all pairs."""
     pairs = {
-        (a, b): window if (bound := query.windows.bound(a, b)) is None else bound
+        (a, b): window if (width := query.windows.width(a, b)) is None else width
         for a, b in combinations(query.names, 2)
     }
     return _rebuilt(query, pairs=pairs)
@@ -106,7 +106,7 @@ def _windowed(query: Query, window: Micros) -> Query:
 def _varied(draw: st.DrawFn, query: Query) -> Query:
     """The query with other windows and other conditions, perhaps."""
     factor = draw(st.sampled_from([1, 1, 2, 0.5, 4]))
-    pairs = {(a, b): Micros(int(bound * factor)) for a, b, bound in query.windows.bounds}
+    pairs = {(a, b): Micros(int(width * factor)) for a, b, width in query.windows.widths}
     texts = [residual.text for residual in query.residuals]
     kept = [text for text in texts if draw(st.booleans())]
     if draw(st.integers(0, 2)) == 0:
@@ -128,7 +128,7 @@ def _rebuilt(
     return build_query(
         [stream for stream in query.streams if stream.name in names],
         [*equalities, *texts],
-        pairs={pair: bound for pair, bound in pairs.items() if set(pair) <= set(names)},
+        pairs={pair: width for pair, width in pairs.items() if set(pair) <= set(names)},
         cross=True,
         zone=query.zone,
     )
@@ -137,12 +137,12 @@ def _rebuilt(
 def _without(query: Query, name: str) -> Query:
     names = [other for other in query.names if other != name]
     residuals = [r.text for r in query.residuals if r.streams <= set(names)]
-    pairs = {(a, b): bound for a, b, bound in query.windows.bounds}
+    pairs = {(a, b): width for a, b, width in query.windows.widths}
     return _rebuilt(query, pairs=pairs, residuals=residuals, names=names)
 
 
 def _selecting(query: Query, columns: list[str]) -> Query:
-    pairs = {(a, b): bound for a, b, bound in query.windows.bounds}
+    pairs = {(a, b): width for a, b, width in query.windows.widths}
     return build_query(
         query.streams,
         [*map(str, query.equalities), *(residual.text for residual in query.residuals)],

@@ -155,7 +155,7 @@ class ReplacementRun:
         got = pa.concat_tables([want.schema.empty_table(), *tables])
         if query.aggregation is None:
             assert_same_rows(got, want, f"results until epoch {epoch}")
-        elif query.aggregation.updates:
+        elif query.aggregation.is_update_mode:
             assert_same_windows(last_updates([got], query), want, query)
         else:
             assert_same_windows(got, want, query)

@@ -33,7 +33,7 @@ def run_case(drawn: ReplacementCase) -> ReplacementRun:
         run.process(epoch, drawn.paces[number])
         if is_joined:
             run.check_files()
-        elif all(each is None or each.updates for each in aggregations):
+        elif all(each is None or each.is_update_mode for each in aggregations):
             run.check()
     if is_joined:
         run.check_each_epoch()
@@ -66,4 +66,4 @@ def test_in_update_mode_the_last_update_of_a_window_is_that_of_its_definition(da
 def _updating(query: Query) -> Query:
     if query.aggregation is None:
         return query
-    return replace(query, aggregation=replace(query.aggregation, updates=True))
+    return replace(query, aggregation=replace(query.aggregation, is_update_mode=True))

@@ -27,7 +27,7 @@ def query(
 
 def grouped(groups, calls, *, updates: bool = False) -> Query:
     aggregation = read_aggregation(groups, calls, query().streams)
-    return with_aggregation(query(), replace(aggregation, updates=updates))
+    return with_aggregation(query(), replace(aggregation, is_update_mode=updates))
 
 
 COUNT = grouped(["a.k AS k", window("10 seconds")], ["count(*) AS n"])

@@ -12,7 +12,7 @@ from tests.helpers import small_query
 
 OLD = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=10)
 WIDER = small_query(["a.k = b.k", "b.k = c.k"], "abc", default_window=30)
-WINDOW = OLD.windows.bound("a", "b") or 0
+WINDOW = OLD.windows.width("a", "b") or 0
 
 
 def manifest(**streams: tuple[int | None, int | None]) -> Manifest:
@@ -51,7 +51,7 @@ def test_with_wider_windows_it_waits_for_rows_that_had_not_expired():
 def test_what_had_expired_when_windows_changed_is_not_counted_on():
     mark = 10 * WINDOW
     now = manifest(a=(mark, mark), b=(mark, mark), c=(mark, mark))
-    narrow = tuple((a, b, 0) for a, b, _ in OLD.windows.bounds)
+    narrow = tuple((a, b, 0) for a, b, _ in OLD.windows.widths)
     change = WindowChange(
         epoch=0, within=narrow, watermarks=dict.fromkeys("abc", mark - 1), latest=dict.fromkeys("abc", mark)
     )

@@ -12,8 +12,8 @@ from midstream.aggregate.window import window
 from midstream.errors import CheckpointError
 from midstream.inline import InlineJoin
 from midstream.memory.settings import MemorySettings
+from midstream.protocol.query_terms import committed_terms, terms_of
 from midstream.protocol.settings import Settings
-from midstream.protocol.terms import committed_terms, terms_of
 from midstream.query.build import build_query
 from midstream.query.query import Query
 from midstream.storage.memory_store import MemoryStore

@@ -33,7 +33,7 @@ STEP = MigrationStep(migration=MIGRATION, handover=Handover(sides={}, restrictio
 
 def work(epochs: int, *, completes: bool = False) -> MigrationStep:
     rebuild = Rebuild(A, (), EpochRange("a", 100 - epochs, 100))
-    return replace(STEP, rebuilds=(rebuild,), completes=A if completes else None)
+    return replace(STEP, rebuilds=(rebuild,), completed_state=A if completes else None)
 
 
 def batches(budget: BackgroundBudget, usual: float, per_epoch: float, todo: int) -> list[float]:

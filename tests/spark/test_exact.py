@@ -47,7 +47,7 @@ def test_windows_per_pair_close_by_shortest_path(spark, feed, runner):
     join = join.on("a.k = b.k", "b.k = c.k").within("8 seconds", "a", "b").within("3 seconds", "b", "c")
     runner.run(join)
     assert check(join.query(), feed.epochs, runner.results()).num_rows > 0
-    assert join.query().windows.bound("a", "c") == 11_000_000
+    assert join.query().windows.width("a", "c") == 11_000_000
 
 
 def test_without_a_window_everything_meets(spark, feed, runner):

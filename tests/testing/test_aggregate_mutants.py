@@ -20,7 +20,7 @@ def aggregated(*, updates: bool) -> Iterator[int]:
     """The seeds whose query has aggregates, in this mode."""
     for seed in SEEDS:
         aggregation = workload_of(seed).query.aggregation
-        if aggregation is not None and aggregation.updates == updates:
+        if aggregation is not None and aggregation.is_update_mode == updates:
             yield seed
 
 

@@ -88,7 +88,7 @@ def test_a_state_that_is_computed_and_then_not_used_is_seen(monkeypatch):
     real = coordinator._slices_in_use
 
     def unfinished(program, slices):
-        return real(with_step(program, completes=None), slices)
+        return real(with_step(program, completed_state=None), slices)
 
     monkeypatch.setattr(coordinator, "_slices_in_use", unfinished)
     assert broken_promise(seeds_with("hybrid", background=True), likely=81) == "prefix"

@@ -9,7 +9,7 @@ import pytest
 
 from midstream.engine import changed_windows, joiner
 from midstream.protocol import coordinator
-from midstream.protocol.terms import committed_terms
+from midstream.protocol.query_terms import committed_terms
 from tests.testing.eventful_seeds import broken_promises, make_eventful, small_and_long, workload_of
 
 SEEDS = 60

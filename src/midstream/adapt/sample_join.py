@@ -105,7 +105,7 @@ class SampleJoin:
         self._has_window = decay_seconds(query) < math.inf
         self._window = max(window_or_recent(query, statistics.elapsed), _TINY)
         self._constant = decay_seconds(query)
-        self._bounds = windows
+        self._widths = windows
         self._bucket = self._window / BUCKETS_IN_WINDOW
         # Rows have all their matches in the sample within this share of the windows.
         seen = max(self._elapsed / 2 / self._window, _MIN_SEEN_SHARE) if self._has_window else 1.0
@@ -168,7 +168,7 @@ class SampleJoin:
     def _all_combinations(self, members: tuple[str, ...]) -> float:
         """The combinations of rows within all windows, per second, whatever their keys."""
         rates = math.prod(self._streams[name].rows / self._seconds for name in members)
-        return rates * self._bounds.combinations(frozenset(members))
+        return rates * self._widths.combinations(frozenset(members))
 
     def _scale(self, members: tuple[str, ...]) -> Floats:
         """How many keys each one stands for; none if some of the streams do not sample it."""
@@ -220,9 +220,9 @@ class SampleJoin:
         others = list(combinations.times)
         apart = np.abs(np.stack([combinations.times[other] for other in others])[:, left] - times)
         merged = np.stack([combinations.is_merged[other] for other in others])[:, left] | is_merged
-        bounds = np.array([[self._bounds.bound(name, other) * self._seen_share] for other in others])
-        rows = rows * _share_within(apart, bounds, merged, self._bucket)
-        near_rows = near_rows * _share_within(apart, bounds / 2, merged, self._bucket)
+        widths = np.array([[self._widths.width(name, other) * self._seen_share] for other in others])
+        rows = rows * _share_within(apart, widths, merged, self._bucket)
+        near_rows = near_rows * _share_within(apart, widths / 2, merged, self._bucket)
         found = rows > 0
         extended = combinations.take(left[found], rows[found], near_rows[found])
         return _Combinations(
@@ -234,10 +234,10 @@ class SampleJoin:
         )
 
 
-def _share_within(apart: Floats, bounds: Floats, is_merged: Booleans, bucket: float) -> Floats:
-    """The share of rows within bounds of all others, if distances of merged ones are known up to a bucket."""
-    overlap = np.minimum(apart + bucket / 2, bounds) - np.maximum(apart - bucket / 2, -bounds)
-    shares = np.where(is_merged, np.maximum(overlap, 0.0) / bucket, apart <= bounds)
+def _share_within(apart: Floats, widths: Floats, is_merged: Booleans, bucket: float) -> Floats:
+    """The share of rows within all windows, if distances of merged ones are known up to a bucket."""
+    overlap = np.minimum(apart + bucket / 2, widths) - np.maximum(apart - bucket / 2, -widths)
+    shares = np.where(is_merged, np.maximum(overlap, 0.0) / bucket, apart <= widths)
     together: Floats = shares.prod(axis=0)
     return together
 

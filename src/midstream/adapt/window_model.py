@@ -26,20 +26,20 @@ class WindowModel:
 
     def __init__(self, query: Query, elapsed: float) -> None:
         self._names = query.names
-        self._bounds: dict[frozenset[str], float] = {}
+        self._widths: dict[frozenset[str], float] = {}
         for a, b in combinations(query.names, 2):
-            bound = query.windows.bound(a, b)
-            seconds = elapsed if bound is None else max(bound / MICROS_PER_SECOND, _MIN_WINDOW_SECONDS)
-            self._bounds[frozenset((a, b))] = seconds
-        lengths = set(self._bounds.values())
-        self._only_bound = lengths.pop() if len(lengths) == 1 else None
+            width = query.windows.width(a, b)
+            seconds = elapsed if width is None else max(width / MICROS_PER_SECOND, _MIN_WINDOW_SECONDS)
+            self._widths[frozenset((a, b))] = seconds
+        lengths = set(self._widths.values())
+        self._only_width = lengths.pop() if len(lengths) == 1 else None
         """That of all pairs, if it is the same."""
         self._combinations: dict[frozenset[str], float] = {}
         self._lifetimes: dict[frozenset[str], float] = {}
 
-    def bound(self, a: str, b: str) -> float:
+    def width(self, a: str, b: str) -> float:
         """How far apart rows of two streams may be, in seconds."""
-        return self._bounds[frozenset((a, b))]
+        return self._widths[frozenset((a, b))]
 
     def combinations(self, members: frozenset[str]) -> float:
         """Combinations within all windows per second, if each stream has one row per second."""
@@ -49,7 +49,7 @@ class WindowModel:
 
     def span(self, members: frozenset[str]) -> float:
         """How far apart the rows of a combination may be, in seconds."""
-        return max((self._bounds[frozenset(pair)] for pair in combinations(members, 2)), default=0.0)
+        return max((self._widths[frozenset(pair)] for pair in combinations(members, 2)), default=0.0)
 
     def lifetime(self, members: frozenset[str]) -> float:
         """How long a state stores a combination: until it has expired for every stream not yet joined."""
@@ -59,20 +59,20 @@ class WindowModel:
 
     def _lifetime(self, members: frozenset[str]) -> float:
         others = [name for name in self._names if name not in members]
-        if others and self._only_bound is not None:
-            return self._only_bound
-        return max((min(self._bounds[frozenset((o, m))] for m in members) for o in others), default=0.0)
+        if others and self._only_width is not None:
+            return self._only_width
+        return max((min(self._widths[frozenset((o, m))] for m in members) for o in others), default=0.0)
 
     def _count(self, members: list[str]) -> float:
         if len(members) == 1:
             return 1.0
-        bound = self._only_bound
-        if bound is None:
-            bounds = {self._bounds[frozenset(pair)] for pair in combinations(members, 2)}
-            bound = bounds.pop() if len(bounds) == 1 else None
-        if bound is not None:
+        width = self._only_width
+        if width is None:
+            widths = {self._widths[frozenset(pair)] for pair in combinations(members, 2)}
+            width = widths.pop() if len(widths) == 1 else None
+        if width is not None:
             # Any of them may be the newest; the others are within the window before it.
-            log_combinations = (len(members) - 1) * math.log(bound)
+            log_combinations = (len(members) - 1) * math.log(width)
             return len(members) * math.exp(min(log_combinations, _MAX_LOG_COMBINATIONS))
         return self._count_uneven(members)
 
@@ -87,14 +87,14 @@ class WindowModel:
         volume = 1.0
         while len(times) < len(members):
             pairs = [
-                (self._bounds[frozenset((t, m))], t, m) for t in times for m in members if m not in times
+                (self._widths[frozenset((t, m))], t, m) for t in times for m in members if m not in times
             ]
-            bound, neighbour, name = min(pairs)
+            width, neighbour, name = min(pairs)
             fractions = np.modf(numbers * _GOLDEN_FRACTION ** len(times))[0]
-            times[name] = times[neighbour] + bound * (2 * fractions - 1)
-            volume *= 2 * bound
+            times[name] = times[neighbour] + width * (2 * fractions - 1)
+            volume *= 2 * width
         within = np.ones(_SAMPLE_POINTS, np.bool_)
         for a, b in combinations(members, 2):
-            within &= np.abs(times[a] - times[b]) <= self._bounds[frozenset((a, b))]
+            within &= np.abs(times[a] - times[b]) <= self._widths[frozenset((a, b))]
         share = max(float(within.mean()), 1 / _SAMPLE_POINTS)
         return min(volume, math.exp(_MAX_LOG_COMBINATIONS)) * share

@@ -72,7 +72,7 @@ def earliest_result(query: Query, manifest: Manifest, stream: str | None = None)
 def windows_are_due(query: Query, manifest: Manifest) -> bool:
     """Whether windows can leave now, without waiting for another row; those that change leave as they do."""
     aggregation = query.aggregation
-    if aggregation is None or aggregation.updates:
+    if aggregation is None or aggregation.is_update_mode:
         return False
     until = output_watermark(query, aggregation, manifest)
     if until is None:

@@ -66,12 +66,12 @@ def check_output_time(query: Query) -> None:
     unbounded = [
         other
         for other in query.names
-        if stream is not None and other != stream and query.windows.bound(stream, other) is None
+        if stream is not None and other != stream and query.windows.width(stream, other) is None
     ]
     if unbounded:
         raise QueryError(
             f"results must be bounded in time for windows by the time of {stream}",
-            got=f"no bound between {stream} and {', '.join(unbounded)}",
+            got=f"no window between {stream} and {', '.join(unbounded)}",
             hint="add .within('30 minutes'), or leave out time: then the time of the latest component counts",
         )
 

@@ -87,7 +87,7 @@ class _AggregationStep:
         """Emit what is complete, or has changed, and keep what has arrived."""
         tables = arrivals.get((self.input, "partials"), ())
         arrived = self._merged(tables) if tables else None
-        emitted = list(self._changed(arrived) if self.aggregation.updates else self._complete())
+        emitted = list(self._changed(arrived) if self.aggregation.is_update_mode else self._complete())
         slices, replaced = ((), ()) if arrived is None else self._keep(arrived)
         return StepOutput(
             results=pa.concat_tables(emitted) if emitted else None,

@@ -24,9 +24,9 @@ def may_be_combined(expiry: Expiry, times: Mapping[str, Integers], epochs: Mappi
     """Which rows, given the times of their components and the epochs in which these arrived."""
     combined = np.ones(len(next(iter(times.values()))), np.bool_)
     for a, b in combinations(times, 2):
-        bound = expiry.windows.bound(a, b)
-        if bound is not None:
-            combined &= distance(times[a], times[b]) <= np.uint64(bound)
+        width = expiry.windows.width(a, b)
+        if width is not None:
+            combined &= distance(times[a], times[b]) <= np.uint64(width)
         for change in expiry.changes:
             combined &= _may_meet(change, a, b, times, epochs)
     return combined
@@ -36,15 +36,15 @@ def _may_meet(
     change: WindowChange, a: str, b: str, times: Mapping[str, Integers], epochs: Mapping[str, Integers]
 ) -> Mask:
     """Whether components of two streams could meet by the windows that held until a change."""
-    bound = change.windows.bound(a, b)
+    width = change.windows.width(a, b)
     is_old = {name: epochs[name] < change.epoch for name in (a, b)}
-    if bound is None:
+    if width is None:
         return np.ones(len(times[a]), np.bool_)
-    may_meet = ~(is_old[a] & is_old[b]) | (distance(times[a], times[b]) <= np.uint64(bound))
+    may_meet = ~(is_old[a] & is_old[b]) | (distance(times[a], times[b]) <= np.uint64(width))
     for name, other in ((a, b), (b, a)):
         watermark = change.watermarks[other]
         if watermark is not None:
-            may_meet &= ~is_old[name] | is_old[other] | (times[name] >= watermark - bound)
+            may_meet &= ~is_old[name] | is_old[other] | (times[name] >= watermark - width)
     return may_meet
 
 

@@ -67,13 +67,13 @@ def time_range(
     """
     first, last = None, None
     for name, column in times.items():
-        bound = windows.bound(name, stream)
-        if bound is None or bound > _LATEST:
+        width = windows.width(name, stream)
+        if width is None or width > _LATEST:
             continue
         needle_times = column[needles]
-        # Clamped before the bound is added or subtracted, so that neither end overflows.
-        low = np.maximum(needle_times, _EARLIEST + bound) - bound
-        high = np.minimum(needle_times, _LATEST - bound) + bound
+        # Clamped before the width is added or subtracted, so that neither end overflows.
+        low = np.maximum(needle_times, _EARLIEST + width) - width
+        high = np.minimum(needle_times, _LATEST - width) + width
         first = low if first is None else np.maximum(first, low)
         last = high if last is None else np.minimum(last, high)
     return None if first is None or last is None else (first, last)

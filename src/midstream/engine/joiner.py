@@ -311,9 +311,9 @@ class Joiner:
         """
         for left_stream, left_times in rows.times.items():
             for right_stream, right_times in run.times.items():
-                bound = self.query.windows.bound(left_stream, right_stream)
-                if bound is not None:
-                    within = distance(left_times[left], right_times[right]) <= np.uint64(bound)
+                width = self.query.windows.width(left_stream, right_stream)
+                if width is not None:
+                    within = distance(left_times[left], right_times[right]) <= np.uint64(width)
                     left, right = left[within], right[within]
         probed = self.probed.get(probe.input)
         if probed is not None:

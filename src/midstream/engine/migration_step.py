@@ -46,7 +46,7 @@ class MigrationStep:
     """The layout that has the sources of the moves."""
     moves: tuple[Move, ...] = ()
     rebuilds: tuple[Rebuild, ...] = ()
-    completes: StateId | None = None
+    completed_state: StateId | None = None
     """The state that is complete after the rebuilds and moves of this epoch."""
     defers_results: bool = False
     """Whether results of the new plan are stored until the old plan produces none any more."""

@@ -40,7 +40,7 @@ def earliest_behind(stream: str, other: str, time: int | None, windows: Windows)
     """The earliest time of a stream's rows that may meet a row of a stream at a time; None for any time."""
     if stream == other:
         return time
-    window = windows.bound(stream, other)
+    window = windows.width(stream, other)
     return None if time is None or window is None else time - window
 
 

@@ -202,16 +202,16 @@ def after_epoch(query: Query, step: MigrationStep | None, manifest: Manifest) ->
     migration = step.migration
     if migration.strategy == SITE_SWITCH:
         return after_switch_epoch(step)
-    if step.completes is None:
+    if step.completed_state is None:
         return migration
     new = layout_of(query, migration.new_plan, migration.state_ids)
     epoch = manifest.epoch + 1
     latest = {name: stream.latest for name, stream in manifest.streams.items()}
     return replace(
         migration,
-        handover=complete(migration.handover, new, step.completes, epoch),
+        handover=complete(migration.handover, new, step.completed_state, epoch),
         latest_times={**migration.latest_times, epoch: latest},
-        rebuilding={s: progress for s, progress in migration.rebuilding.items() if s != step.completes},
-        moving={s: moved_from for s, moved_from in migration.moving.items() if s != step.completes},
-        completed=(*migration.completed, step.completes),
+        rebuilding={s: progress for s, progress in migration.rebuilding.items() if s != step.completed_state},
+        moving={s: moved_from for s, moved_from in migration.moving.items() if s != step.completed_state},
+        completed=(*migration.completed, step.completed_state),
     )

@@ -50,7 +50,7 @@ def _with_move(
         migration=replace(migration, moving={**migration.moving, state: first}),
         moved_from=plans.old,
         moves=(Move(source, state, EpochSpan(first, end)),),
-        completes=None if first else state,
+        completed_state=None if first else state,
     )
 
 
@@ -71,7 +71,7 @@ def _with_rebuild(
         step,
         migration=replace(migration, rebuilding=rebuilding),
         rebuilds=(Rebuild(state, bounds_of(lacking), epochs),),
-        completes=None if first else state,
+        completed_state=None if first else state,
     )
 
 

@@ -58,7 +58,7 @@ def make_request(
             )
         return MigrationRequest(new_plan, SITE_SWITCH, background=False, isolated=False)
     traits = STRATEGIES.get(check_strategy_choice(strategy))
-    unbounded = [f"{a} and {b}" for a, b in combinations(query.names, 2) if query.windows.bound(a, b) is None]
+    unbounded = [f"{a} and {b}" for a, b in combinations(query.names, 2) if query.windows.width(a, b) is None]
     if traits is not None and traits.waits_for_expiry(background=background) and unbounded:
         raise OptionError(
             f"{strategy} without background work must have a window to wait for: old rows never expire",

@@ -112,14 +112,14 @@ def continue_switch(
         migration=replace(migration, moving={**migration.moving, state: first}),
         moved_from=old,
         moves=(Move(source, state, EpochSpan(first, end)),),
-        completes=None if first else state,
+        completed_state=None if first else state,
     )
     return _beside(old, new), step
 
 
 def after_switch_epoch(step: MigrationStep) -> Migration:
     """The migration after an epoch that has not ended it."""
-    migration, completed = step.migration, step.completes
+    migration, completed = step.migration, step.completed_state
     if completed is None:
         return migration
     return replace(

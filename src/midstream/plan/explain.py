@@ -61,7 +61,7 @@ def _aggregates(aggregation: Aggregation) -> Iterator[str]:
     apart = f", {show_duration(windows.slide)} apart" if windows.slide < windows.length else ""
     yield f"  by {by}windows of {show_duration(windows.length)}{apart}, by the time of {time}"
     yield from (f"  {aggregate.text} AS {aggregate.name}" for aggregate in aggregation.aggregates)
-    if aggregation.updates:
+    if aggregation.is_update_mode:
         yield "  in update mode: a group comes out whenever it changes"
 
 
@@ -100,18 +100,18 @@ def _tree(
 
 
 def _windows(query: Query) -> list[str]:
-    """The most common bound once, then the pairs that differ from it."""
+    """The most common width once, then the pairs that differ from it."""
     pairs = [(a, b) for i, a in enumerate(query.names) for b in query.names[i + 1 :]]
-    bounds = {pair: query.windows.bound(*pair) for pair in pairs}
-    common, count = Counter(bounds.values()).most_common(1)[0]
+    widths = {pair: query.windows.width(*pair) for pair in pairs}
+    common, count = Counter(widths.values()).most_common(1)[0]
     if count == 1:
-        return [f"  {a}, {b}: {_bound(bound)}" for (a, b), bound in bounds.items()]
-    others = [f"  {a}, {b}: {_bound(bound)}" for (a, b), bound in bounds.items() if bound != common]
-    return [f"  {'every other pair' if others else 'every pair'}: {_bound(common)}", *others]
+        return [f"  {a}, {b}: {_width(width)}" for (a, b), width in widths.items()]
+    others = [f"  {a}, {b}: {_width(width)}" for (a, b), width in widths.items() if width != common]
+    return [f"  {'every other pair' if others else 'every pair'}: {_width(common)}", *others]
 
 
-def _bound(bound: int | None) -> str:
-    return "none" if bound is None else show_duration(bound)
+def _width(width: int | None) -> str:
+    return "none" if width is None else show_duration(width)
 
 
 def _key(fragment: Fragment) -> str:

@@ -44,17 +44,8 @@ from midstream.protocol.epoch_memory import (
 )
 from midstream.protocol.epoch_statistics import update_statistics, work_done
 from midstream.protocol.intent import Intent
-from midstream.protocol.report import Report
-from midstream.protocol.rescaling import (
-    check_routings,
-    first_routing,
-    next_places,
-    places_of,
-    with_places,
-)
-from midstream.protocol.settings import Settings, check_same_definition, definition_of
-from midstream.protocol.terms import (
-    Terms,
+from midstream.protocol.query_terms import (
+    QueryTerms,
     active_window_changes,
     check_terms,
     check_window_changes,
@@ -65,6 +56,15 @@ from midstream.protocol.terms import (
     window_changes_for,
     with_terms,
 )
+from midstream.protocol.report import Report
+from midstream.protocol.rescaling import (
+    check_routings,
+    first_routing,
+    next_places,
+    places_of,
+    with_places,
+)
+from midstream.protocol.settings import Settings, check_same_definition, definition_of
 from midstream.protocol.watermark import advance_progress, latest_allowed
 from midstream.query.query import Query
 from midstream.sites.decision import decide_at_sites
@@ -146,7 +146,7 @@ class Coordinator:
             streams={name: StreamProgress() for name in self.query.names},
         )
 
-    def next_terms(self, manifest: Manifest) -> Terms:
+    def next_terms(self, manifest: Manifest) -> QueryTerms:
         """The terms of the epoch after ``manifest``, if it was not begun before: the current ones.
 
         An epoch that another driver had begun may have changed what is possible since the query was resumed.
@@ -376,7 +376,7 @@ def _slices_in_use(program: Program, slices: Iterable[Slice]) -> list[Slice]:
     in_use = []
     for slice_ in slices:
         kind, state = slice_.owner.kind, slice_.owner.state
-        if kind == "pending" and step is not None and state == step.completes:
+        if kind == "pending" and step is not None and state == step.completed_state:
             in_use.append(replace(slice_, owner=replace(slice_.owner, kind="index")))
         elif kind == "pending":
             in_use += [slice_] if state in pending else []

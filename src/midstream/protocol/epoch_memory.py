@@ -17,8 +17,8 @@ from midstream.memory.settings import MemorySettings
 from midstream.memory.sizes import stored_bytes
 from midstream.memory.statistics import update_statistics, with_intermediate
 from midstream.protocol.intent import Intent
+from midstream.protocol.query_terms import committed_terms, terms_of
 from midstream.protocol.report import Report
-from midstream.protocol.terms import committed_terms, terms_of
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.memory import Memory

@@ -105,7 +105,7 @@ class HealthFacts:
     @cached_property
     def window(self) -> int | None:
         """The largest window; None if there is none."""
-        return max((bound for *_, bound in self.query.windows.bounds), default=None)
+        return max((width for *_, width in self.query.windows.widths), default=None)
 
     @property
     def retention(self) -> int | None:

@@ -15,8 +15,8 @@ import msgspec
 from midstream.errors import CheckpointError
 from midstream.migration.request import StoredMigrationRequest
 from midstream.plan.state_id import decode_state_id, encode_state_id
+from midstream.protocol.query_terms import QueryTerms
 from midstream.protocol.settings import Settings
-from midstream.protocol.terms import Terms
 from midstream.state.adaptation import Verdict
 from midstream.state.costs import Measurement
 from midstream.state.json_with_digest import (
@@ -46,7 +46,7 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     now: int
     """The wall-clock time when the epoch was first begun, in microseconds since 1970."""
     settings: Settings
-    terms: Terms | None = None
+    terms: QueryTerms | None = None
     """What it asks of what may change when a query is started again; None if nothing could change."""
     background_epochs: int | None = None
     """How many epochs' worth of a missing state it computes in the background; None for all."""

@@ -1,7 +1,7 @@
 """The settings of a query. What shapes its state is in the checkpoint, and a restart must agree.
 
 What may change nevertheless are the options that are not in the checkpoint, and the terms
-(``protocol/terms.py``).
+(``protocol/query_terms.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from midstream.memory.balance import BalanceSettings
 from midstream.memory.settings import MemorySettings
 from midstream.migration.lifecycle import ROWS_MOVED_AT_ONCE
 from midstream.plan.tree import Plan
-from midstream.protocol.terms import (
+from midstream.protocol.query_terms import (
     check_terms,
     describe_outputs,
     read_columns,

@@ -88,8 +88,8 @@ class Aggregation:
     window_position: int
     """Before which of the keys the window is."""
     aggregates: tuple[Aggregate, ...]
-    updates: bool = False
-    """Whether a group comes out whenever it changes, as it then is; otherwise once, when it is complete."""
+    is_update_mode: bool = False
+    """Whether a group comes out whenever it changes; in append mode it does once, when it is complete."""
 
     @cached_property
     def columns(self) -> tuple[Output, ...]:
@@ -112,7 +112,7 @@ class Aggregation:
         """What a restart must agree with, as plain values."""
         windows = self.windows
         return {
-            "mode": "update" if self.updates else "append",
+            "mode": "update" if self.is_update_mode else "append",
             "by": [f"{key.ref} AS {key.name}" for key in self.keys],
             "window": {
                 "length": windows.length,

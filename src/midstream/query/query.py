@@ -77,8 +77,8 @@ class Query:
     @cached_property
     def longest_window(self) -> float:
         """The longest window of two streams in microseconds; infinite if some are joined without one."""
-        bounds = [self.windows.bound(a, b) for a, b in combinations(self.names, 2)]
-        return max(inf if bound is None else bound for bound in bounds)
+        widths = [self.windows.width(a, b) for a, b in combinations(self.names, 2)]
+        return max(inf if width is None else width for width in widths)
 
     def columns_of(self, stream: str) -> frozenset[str]:
         """The columns of a stream that the query uses: as time or key, for outputs, or in a residual."""

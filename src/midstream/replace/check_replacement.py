@@ -108,7 +108,7 @@ def _check_output(old: Query, new: Query, path: str) -> None:
 
 
 def _updates(query: Query) -> bool:
-    return query.aggregation is not None and query.aggregation.updates
+    return query.aggregation is not None and query.aggregation.is_update_mode
 
 
 def _show(query: Query) -> str:

@@ -15,8 +15,8 @@ from midstream.aggregate.functions import FUNCTIONS
 from midstream.aggregate.read_aggregation import read_aggregation
 from midstream.aggregate.window import Window
 from midstream.errors import CheckpointError, QueryError
+from midstream.protocol.query_terms import read_columns, read_windows, split_output
 from midstream.protocol.settings import Settings, definition_of
-from midstream.protocol.terms import read_columns, read_windows, split_output
 from midstream.query.aggregation import Aggregate, Aggregation, AggregationWindows
 from midstream.query.build import build_query
 from midstream.query.query import Query
@@ -52,7 +52,7 @@ def _read(definition: Mapping[str, Any], given: Query) -> Query:
     query = build_query(
         streams,
         [_quoted_names(text) if _EQUALITY.fullmatch(text) else text for text in definition["on"]],
-        pairs={(a, b): bound for a, b, bound in windows.bounds},
+        pairs={(a, b): width for a, b, width in windows.widths},
         select=[_requoted(text) for text in definition["select"]] if aggregation is None else (),
         cross=True,
         zone=definition["timeZone"],
@@ -111,7 +111,9 @@ def _aggregation(described: Mapping[str, Any], streams: Sequence[Stream], given:
     windows = AggregationWindows(
         length, Micros(window["slide"]), Micros(window["start"]), window["time"], read.windows.type
     )
-    return replace(read, windows=windows, aggregates=tuple(aggregates), updates=described["mode"] == "update")
+    return replace(
+        read, windows=windows, aggregates=tuple(aggregates), is_update_mode=described["mode"] == "update"
+    )
 
 
 def _time_of(window: Mapping[str, Any], streams: Sequence[Stream]) -> str | None:

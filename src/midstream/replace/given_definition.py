@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from midstream.errors import CheckpointError
+from midstream.protocol.query_terms import committed_terms, terms_of
 from midstream.protocol.settings import Settings, check_same_definition, first_difference
-from midstream.protocol.terms import committed_terms, terms_of
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 

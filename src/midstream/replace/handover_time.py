@@ -51,8 +51,8 @@ def handover_time(old: Query, manifest: Manifest, new: Query, replayed: Collecti
 
 def longest_window(query: Query, stream: str) -> int | None:
     """The longest window of a stream with another one; None if it has none with some."""
-    bounds = [query.windows.bound(stream, other) for other in query.names if other != stream]
-    return None if None in bounds else max(bound for bound in bounds if bound is not None)
+    widths = [query.windows.width(stream, other) for other in query.names if other != stream]
+    return None if None in widths else max(width for width in widths if width is not None)
 
 
 def _complete_from(old: Query, manifest: Manifest, stream: str, replayed: bool) -> int | None:
@@ -76,7 +76,7 @@ def _kept_from(stream: str, windows: Windows, watermarks: Marks) -> int | None:
 def _reachable_from(stream: str, windows: Windows, watermarks: Marks) -> Iterator[int | None]:
     for other, watermark in watermarks.items():
         if other != stream:
-            window = windows.bound(stream, other)
+            window = windows.width(stream, other)
             yield None if watermark is None or window is None else watermark - window
 
 

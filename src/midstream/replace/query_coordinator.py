@@ -22,9 +22,9 @@ from midstream.engine.program import Program, ReplacementStep
 from midstream.plan.layout import Layout
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.intent import Intent
+from midstream.protocol.query_terms import QueryTerms, committed_terms, described_terms, query_on
 from midstream.protocol.report import Report
 from midstream.protocol.settings import Settings, check_same_definition, first_difference, with_kept
-from midstream.protocol.terms import Terms, committed_terms, described_terms, query_on
 from midstream.query.query import Query
 from midstream.replace.definition import read_query
 from midstream.replace.given_definition import check_windows_may_change, is_new_definition
@@ -136,7 +136,7 @@ class QueryCoordinator:
             query = query_on(intent.terms or committed_terms(manifest), self.query)
         return initial_replacement(manifest, request, self.current, Coordinator(query, self.settings))
 
-    def next_terms(self, manifest: Manifest) -> Terms:
+    def next_terms(self, manifest: Manifest) -> QueryTerms:
         """The terms of the epoch after ``manifest``: they stay while a replacement runs."""
         return committed_terms(manifest) if manifest.replacement else self.current.next_terms(manifest)
 

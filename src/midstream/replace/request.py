@@ -10,9 +10,9 @@ from midstream.errors import OptionError, QueryError
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES, check_black_box_strategy
 from midstream.plan.default_plan import default_plan
 from midstream.plan.tree import Plan, parse_plan
+from midstream.protocol.query_terms import terms_of
 from midstream.protocol.replacement_progress import check_none_under_way
 from midstream.protocol.settings import definition_of, first_difference
-from midstream.protocol.terms import terms_of
 from midstream.query.query import Query
 from midstream.replace.check_replacement import check_replacement
 from midstream.replace.query_coordinator import QueryCoordinator

@@ -26,7 +26,7 @@ from midstream.engine.index_rows import IndexRows
 from midstream.engine.program import NewSlice
 from midstream.errors import CheckpointError, OptionError
 from midstream.protocol.lease import LeaseHandle
-from midstream.protocol.terms import expiry_after, lateness_of_definition
+from midstream.protocol.query_terms import expiry_after, lateness_of_definition
 from midstream.state.expiry import Expiry
 from midstream.state.manifest import Manifest, Retired, StreamProgress
 from midstream.state.migration import Migration
@@ -196,7 +196,7 @@ def _may_join(
     watermark = expiry.watermarks[stream]
     may_join = np.ones(len(next(iter(times.values()))), np.bool_)
     for name, event_times in times.items():
-        window = expiry.windows.bound(name, stream) if name != stream else None
+        window = expiry.windows.width(name, stream) if name != stream else None
         if watermark is not None and name == stream:
             may_join &= event_times < watermark
         elif watermark is not None and window is not None:

@@ -67,7 +67,7 @@ class BackgroundBudget:
             self._foreground_ms = total
         if step is not None and ranges:
             # The last range of a state has no lower end: its length is not the amount of work.
-            done = sum(r.end - r.first for r in ranges) if step.completes is None else self._last
+            done = sum(r.end - r.first for r in ranges) if step.completed_state is None else self._last
             self._last = max(done, 1)
             self._epoch_worth_ms = max(
                 (total - self._foreground_ms) / self._last, _MIN_COST_SHARE * self._foreground_ms

@@ -151,7 +151,7 @@ class Join:
         """Bound how far apart in event time the rows of a result may be.
 
         ``within("30 minutes")`` holds for every pair of streams; ``within("5 minutes", "a", "b")`` for
-        one pair, instead of the general bound. Pairs without a bound get what the others imply.
+        one pair, instead of what holds for all. Pairs without a window get what the others imply.
         """
         micros = duration(bound, "a window")
         if not streams:

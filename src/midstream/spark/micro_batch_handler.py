@@ -155,9 +155,9 @@ class MicroBatchHandler:
     def _in_output_mode(self, query: Query) -> Query:
         """A definition with the output mode of the query, which a join does not say."""
         old = self.coordinator.query.aggregation
-        if old is None or not old.updates or query.aggregation is None:
+        if old is None or not old.is_update_mode or query.aggregation is None:
             return query
-        return replace(query, aggregation=replace(query.aggregation, updates=True))
+        return replace(query, aggregation=replace(query.aggregation, is_update_mode=True))
 
     def check_reads(self, query: Query, frames: Mapping[str, DataFrame]) -> None:
         """Refuse a definition that needs other rows than those that the running query reads."""

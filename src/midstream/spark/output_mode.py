@@ -44,4 +44,4 @@ def in_update_mode(query: Query, sink: SinkFormat) -> Query:
             hint=f"write .{FOREACH_BATCH}(function) and merge by the columns of groupBy, use "
             f"{' or '.join(able)}, or leave the mode out: each window then comes out once, once complete",
         )
-    return replace(query, aggregation=replace(query.aggregation, updates=True))
+    return replace(query, aggregation=replace(query.aggregation, is_update_mode=True))

@@ -115,5 +115,5 @@ class Expiry:
     def _bounds_for(self, streams: tuple[str, ...], other: str, watermark: int | None) -> dict[str, int]:
         if watermark is None:
             return {}
-        windows = ((stream, self.windows.bound(stream, other)) for stream in streams)
+        windows = ((stream, self.windows.width(stream, other)) for stream in streams)
         return {stream: watermark - window for stream, window in windows if window is not None}

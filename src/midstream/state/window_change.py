@@ -38,4 +38,4 @@ class WindowChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     @property
     def windows(self) -> Windows:
         """The windows until then."""
-        return Windows(tuple((a, b, Micros(bound)) for a, b, bound in self.within))
+        return Windows(tuple((a, b, Micros(width)) for a, b, width in self.within))

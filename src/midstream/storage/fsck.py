@@ -23,9 +23,9 @@ from midstream.memory.check_memory import check_memory
 from midstream.plan.fragment_name import joins_state
 from midstream.plan.state_id import StateId
 from midstream.protocol.lease import LeaseHandle
+from midstream.protocol.query_terms import check_window_changes, expiry_after
 from midstream.protocol.rescaling import check_routings, places_of
 from midstream.protocol.settings import read_persisted_options
-from midstream.protocol.terms import check_window_changes, expiry_after
 from midstream.state.manifest import Manifest
 from midstream.state.slices import Slice
 from midstream.storage.intents import find_intent, intent_name, stale_intents

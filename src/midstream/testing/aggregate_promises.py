@@ -59,7 +59,7 @@ class AggregatePromises:
     def __init__(self, query: Query, expected: Expected) -> None:
         self._query = query
         self._expected = expected
-        self._updates = aggregation_of(query).updates
+        self._updates = aggregation_of(query).is_update_mode
         self.begins: tuple[int | None, int | None] = (None, None)
         """After which time its windows begin, and until which."""
         self._checked: tuple[int, int] = (-1, 0)

@@ -270,7 +270,7 @@ def _complete_after(
     """For each stream, the time after which results have only rows of it that the new definition gets."""
     for name, mark in marks.items():
         others = [other for other in marks if other != name]
-        reach = [new.windows.bound(name, other) for other in others]
+        reach = [new.windows.width(name, other) for other in others]
         if mark.latest is None or None in reach:
             continue
         complete_from: int | None = mark.latest + 1
@@ -278,10 +278,10 @@ def _complete_after(
             kept = [
                 None
                 if (watermark := marks[other].watermark) is None
-                or (bound := windows.bound(name, other)) is None
-                else watermark - bound
+                or (width := windows.width(name, other)) is None
+                else watermark - width
                 for other in others
             ]
             complete_from = None if None in kept else min(k for k in kept if k is not None)
         if complete_from is not None:
-            yield complete_from - 1 + max(bound for bound in reach if bound is not None)
+            yield complete_from - 1 + max(width for width in reach if width is not None)

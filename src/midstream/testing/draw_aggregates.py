@@ -38,7 +38,7 @@ def aggregated(rng: random.Random, query: Query) -> Query:
     updates = rng.random() < 0.5
     for of_time in (time, None):
         asked = window(f"{length} seconds", f"{slide} seconds", time=of_time)
-        aggregation = replace(read_aggregation([*keys, asked], items, query.streams), updates=updates)
+        aggregation = replace(read_aggregation([*keys, asked], items, query.streams), is_update_mode=updates)
         columns = aggregation.columns
         aggregated = replace(query, outputs=columns, kept=columns, aggregation=aggregation)
         try:

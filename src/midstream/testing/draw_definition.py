@@ -54,7 +54,7 @@ def _draw_residuals(rng: random.Random, query: Query) -> list[str]:
 
 def _draw_windows(rng: random.Random, query: Query) -> dict[tuple[str, str], Micros]:
     factor = rng.choice((1, 1, 0.5, 1.5, 3))
-    pairs = {(a, b): Micros(int(bound * factor)) for a, b, bound in query.windows.bounds}
+    pairs = {(a, b): Micros(int(width * factor)) for a, b, width in query.windows.widths}
     if rng.random() < 0.7:
         # Streams without a window can seldom be replaced.
         for a, b in combinations(sorted(query.names), 2):

@@ -58,10 +58,10 @@ class _Reset:
 
     def _is_behind(self, name: str, times: npt.NDArray[np.object_], other: str) -> npt.NDArray[np.bool_]:
         """Which rows of a stream are out of reach of rows of another that are yet to come."""
-        bound, watermark = self.windows.bound(name, other), self.watermarks[other]
-        if bound is None or watermark is None:
+        width, watermark = self.windows.width(name, other), self.watermarks[other]
+        if width is None or watermark is None:
             return np.zeros(len(times), np.bool_)
-        return np.asarray(times < watermark - bound, np.bool_)
+        return np.asarray(times < watermark - width, np.bool_)
 
 
 class Expected:
@@ -204,8 +204,8 @@ class Expected:
         for other, progress in self.progress(epoch - 1).items():
             if other == name:
                 continue
-            bound, watermark = windows.bound(name, other), progress.watermark
-            if bound is None or watermark is None or time >= watermark - bound:
+            width, watermark = windows.width(name, other), progress.watermark
+            if width is None or watermark is None or time >= watermark - width:
                 return False
         return True
 
@@ -283,19 +283,19 @@ class Expected:
         both_arrived, distance = np.maximum(arrived[a], arrived[b]), abs(times[a] - times[b])
         windows = [query.windows for query in self.queries[: epoch + 1]]
         may_meet = np.ones(matches.num_rows, np.bool_)
-        last_epochs = {each.bound(a, b): number for number, each in enumerate(windows)}
-        for bound, last_epoch in last_epochs.items():
-            if bound is not None:
-                may_meet &= (both_arrived > last_epoch) | (distance <= bound)
+        last_epochs = {each.width(a, b): number for number, each in enumerate(windows)}
+        for width, last_epoch in last_epochs.items():
+            if width is not None:
+                may_meet &= (both_arrived > last_epoch) | (distance <= width)
         for number, (before, after) in enumerate(pairwise(windows), 1):
-            earlier_bound = before.bound(a, b)
-            if before == after or earlier_bound is None:
+            earlier_width = before.width(a, b)
+            if before == after or earlier_width is None:
                 continue
             for old, new in ((a, b), (b, a)):
                 watermark = self.progress(number - 1)[new].watermark
                 between = (arrived[old] < number) & (number <= arrived[new])
                 if watermark is not None:
-                    may_meet &= ~between | (times[old] >= watermark - earlier_bound)
+                    may_meet &= ~between | (times[old] >= watermark - earlier_width)
         return may_meet
 
     def _is_lost(self, epoch: int, name: str, matches: pa.Table) -> npt.NDArray[np.bool_]:

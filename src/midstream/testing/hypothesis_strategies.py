@@ -54,7 +54,7 @@ class Case:
                 "Case(",
                 *(f"  {s.name} lateness={s.lateness} {dict(_types(s))}" for s in query.streams),
                 f"  on={[*map(str, query.equalities), *(r.text for r in query.residuals)]}",
-                f"  within={query.windows.bounds}",
+                f"  within={query.windows.widths}",
                 f"  plan='{self.plan}' {self.settings}",
                 *rows,
                 ")",

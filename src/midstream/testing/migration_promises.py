@@ -24,7 +24,7 @@ from midstream.migration.request import StoredMigrationRequest
 from midstream.migration.strategies import AUTO, SITE_SWITCH, STRATEGIES
 from midstream.plan.tree import Plan
 from midstream.protocol.intent import Intent
-from midstream.protocol.terms import Terms, committed_terms
+from midstream.protocol.query_terms import QueryTerms, committed_terms
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.migration import Migration
@@ -187,7 +187,7 @@ class MigrationPromises:
         """Whether another box runs beside that of the query after an epoch."""
         return epoch in self._manifests and self._manifests[epoch].replacement is not None
 
-    def committed_terms(self, epoch: int) -> Terms:
+    def committed_terms(self, epoch: int) -> QueryTerms:
         """The terms of an epoch that is committed."""
         return committed_terms(self._manifests[epoch])
 

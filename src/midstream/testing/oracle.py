@@ -64,7 +64,7 @@ def batch_sql(query: Query) -> str:
     """The join in DuckDB's SQL, over tables that :func:`matching_rows` registers."""
     conditions = [
         *(_equality(query, e.left, e.right) for e in query.equalities),
-        *(_window(a, b, bound) for a, b, bound in query.windows.bounds),
+        *(_window(a, b, width) for a, b, width in query.windows.widths),
         *(f'"{name}"."{_TIME}" IS NOT NULL' for name in query.names),
         *(f"({_residual(residual.text)})" for residual in query.residuals),
     ]
@@ -93,8 +93,8 @@ def _equality(query: Query, left: ColumnRef, right: ColumnRef) -> str:
     return " = ".join(f"CAST({_column(ref)} AS {name})" for ref in (left, right))
 
 
-def _window(a: str, b: str, bound: int) -> str:
-    return f'abs("{a}"."{_TIME}" - "{b}"."{_TIME}") <= {bound}'
+def _window(a: str, b: str, width: int) -> str:
+    return f'abs("{a}"."{_TIME}" - "{b}"."{_TIME}") <= {width}'
 
 
 def _column(ref: ColumnRef) -> str:

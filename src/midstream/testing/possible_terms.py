@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from midstream.errors import CheckpointError
-from midstream.protocol.terms import committed_terms, read_windows
+from midstream.protocol.query_terms import committed_terms, read_windows
 from midstream.query.query import Query
 from midstream.query.window import Windows
 from midstream.state.manifest import Manifest
@@ -26,8 +26,8 @@ def possible_terms(store: MemoryStore, asked: Sequence[Query]) -> list[Query]:
 
 def widest(queries: Sequence[Query]) -> Query:
     """The first query, with windows as wide as any of them has."""
-    bounds = zip(*(query.windows.bounds for query in queries), strict=True)
-    return replace(queries[0], windows=Windows(tuple(max(of_pair) for of_pair in bounds)))
+    widths = zip(*(query.windows.widths for query in queries), strict=True)
+    return replace(queries[0], windows=Windows(tuple(max(of_pair) for of_pair in widths)))
 
 
 def refuses_windows(error: CheckpointError) -> bool:

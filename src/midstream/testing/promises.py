@@ -42,8 +42,8 @@ from midstream.migration.lifecycle import layout_of
 from midstream.plan.state_id import StateId
 from midstream.protocol.coordinator import EPOCHS_KEPT
 from midstream.protocol.intent import Intent
+from midstream.protocol.query_terms import query_on, terms_of
 from midstream.protocol.rescaling import places_of
-from midstream.protocol.terms import query_on, terms_of
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.slices import Slice
@@ -153,9 +153,9 @@ class Promises:
         """How the terms have changed."""
         changes: set[str] = set()
         for epoch, (before, after) in enumerate(pairwise(self.expected.queries), 1):
-            bounds = list(zip(before.windows.bounds, after.windows.bounds, strict=True))
-            changes |= {"a wider window"} if any(a < b for a, b in bounds) else set()
-            changes |= {"a narrower window"} if any(a > b for a, b in bounds) else set()
+            widths = list(zip(before.windows.widths, after.windows.widths, strict=True))
+            changes |= {"a wider window"} if any(a < b for a, b in widths) else set()
+            changes |= {"a narrower window"} if any(a > b for a, b in widths) else set()
             changes |= {"other outputs"} if before.outputs != after.outputs else set()
             changes |= {"another lateness"} if before.streams != after.streams else set()
             migrates = self.migration_promises.is_under_way(epoch - 1)

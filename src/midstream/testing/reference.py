@@ -205,9 +205,9 @@ def joins(query: Query, new: str, rows: Mapping[str, Row]) -> bool:
                 return False
     times = {n: micros(value_of(row, query.by_name[n].time)) for n, row in rows.items()}
     for name, time in times.items():
-        bound = query.windows.bound(name, new) if name != new else None
+        width = query.windows.width(name, new) if name != new else None
         new_time = times[new]
-        if time is None or new_time is None or (bound is not None and abs(time - new_time) > bound):
+        if time is None or new_time is None or (width is not None and abs(time - new_time) > width):
             return False
     return True
 

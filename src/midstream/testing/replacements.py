@@ -9,7 +9,7 @@ from dataclasses import replace
 from midstream.errors import CheckpointError, OptionError, QueryError
 from midstream.inline import InlineJoin
 from midstream.migration.strategies import BLACK_BOX_STRATEGIES
-from midstream.protocol.terms import committed_terms, terms_of
+from midstream.protocol.query_terms import committed_terms, terms_of
 from midstream.query.query import Query
 from midstream.state.manifest import Manifest
 from midstream.state.manifest import OutputTableName as Table
@@ -144,5 +144,5 @@ def _may_be(query: Query, definition: Query) -> bool:
 
 
 def _have_the_same_outputs(one: Query, other: Query) -> bool:
-    updates = [each.aggregation is not None and each.aggregation.updates for each in (one, other)]
+    updates = [each.aggregation is not None and each.aggregation.is_update_mode for each in (one, other)]
     return updates[0] == updates[1] and bool(one.output_schema.equals(other.output_schema))

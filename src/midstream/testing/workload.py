@@ -130,11 +130,11 @@ class Workload:
 def features_of(workload: Workload) -> set[str]:
     """The features of a workload; a test checks that the seeds together have all of them."""
     query, settings = workload.query, workload.settings
-    bounds = [bound for *_, bound in query.windows.bounds]
+    widths = [width for *_, width in query.windows.widths]
     features = {
         "residuals": bool(query.residuals),
-        "windows of pairs": len(set(bounds)) > 1,
-        "a pair without a window": len(bounds) < _pairs(query),
+        "windows of pairs": len(set(widths)) > 1,
+        "a pair without a window": len(widths) < _pairs(query),
         "different lateness": len({stream.lateness for stream in query.streams}) > 1,
         "several partitions": settings.partitions != 1,
         "several stages": build_layout(query, workload.plan).stages > 1,
@@ -145,8 +145,8 @@ def features_of(workload: Workload) -> set[str]:
         "many streams": len(query.names) > 5,
         "columns of all types": len(query.streams[0].schema) > len(_EXTRAS),
         "cuts at random": workload.cuts is not None,
-        "aggregates in append mode": query.aggregation is not None and not query.aggregation.updates,
-        "aggregates in update mode": query.aggregation is not None and query.aggregation.updates,
+        "aggregates in append mode": query.aggregation is not None and not query.aggregation.is_update_mode,
+        "aggregates in update mode": query.aggregation is not None and query.aggregation.is_update_mode,
         "sites": query.topology is not None,
         "aggregates at sites": query.topology is not None and query.aggregation is not None,
         "balance": settings.balance.mode != "off" and workload.places is None,
@@ -291,11 +291,11 @@ def draw_terms(rng: random.Random, query: Query) -> Query:
     """A query on other terms; pairs that have a window keep one."""
     lateness = [Micros(rng.choice((0, 2, 5, 20)) * SECOND) for _ in query.streams]
     changes = rng.random() < 0.8
-    factors = [rng.choice((0.25, 0.5, 0.9, 1.5, 2.5)) if changes else 1.0 for _ in query.windows.bounds]
+    factors = [rng.choice((0.25, 0.5, 0.9, 1.5, 2.5)) if changes else 1.0 for _ in query.windows.widths]
     same = rng.random() < 0.5
     scaled = {
-        (a, b): Micros(round(bound * (factors[0] if same else factor)))
-        for (a, b, bound), factor in zip(query.windows.bounds, factors, strict=True)
+        (a, b): Micros(round(width * (factors[0] if same else factor)))
+        for (a, b, width), factor in zip(query.windows.widths, factors, strict=True)
     }
     return replace(
         query,
@@ -368,10 +368,10 @@ def _with_time(table: pa.Table, row: int, time: int | None) -> pa.Table:
 
 def _window_epochs(query: Query, epochs: int) -> int:
     """In how many of the epochs a row may find matches."""
-    bounds = [bound for *_, bound in query.windows.bounds]
-    if len(bounds) < _pairs(query):
+    widths = [width for *_, width in query.windows.widths]
+    if len(widths) < _pairs(query):
         return epochs
-    return min(epochs, 1 + 2 * max(bounds) // (_EPOCH_SECONDS * SECOND))
+    return min(epochs, 1 + 2 * max(widths) // (_EPOCH_SECONDS * SECOND))
 
 
 def _pairs(query: Query) -> int:

@@ -11,8 +11,8 @@ from midstream.inline import InlineJoin
 from midstream.plan.tree import parse_plan
 from midstream.protocol.coordinator import Coordinator
 from midstream.protocol.intent import Intent, decode_intent, encode_intent
+from midstream.protocol.query_terms import query_on, terms_of
 from midstream.protocol.settings import Settings, check_same_definition
-from midstream.protocol.terms import query_on, terms_of
 from midstream.query.build import build_query
 from midstream.state.json_with_digest import decode_with_digest, encode_with_digest
 from midstream.state.window_change import WindowChange

@@ -34,7 +34,7 @@ from midstream.values import Micros, duration, show_duration
 _AS = " AS "
 
 
-class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class QueryTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The terms of a query, as plain values that a person can read."""
 
     lateness: dict[str, str]
@@ -42,33 +42,33 @@ class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     select: list[str]
 
 
-def terms_of(query: Query) -> Terms:
+def terms_of(query: Query) -> QueryTerms:
     """The terms that a query has."""
-    return Terms(
+    return QueryTerms(
         lateness={stream.name: show_duration(stream.lateness) for stream in query.streams},
-        within={f"{a}, {b}": show_duration(bound) for a, b, bound in query.windows.bounds},
+        within={f"{a}, {b}": show_duration(width) for a, b, width in query.windows.widths},
         select=describe_outputs(query.outputs),
     )
 
 
-def committed_terms(manifest: Manifest) -> Terms:
+def committed_terms(manifest: Manifest) -> QueryTerms:
     """The terms of the last epoch; before the first, those that the query began with."""
     return described_terms(manifest.definition)
 
 
-def described_terms(definition: Mapping[str, Any]) -> Terms:
+def described_terms(definition: Mapping[str, Any]) -> QueryTerms:
     """The terms in a definition."""
     lateness = {name: source["lateness"] for name, source in definition["streams"].items()}
-    return Terms(lateness, definition["within"], definition["select"])
+    return QueryTerms(lateness, definition["within"], definition["select"])
 
 
-def with_terms(definition: Mapping[str, Any], terms: Terms) -> dict[str, Any]:
+def with_terms(definition: Mapping[str, Any], terms: QueryTerms) -> dict[str, Any]:
     """A definition with other terms."""
     streams = {n: {**source, "lateness": terms.lateness[n]} for n, source in definition["streams"].items()}
     return {**definition, "streams": streams, "within": terms.within, "select": terms.select}
 
 
-def query_on(terms: Terms, query: Query) -> Query:
+def query_on(terms: QueryTerms, query: Query) -> Query:
     """The query on other terms, which must be such that it can have them."""
     if terms == terms_of(query):
         return query
@@ -92,7 +92,7 @@ def query_on(terms: Terms, query: Query) -> Query:
 def check_terms(manifest: Manifest, query: Query) -> None:
     """Refuse terms that the state of a query, or its earlier results, do not allow."""
     before = committed_terms(manifest)
-    bounded = {pair for pair in before.within if query.windows.bound(*pair.split(", ")) is None}
+    bounded = {pair for pair in before.within if query.windows.width(*pair.split(", ")) is None}
     if bounded:
         pair = min(bounded)
         raise CheckpointError(
@@ -128,7 +128,7 @@ def _types_of(select: Sequence[str], kept: Mapping[ColumnRef, Output]) -> list[t
     return [(name, by_text[ref]) for ref, name in named if ref in by_text]
 
 
-def outputs_before(manifest: Manifest, terms: Terms) -> tuple[str, ...]:
+def outputs_before(manifest: Manifest, terms: QueryTerms) -> tuple[str, ...]:
     """The outputs of epochs up to ``manifest`` under names that one on these terms has not; one of each."""
     before = (*manifest.earlier_outputs, *committed_terms(manifest).select)
     by_name = {split_output(described)[1].lower(): described for described in before}
@@ -161,8 +161,8 @@ def split_output(described: str) -> tuple[str, str]:
 
 def read_windows(described: Mapping[str, str]) -> Windows:
     """The windows of a description."""
-    pairs = ((pair.split(", "), bound) for pair, bound in described.items())
-    return Windows(tuple((a, b, duration(bound, "a window")) for (a, b), bound in pairs))
+    pairs = ((pair.split(", "), width) for pair, width in described.items())
+    return Windows(tuple((a, b, duration(width, "a window")) for (a, b), width in pairs))
 
 
 def lateness_of_definition(manifest: Manifest, stream: str) -> Micros:
@@ -170,14 +170,14 @@ def lateness_of_definition(manifest: Manifest, stream: str) -> Micros:
     return duration(manifest.definition["streams"][stream]["lateness"], "lateness")
 
 
-def window_changes_for(manifest: Manifest, terms: Terms) -> tuple[WindowChange, ...]:
+def window_changes_for(manifest: Manifest, terms: QueryTerms) -> tuple[WindowChange, ...]:
     """The changes of the windows up to the epoch after ``manifest``, which runs on these terms."""
     before = committed_terms(manifest).within
     if before == terms.within:
         return manifest.window_changes
     change = WindowChange(
         epoch=manifest.epoch + 1,
-        within=read_windows(before).bounds,
+        within=read_windows(before).widths,
         watermarks={name: stream.watermark for name, stream in manifest.streams.items()},
         latest={name: stream.latest for name, stream in manifest.streams.items()},
     )
@@ -214,7 +214,7 @@ def check_window_changes(manifest: Manifest) -> None:
     ordered = epochs == sorted(set(epochs)) and all(0 <= epoch <= manifest.epoch for epoch in epochs)
     complete = all(
         set(change.watermarks) == set(change.latest) == names
-        and all({a, b} <= names and a < b and bound >= 0 for a, b, bound in change.within)
+        and all({a, b} <= names and a < b and width >= 0 for a, b, width in change.within)
         for change in manifest.window_changes
     )
     if not (ordered and complete):
