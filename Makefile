@@ -30,8 +30,9 @@ $(READY): requirements.lock requirements-build.lock pyproject.toml scripts/setup
 demo: setup ## Run the demonstration (ARGS="..." is passed on)
 	@$(WITH_JAVA) .venv/bin/midstream demo $(ARGS)
 
-# Three at a time on two cores: tests of Spark also wait, and a fourth gains nothing. tests/conftest.py says which come first.
-PYTEST := $(PY) -m pytest -n 3 --dist worksteal
+# Two at a time on two cores: a third would fill the waiting of Spark's tests, and take more from the caches of the
+# processors than that is worth. tests/conftest.py says which come first.
+PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
 test: setup ## Run all tests (ARGS="-k join -x" is passed to pytest; "-n 0" runs one at a time)
 	@$(WITH_JAVA) $(PYTEST) --durations=10 $(ARGS)

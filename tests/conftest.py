@@ -25,8 +25,8 @@ settings.register_profile("default", _COMMON, max_examples=60)
 settings.register_profile("thorough", _COMMON, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# Three processes run tests on two cores, and some have Spark's workers besides: more threads only get in each
-# other's way. Read when Polars is first imported, here or in a worker.
+# Two processes run tests on two cores, one of them with Spark's workers besides: more threads only get
+# in each other's way. Read when Polars is first imported, here or in a worker.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 # Read when the JVM starts: without it Spark listens on every interface of the machine.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
