@@ -209,7 +209,7 @@ class _Simulation:
 
     def _take_lease(self, run: str) -> Lease:
         """Take the lease; if its holder has not ended, it is fenced."""
-        lease = seize_lease(self.store, run)
+        lease = seize_lease(self.store, f"{run} {self.calls}")  # no two have the same name
         self.life.lease = lease.number
         return lease
 
