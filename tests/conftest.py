@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from midstream.storage.remote import RemoteStore, store_at
-from tests.garbage_collection import collect_seldom
+from tests.garbage_collection import collect_all, collect_seldom
 from tests.scratch import is_scratch, scratch_in_memory
 
 # Assertions in what tests share say as much as those in tests.
@@ -75,6 +75,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     collect_seldom()
+
+
+def pytest_sessionfinish() -> None:
+    collect_all()
 
 
 @pytest.fixture(scope="session")

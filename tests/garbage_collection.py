@@ -12,3 +12,9 @@ def collect_seldom() -> None:
     """From now on; what is there already is not gone through again."""
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS, _YOUNGER_COLLECTIONS, _YOUNGER_COLLECTIONS)
+
+
+def collect_all() -> None:
+    """What libraries still have when the process ends, they would tell of."""
+    gc.unfreeze()
+    gc.collect()

@@ -12,7 +12,7 @@ EARLIEST, LATEST = -(2**63), 2**63 - 1
 NO_WINDOWS = Windows(())
 # Few values, so that there are hot keys and equal times; and both ends of the range.
 TIMES = st.one_of(st.integers(-3, 6), st.sampled_from([EARLIEST, EARLIEST + 1, LATEST - 1, LATEST]))
-BOUNDS = st.sampled_from([None, 0, 1, 3, 2**61, LATEST - 1, LATEST, LATEST + 1, 10**20])
+WIDTHS = st.sampled_from([None, 0, 1, 3, 2**61, LATEST - 1, LATEST, LATEST + 1, 10**20])
 
 
 def make_rows(streams: str, lines: list[tuple[int, ...]]) -> IndexRows:
@@ -29,9 +29,9 @@ def drawn_rows(streams: str) -> st.SearchStrategy[IndexRows]:
 
 def drawn_windows() -> st.SearchStrategy[Windows]:
     pairs = [("a", "c"), ("a", "d"), ("b", "c"), ("b", "d")]
-    return st.tuples(*[BOUNDS] * len(pairs)).map(
+    return st.tuples(*[WIDTHS] * len(pairs)).map(
         lambda widths: Windows(
-            tuple((*p, Micros(b)) for p, b in zip(pairs, widths, strict=True) if b is not None)
+            tuple((*p, Micros(w)) for p, w in zip(pairs, widths, strict=True) if w is not None)
         )
     )
 
@@ -47,7 +47,7 @@ def is_near(rows: IndexRows, i: int, run: IndexRows, j: int, windows: Windows) -
     widths = [
         (int(times[i]), windows.width(name, run.time_order_stream)) for name, times in rows.times.items()
     ]
-    # A bound of more than 63 bits is ignored here; the check of all windows applies it later.
+    # A width of more than 63 bits is ignored here; the check of all windows applies it later.
     return all(width is None or width > LATEST or abs(time - run_time) <= width for time, width in widths)
 
 

@@ -127,12 +127,12 @@ def test_windows_close_by_the_shortest_path():
     assert default_window.widths == (("a", "b", 3), ("a", "c", 7), ("b", "c", 7))
 
 
-def test_the_stream_with_the_narrowest_bound_to_others_is_first():
+def test_the_stream_with_the_narrowest_window_to_others_is_first():
     windows = imply_windows(
         "abcde", None, {("a", "b"): Micros(1), ("b", "c"): Micros(5), ("c", "d"): Micros(2)}
     )
     assert windows.narrowest_first("ab") == ("b", "a")
-    # Bounds between the given streams do not count, nor does their order.
+    # Windows between the given streams do not count, nor does their order.
     assert windows.narrowest_first("abc") == ("c", "a", "b")
     assert windows.narrowest_first("bac") == ("c", "b", "a")
     assert windows.narrowest_first("ae") == ("a", "e")
@@ -154,11 +154,11 @@ def test_closing_the_windows_changes_no_result(stated, default_window, times):
         return all(abs(time_of[x] - time_of[y]) <= width for (x, y), width in widths.items())
 
     closed = {(x, y): width for x, y, width in imply_windows("abcd", default_window, stated).widths}
-    open_bounds = {}
+    stated_widths = {}
     for x, y in np.array(np.meshgrid(list("abcd"), list("abcd"))).T.reshape(-1, 2).tolist():
         if x < y and ((x, y) in stated or default_window is not None):
-            open_bounds[x, y] = stated.get((x, y), default_window)
-    assert is_within(open_bounds) == is_within(closed)
+            stated_widths[x, y] = stated.get((x, y), default_window)
+    assert is_within(stated_widths) == is_within(closed)
 
 
 def test_the_pairs_that_are_named_are_the_fewest_that_would_bound_all():

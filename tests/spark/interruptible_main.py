@@ -19,7 +19,7 @@ from midstream import Join
 from midstream.spark.query import JoinStreamingQuery
 from midstream.spark.worker_python import use_this_python
 from tests.spark.feed import Feed
-from tests.spark_session import make_session
+from tests.spark_session import USERS_FILE_MANAGER, make_session
 
 
 def start(join: Join, root: Path) -> JoinStreamingQuery:
@@ -81,7 +81,7 @@ def outcome(query: JoinStreamingQuery) -> str:
 
 def main(root: Path) -> None:
     logging.basicConfig()
-    join = endless(make_session("local[2]", {}), root)
+    join = endless(make_session("local[2]", USERS_FILE_MANAGER), root)
     print("sleep:", interrupted(start(join, root)))
     print("any:", interrupted_in_any(start(join, root)))
     query = start(join, root)

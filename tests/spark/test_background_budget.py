@@ -31,9 +31,9 @@ MIGRATION = Migration(
 STEP = MigrationStep(migration=MIGRATION, handover=Handover(sides={}, restrictions={}))
 
 
-def work(epochs: int, *, completes: bool = False) -> MigrationStep:
+def work(epochs: int, *, is_last: bool = False) -> MigrationStep:
     rebuild = Rebuild(A, (), EpochRange("a", 100 - epochs, 100))
-    return replace(STEP, rebuilds=(rebuild,), completed_state=A if completes else None)
+    return replace(STEP, rebuilds=(rebuild,), completed_state=A if is_last else None)
 
 
 def batches(budget: BackgroundBudget, usual: float, per_epoch: float, todo: int) -> list[float]:
@@ -45,7 +45,7 @@ def batches(budget: BackgroundBudget, usual: float, per_epoch: float, todo: int)
         epochs = min(budget.next(), todo)
         todo -= epochs
         durations.append(usual + per_epoch * epochs)
-        budget.learn(work(epochs, completes=todo == 0) if epochs else STEP, durations[-1])
+        budget.learn(work(epochs, is_last=todo == 0) if epochs else STEP, durations[-1])
     return durations
 
 

@@ -105,7 +105,7 @@ class SampleJoin:
         self._has_window = decay_seconds(query) < math.inf
         self._window = max(window_or_recent(query, statistics.elapsed), _TINY)
         self._constant = decay_seconds(query)
-        self._widths = windows
+        self._windows = windows
         self._bucket = self._window / BUCKETS_IN_WINDOW
         # Rows have all their matches in the sample within this share of the windows.
         seen = max(self._elapsed / 2 / self._window, _MIN_SEEN_SHARE) if self._has_window else 1.0
@@ -168,7 +168,7 @@ class SampleJoin:
     def _all_combinations(self, members: tuple[str, ...]) -> float:
         """The combinations of rows within all windows, per second, whatever their keys."""
         rates = math.prod(self._streams[name].rows / self._seconds for name in members)
-        return rates * self._widths.combinations(frozenset(members))
+        return rates * self._windows.combinations(frozenset(members))
 
     def _scale(self, members: tuple[str, ...]) -> Floats:
         """How many keys each one stands for; none if some of the streams do not sample it."""
@@ -220,7 +220,7 @@ class SampleJoin:
         others = list(combinations.times)
         apart = np.abs(np.stack([combinations.times[other] for other in others])[:, left] - times)
         merged = np.stack([combinations.is_merged[other] for other in others])[:, left] | is_merged
-        widths = np.array([[self._widths.width(name, other) * self._seen_share] for other in others])
+        widths = np.array([[self._windows.width(name, other) * self._seen_share] for other in others])
         rows = rows * _share_within(apart, widths, merged, self._bucket)
         near_rows = near_rows * _share_within(apart, widths / 2, merged, self._bucket)
         found = rows > 0

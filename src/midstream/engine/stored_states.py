@@ -27,8 +27,9 @@ class StoredStates:
         self._is_placed = bool(fragment.key)
         self._home = program.places.home(fragment.site)
         self._inserted: dict[tuple[StateId, Key], list[IndexRows]] = {}
-        self._runs: dict[str, IndexRows] = {}
-        """The rows of slices, by their names: several nodes may search the same."""
+        self._runs: dict[tuple[str, Key], IndexRows] = {}
+        """The rows of slices, by their names and keys: several nodes may search the same. Slices of two keys
+        have one name if they have the same content."""
 
     @cached_property
     def groups(self) -> list[int]:
@@ -75,8 +76,9 @@ class StoredStates:
         return sorted(found, key=lambda slice_: slice_.first_epoch)
 
     def _run(self, slice_: Slice) -> IndexRows:
-        if slice_.name not in self._runs:
-            rows = IndexRows.from_table(self._open_slice(slice_), slice_.owner.key, slice_)
+        name, key = slice_.name, slice_.owner.key
+        if (name, key) not in self._runs:
+            rows = IndexRows.from_table(self._open_slice(slice_), key, slice_)
             # Slices of formats before 4 are not in this order until they are merged.
-            self._runs[slice_.name] = rows if slice_.by_time else in_time_order(rows)
-        return self._runs[slice_.name]
+            self._runs[name, key] = rows if slice_.by_time else in_time_order(rows)
+        return self._runs[name, key]

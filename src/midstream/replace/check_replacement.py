@@ -97,7 +97,7 @@ def _check_streams(old: Query, new: Query) -> None:
 
 
 def _check_output(old: Query, new: Query, path: str) -> None:
-    same = old.output_schema.equals(new.output_schema) and _updates(old) == _updates(new)
+    same = old.output_schema.equals(new.output_schema) and _is_update_mode(old) == _is_update_mode(new)
     if not same and not path:
         raise QueryError(
             "results of another schema must have a place of their own",
@@ -107,7 +107,7 @@ def _check_output(old: Query, new: Query, path: str) -> None:
         )
 
 
-def _updates(query: Query) -> bool:
+def _is_update_mode(query: Query) -> bool:
     return query.aggregation is not None and query.aggregation.is_update_mode
 
 

@@ -74,7 +74,7 @@ def cost_model(query: Query, window_seconds: float = _UNKNOWN_WINDOW_SECONDS) ->
 
 def _longest_window(query: Query, name: str, window_seconds: float) -> float:
     widths = [query.windows.width(name, other) for other in query.names if other != name]
-    return max(window_seconds if b is None else b / MICROS_PER_SECOND for b in widths)
+    return max(window_seconds if width is None else width / MICROS_PER_SECOND for width in widths)
 
 
 def unknown_figures(model: SiteCostModel) -> dict[str, StreamFigures]:

@@ -112,8 +112,7 @@ def _ask_workers(context: SparkContext, packages: Sequence[str]) -> list[Worker]
     def run() -> None:
         context.setJobGroup(group, "which packages do Spark's workers have?")
         try:
-            # Each task reads its number: Spark ends a worker that leaves some of its input.
-            job = context.parallelize(range(tasks), tasks).map(_probe(tuple(packages)))
+            job = context.parallelize(range(tasks), tasks).mapPartitions(_probe(tuple(packages)))
             answers.extend(Worker(*answer) for answer in job.collect())
         except (Py4JError, PySparkException) as error:
             errors.append(error)
@@ -132,10 +131,10 @@ def _ask_workers(context: SparkContext, packages: Sequence[str]) -> list[Worker]
 _Answer = tuple[str, str, dict[str, str | None]]
 
 
-def _probe(packages: tuple[str, ...]) -> Callable[[int], _Answer]:
+def _probe(packages: tuple[str, ...]) -> Callable[[Iterable[int]], Iterator[_Answer]]:
     """The task. Workers without Midstream must be able to run it: an inner function is sent as a whole."""
 
-    def probe(_number: int) -> _Answer:
+    def probe(_numbers: Iterable[int]) -> Iterator[_Answer]:
         versions: dict[str, str | None] = {}
         for name in packages:
             try:
@@ -148,7 +147,7 @@ def _probe(packages: tuple[str, ...]) -> Callable[[int], _Answer]:
         except ImportError as error:
             # Packages may be there and not load: native code of another machine, or in a zip.
             versions[str(error.name or "midstream").partition(".")[0]] = None
-        return socket.gethostname(), f"Python {platform.python_version()}, {sys.executable}", versions
+        yield socket.gethostname(), f"Python {platform.python_version()}, {sys.executable}", versions
 
     return probe
 

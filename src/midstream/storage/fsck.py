@@ -223,8 +223,9 @@ class _SliceChecks:
         is_spread = owner.state in self._spread
         if is_spread and not np.all(self._places.held(slice_)[group_of(rows.hashes, self._places.groups)]):
             return f"has rows of other partitions than {owner.partition}"
+        # Expired rows may lose their payload before compaction drops them, unless they may owe something.
+        # Which rows these are takes longer to say than whether any row has lost its payload.
         if any(self._without_payload(slice_, rows)):
-            # Expired rows may lose their payload before compaction drops them, unless they may owe something.
             for name in self._without_payload(slice_, self._retention.useful(rows, slice_)):
                 what = f"refers to rows of {name} that are in no slice"
                 remedy = "restore the checkpoint from a copy"

@@ -59,7 +59,7 @@ class AggregatePromises:
     def __init__(self, query: Query, expected: Expected) -> None:
         self._query = query
         self._expected = expected
-        self._updates = aggregation_of(query).is_update_mode
+        self._is_update_mode = aggregation_of(query).is_update_mode
         self.begins: tuple[int | None, int | None] = (None, None)
         """After which time its windows begin, and until which."""
         self._checked: tuple[int, int] = (-1, 0)
@@ -79,7 +79,7 @@ class AggregatePromises:
         # The first commit may be undone by a power cut after it was checked.
         if last < 0 or self._checked == (last, count):
             return
-        if self._updates:
+        if self._is_update_mode:
             for group, missing in groups:
                 if group[-1] <= last:
                     self._check_updates(found, group, missing)
@@ -112,7 +112,7 @@ class AggregatePromises:
     def check_variation(self, got: list[pa.Table], emitted: int | None) -> None:
         """Fail unless another run of the same rows gave the same, as far as its output watermark went."""
         results = self._results(range(len(self._expected.queries)))
-        if self._updates:
+        if self._is_update_mode:
             assert_same_windows(
                 last_updates(got, self._query), aggregate_results(self._query, results), self._query
             )
