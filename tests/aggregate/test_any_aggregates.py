@@ -33,13 +33,13 @@ def test_windows_wait_for_nothing_but_watermarks_without_migrations_and_cuts(dat
     case = data.draw(cases(max_streams=4, max_results=500))
     query = data.draw(aggregated(case.query))
     run = AggregateRun(query, case.plan, case.settings).process(case.epochs)
-    stream, bound = query.aggregation.windows.stream, query.windows.bound
+    stream, width = query.aggregation.windows.stream, query.windows.width
     marks = {name: progress.watermark for name, progress in run.join.manifest.streams.items()}
     run.process([{}])
     if None in marks.values():
         assert run.bounds[-1] is None
         return
-    reach = {n: 0 if stream is None or n == stream else bound(stream, n) or 0 for n in query.names}
+    reach = {n: 0 if stream is None or n == stream else width(stream, n) or 0 for n in query.names}
     # Idle streams follow the others, so watermarks, and what follows from them, never go back.
     assert run.bounds[-1] == min(mark - reach[n] for n, mark in marks.items() if mark is not None)
 

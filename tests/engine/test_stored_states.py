@@ -24,9 +24,9 @@ def test_slices_of_two_keys_that_have_the_same_content_are_told_apart():
     (fragment,) = program.layout.fragments
     states = StoredStates(program, fragment, 0, SliceFiles(store).open)
 
-    keys = {slice_.owner.key for slice_ in join.manifest.slices if slice_.owner.state == A}
-    runs = {key: states.runs(A, key, lambda _slice: True) for key in keys}
-    found = [run for of_key in runs.values() for run in of_key]
-    assert len(found) == 2
-    assert len({run.stored_in.name for run in found}) == 1
-    assert all(run.key == run.stored_in.owner.key == key for key in keys for run in runs[key])
+    slices = [slice_ for slice_ in join.manifest.slices if slice_.owner.state == A]
+    assert len({slice_.owner.key for slice_ in slices}) == len(slices) == 2
+    assert len({slice_.name for slice_ in slices}) == 1
+    for slice_ in slices:
+        (run,) = states.runs(A, slice_.owner.key, lambda _slice: True)
+        assert (run.key, run.stored_in) == (slice_.owner.key, slice_)
