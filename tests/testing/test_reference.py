@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from midstream.testing import assert_same_rows, batch_join, naive_join
+from midstream.testing import accept, assert_same_rows, batch_join, naive_join
 from midstream.testing.reference import equal
 from tests.helpers import rows, small_query
 
@@ -43,3 +43,14 @@ def test_both_definitions_of_a_join_agree_on_an_example():
     wanted = pa.table({"a_v": ["x", "x"], "b_v": ["y", "z"]})
     assert_same_rows(batch_join(query, tables), wanted)
     assert_same_rows(naive_join(query, tables), wanted)
+
+
+def test_accepted_rows_may_come_from_files_with_finer_times_and_no_nulls():
+    """As Parquet files that Spark has written are read by Arrow."""
+    query = small_query(["a.k = b.k"], default_window=5)
+    table = rows((1, 1, 0, "x"))
+    fields = [field.with_nullable(False) for field in table.schema]
+    fields[0] = pa.field("t", pa.timestamp("ns", "UTC"), nullable=False)
+    epochs = [{"a": table, "b": table}, {"a": table.cast(pa.schema(fields)), "b": table}]
+    accepted = accept(query, epochs).tables(query)
+    assert accepted == {"a": pa.concat_tables([table] * 2), "b": pa.concat_tables([table] * 2)}

@@ -66,10 +66,10 @@ class Accepted:
     """The progress of each stream after each epoch."""
 
     def tables(self, query: Query) -> dict[str, pa.Table]:
-        """All accepted rows of every stream."""
+        """All accepted rows of every stream, in its types: files may have finer times, or no nulls."""
         return {
             s.name: pa.concat_tables(
-                [s.schema.empty_table(), *(e[s.name] for e in self.epochs if s.name in e)]
+                [s.schema.empty_table(), *(e[s.name].cast(s.schema) for e in self.epochs if s.name in e)]
             )
             for s in query.streams
         }
