@@ -1,4 +1,4 @@
-"""Garbage of Python is looked for less often, and not in what is loaded: a twentieth of the time of tests."""
+"""Python collects garbage less often, and not what is loaded: that saves a twentieth of the tests' time."""
 
 import gc
 
@@ -9,12 +9,12 @@ _YOUNGER_COLLECTIONS = 5
 
 
 def collect_seldom() -> None:
-    """From now on; what is there already is not gone through again."""
+    """Do so from now on; objects that exist already are not gone through again."""
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS, _YOUNGER_COLLECTIONS, _YOUNGER_COLLECTIONS)
 
 
 def collect_all() -> None:
-    """What libraries still have when the process ends, they would tell of."""
+    """Do this before the process ends: some libraries print which of their objects are still alive then."""
     gc.unfreeze()
     gc.collect()
