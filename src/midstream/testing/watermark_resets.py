@@ -20,7 +20,7 @@ class WatermarkResets:
     def __init__(self, store: FaultStore, promises: Promises, rng: random.Random) -> None:
         self._store = store
         self._promises = promises
-        self._chance = rng
+        self._rng = rng
         self._begun: dict[int, tuple[str, int]] = {}
         """The stream and watermark of each reset that may yet be committed, by its lease."""
 
@@ -44,14 +44,14 @@ class WatermarkResets:
         marks = {name: mark.watermark for name, mark in manifest.streams.items()}
         # More often the one that is furthest: it may have run away.
         furthest = max(marks, key=lambda name: (marks[name] is not None, marks[name] or 0))
-        stream = self._chance.choice((*marks, furthest, furthest, furthest))
+        stream = self._rng.choice((*marks, furthest, furthest, furthest))
         before = marks[stream]
         expected = self._promises.definitions.at(manifest.epoch).expected
         latest = None if before is None else expected.latest_before(stream, before)
         if latest is None:
             return
         lateness = expected.queries[manifest.epoch].by_name[stream].lateness
-        watermark = latest - lateness + self._chance.choice((0, 0, 3, -3)) * SECOND
+        watermark = latest - lateness + self._rng.choice((0, 0, 3, -3)) * SECOND
         self._begun[lease.number] = (stream, watermark)
         try:
             reset_watermark(self._store, lease, stream, watermark)

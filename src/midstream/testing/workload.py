@@ -189,30 +189,30 @@ def draw_workload(rng: random.Random, seed: int) -> Workload:
     arrivals = with_oddities(seed, names, arrivals)
     plan, keeps_late = draw_plan(rng, names), rng.random() < 0.5
     # Drawn separately, so that seeds have the same rows with and without migrations.
-    migration_chance = random.Random(f"migrations {seed}")  # noqa: S311  # it must be reproducible
-    keeping_chance = random.Random(f"kept sub-plans {seed}")  # noqa: S311  # it must be reproducible
-    requests = draw_requests(migration_chance, keeping_chance, query, plan, epochs)
-    background_epochs = migration_chance.choice((1, 1, 2, 3, None))
+    migration_rng = random.Random(f"migrations {seed}")  # noqa: S311  # it must be reproducible
+    keeping_rng = random.Random(f"kept sub-plans {seed}")  # noqa: S311  # it must be reproducible
+    requests = draw_requests(migration_rng, keeping_rng, query, plan, epochs)
+    background_epochs = migration_rng.choice((1, 1, 2, 3, None))
     # Comparing all plans of many streams would take most of the time.
-    settings = replace(settings, adapt=migration_chance.random() < 0.5 and len(names) < 6)
-    choice_chance = random.Random(f"choices {seed}")  # noqa: S311  # it must be reproducible
-    requests = {epoch: leave_a_choice(choice_chance, request) for epoch, request in requests.items()}
-    settings = replace(settings, rows_moved_at_once=migration_chance.choice((0, 20, 50_000)))
-    terms_chance = random.Random(f"terms {seed}")  # noqa: S311  # it must be reproducible
-    other_terms = tuple(draw_terms(terms_chance, query) for _ in range(3))
-    memory_chance = random.Random(f"memory {seed}")  # noqa: S311  # it must be reproducible
-    settings = replace(settings, memory=draw_memory(memory_chance, query))
-    may_spill = settings.memory is not None or memory_chance.random() < _LATER_BUDGET_RATE
-    windows_chance = random.Random(f"windows within a budget {seed}")  # noqa: S311  # it must be reproducible
-    if may_spill and windows_chance.random() < _SAME_WINDOWS_RATE:
+    settings = replace(settings, adapt=migration_rng.random() < 0.5 and len(names) < 6)
+    choice_rng = random.Random(f"choices {seed}")  # noqa: S311  # it must be reproducible
+    requests = {epoch: leave_a_choice(choice_rng, request) for epoch, request in requests.items()}
+    settings = replace(settings, rows_moved_at_once=migration_rng.choice((0, 20, 50_000)))
+    terms_rng = random.Random(f"terms {seed}")  # noqa: S311  # it must be reproducible
+    other_terms = tuple(draw_terms(terms_rng, query) for _ in range(3))
+    memory_rng = random.Random(f"memory {seed}")  # noqa: S311  # it must be reproducible
+    settings = replace(settings, memory=draw_memory(memory_rng, query))
+    may_spill = settings.memory is not None or memory_rng.random() < _LATER_BUDGET_RATE
+    windows_rng = random.Random(f"windows within a budget {seed}")  # noqa: S311  # it must be reproducible
+    if may_spill and windows_rng.random() < _SAME_WINDOWS_RATE:
         # Otherwise they change only while no state is spilled, and none is for as long as that matters.
         other_terms = tuple(replace(other, windows=query.windows) for other in other_terms)
-    cuts = draw_cuts(memory_chance) if may_spill and memory_chance.random() < _RANDOM_CUTS_RATE else None
-    balance_chance = random.Random(f"balance {seed}")  # noqa: S311  # it must be reproducible
-    settings, places = draw_balance(balance_chance, query, plan, arrivals, settings)
+    cuts = draw_cuts(memory_rng) if may_spill and memory_rng.random() < _RANDOM_CUTS_RATE else None
+    balance_rng = random.Random(f"balance {seed}")  # noqa: S311  # it must be reproducible
+    settings, places = draw_balance(balance_rng, query, plan, arrivals, settings)
     if seed >= FIRST_SITED_SEED:
-        site_chance = random.Random(f"sites {seed}")  # noqa: S311  # it must be reproducible
-        query, plan, settings, requests = at_sites(site_chance, query, settings, requests)
+        site_rng = random.Random(f"sites {seed}")  # noqa: S311  # it must be reproducible
+        query, plan, settings, requests = at_sites(site_rng, query, settings, requests)
         other_terms = tuple(replace(other, topology=query.topology) for other in other_terms)
         may_spill, cuts, places = False, None, None
     return Workload(
